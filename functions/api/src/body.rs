@@ -1,0 +1,181 @@
+//! Request bodies: one item, or a batch of items.
+
+use lambda_http::Request;
+use serde_json::value::RawValue;
+use sharding::{
+    Append, Attributes, KeyError, MAX_ITEM_BYTES, PartitionKey, ShardedTable, SortKey, SortKeyType, attributes_size,
+};
+
+use crate::item::read_attributes;
+use crate::object::{Kind, Members};
+use crate::problem::Problem;
+
+/// The largest body; a Lambda function takes no more.
+pub const MAX_BODY_BYTES: usize = 6 * 1_024 * 1_024;
+/// The most items of a batch.
+pub const MAX_BATCH_ITEMS: usize = 500;
+
+/// A body that is JSON, not read any further.
+#[derive(Debug)]
+pub struct Body<'a>(&'a RawValue);
+
+impl<'a> Body<'a> {
+    /// Takes the body of a request that says that it is JSON, and is.
+    ///
+    /// # Errors
+    /// 415, 413 and 400 as [`Problem`].
+    pub fn of(request: &'a Request) -> Result<Self, Problem> {
+        let content_type = request.headers().get("content-type").map(|value| value.to_str().unwrap_or("not ASCII"));
+        let essence = content_type.and_then(|value| value.split(';').next()).map(str::trim);
+        if !essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
+            return Err(Problem::media_type(content_type));
+        }
+        let bytes: &[u8] = request.body();
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(Problem::too_large("body_too_large", "body", bytes.len(), MAX_BODY_BYTES));
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}")))?;
+        serde_json::from_str(text).map(Self).map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
+    }
+}
+
+/// Reads `{"partition_key", "sort_key"?, "attributes"}`. Without a sort key, one is made, where the table's sort key is a string.
+///
+/// # Errors
+/// 400 or 413, naming the field.
+pub fn item_body(body: &Body<'_>, table: &ShardedTable) -> Result<Append, Problem> {
+    read_item(body.0, table)
+}
+
+/// Reads `{"items": […]}`, 1 to 500 items with different keys.
+///
+/// # Errors
+/// 400 or 413, naming the item by its index; then nothing of the batch is stored.
+pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, Problem> {
+    let [items] = fields(body.0, ["items"])?;
+    let items = items.ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; an array of 1 to 500 items is needed"))?;
+    if Kind::of(items) != Kind::Array {
+        return Err(Problem::bad("wrong_type", "items", format_args!("it is {}; an array is needed", Kind::of(items).name())));
+    }
+    let items: Vec<&RawValue> = serde_json::from_str(items.get()).map_err(|error| Problem::bad("invalid_json", "items", error))?;
+    if !(1..=MAX_BATCH_ITEMS).contains(&items.len()) {
+        let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len()).to_string();
+        return Err(Problem::bad("invalid_batch", "items", allowed));
+    }
+    let mut seen = std::collections::HashMap::new();
+    items
+        .into_iter()
+        .enumerate()
+        .map(|(index, raw)| {
+            let place = format!("items[{index}]");
+            let item = read_item(raw, table).map_err(|problem| problem.within(&place))?;
+            match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
+                None => Ok(item),
+                Some(first) => {
+                    let why = format_args!("it has the same keys as items[{first}]; the keys of a batch must differ").to_string();
+                    Err(Problem::bad("repeated_key", place, why))
+                }
+            }
+        })
+        .collect()
+}
+
+fn read_item(raw: &RawValue, table: &ShardedTable) -> Result<Append, Problem> {
+    let config = table.config();
+    let [partition_key, sort_key, attributes] = fields(raw, ["partition_key", "sort_key", "attributes"])?;
+    let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
+    let sort_key = match sort_key {
+        Some(raw) => read_sort_key(raw, config.sort_key_type)?,
+        None if config.sort_key_type == SortKeyType::String => {
+            SortKey::parse(SortKeyType::String, &table.make_sort_key())
+                .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))?
+        }
+        None => {
+            return Err(Problem::bad("missing_field", "sort_key", "it is missing; it can be made only where the table's sort key is a string"));
+        }
+    };
+    let raw_attributes = required(attributes, "attributes")?;
+    let attributes = read_attributes(raw_attributes, [&config.partition_key_name, &config.sort_key_name])?;
+    check_size(&partition_key, &sort_key, &attributes, table)?;
+    Ok(Append { partition_key, sort_key, attributes })
+}
+
+/// The members of an object by name, each at most once and no others.
+fn fields<'a, const N: usize>(raw: &'a RawValue, names: [&str; N]) -> Result<[Option<&'a RawValue>; N], Problem> {
+    if Kind::of(raw) != Kind::Object {
+        return Err(Problem::bad("wrong_type", "body", format_args!("it is {}; an object is needed", Kind::of(raw).name())));
+    }
+    let members: Members<'a> = serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", "body", error))?;
+    if let Some(name) = members.repeated() {
+        return Err(Problem::bad("repeated_field", name, "it is given twice"));
+    }
+    let mut found = [None; N];
+    for (name, value) in members.0 {
+        match names.iter().position(|known| *known == name).and_then(|at| found.get_mut(at)) {
+            Some(place) => *place = Some(value),
+            None => return Err(Problem::bad("unknown_field", name, format_args!("it is not known; allowed: {}", names.join(", ")))),
+        }
+    }
+    Ok(found)
+}
+
+fn required<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, Problem> {
+    field.ok_or_else(|| Problem::bad("missing_field", name, "it is missing"))
+}
+
+fn read_partition_key(raw: &RawValue, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+    let text = text(raw, "partition_key", "a string is needed")?;
+    check_partition_key(&text, table)
+}
+
+/// A partition key whose longest shard key fits.
+pub(crate) fn check_partition_key(text: &str, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+    let fits = |key: PartitionKey| {
+        table.config().shard_keys.check(&key, table.config().policy.max_shards)?;
+        Ok(key)
+    };
+    PartitionKey::new(text)
+        .and_then(fits)
+        .map_err(|error: KeyError| Problem::key("invalid_partition_key", "partition_key", &error))
+}
+
+fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
+    let text = match (key_type, Kind::of(raw)) {
+        (SortKeyType::String, _) => text(raw, "sort_key", "this table's sort key is a string")?,
+        (SortKeyType::Number, Kind::Number) => raw.get().to_owned(),
+        (SortKeyType::Number, other) => {
+            return Err(Problem::bad("wrong_type", "sort_key", format_args!("it is {}; this table's sort key is a number", other.name())));
+        }
+    };
+    SortKey::parse(key_type, &text).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
+}
+
+fn text(raw: &RawValue, field: &str, needed: &str) -> Result<String, Problem> {
+    if Kind::of(raw) != Kind::String {
+        return Err(Problem::bad("wrong_type", field, format_args!("it is {}; {needed}", Kind::of(raw).name())));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", field, error))
+}
+
+/// Refuses an item that DynamoDB would refuse, keys and the service's own attributes included.
+fn check_size(
+    partition_key: &PartitionKey,
+    sort_key: &SortKey,
+    attributes: &Attributes,
+    table: &ShardedTable,
+) -> Result<(), Problem> {
+    let config = table.config();
+    // The shard key, the logical key and the version with their names.
+    let own = config.partition_key_name.len()
+        + config.sort_key_name.len()
+        + 2 * partition_key.as_str().len()
+        + sort_key.to_string().len()
+        + "_partition_key_version".len()
+        + 32;
+    let bytes = own + attributes_size(attributes);
+    if bytes > MAX_ITEM_BYTES {
+        return Err(Problem::too_large("item_too_large", "attributes", bytes, MAX_ITEM_BYTES));
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Items as JSON, without losing a digit.
+//!
+//! JSON's own types are DynamoDB's: string, number, boolean, null, array (list) and object (map). What JSON has no type for is an
+//! object with one member whose name begins with `$`: `{"$binary": "…base64…"}`, `{"$string_set": […]}`, `{"$number_set": […]}`
+//! and `{"$binary_set": […]}`. A map that happens to look like that is wrapped as `{"$map": {…}}`.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
+use serde_json::value::RawValue;
+use sharding::{Attributes, Item, Number, RESERVED_ATTRIBUTES, SortKey, Value};
+
+use crate::object::{Kind, Members};
+use crate::problem::Problem;
+
+/// DynamoDB nests no deeper.
+const MAX_DEPTH: usize = 32;
+
+/// The attributes of an item. `keys` are the names of the table's own keys, which no attribute may shadow.
+pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
+    let attributes = read_map(raw, "attributes", 1)?;
+    for name in attributes.keys() {
+        if keys.contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()) {
+            return Err(Problem::bad(
+                "reserved_attribute",
+                format!("attributes.{name}"),
+                "the name belongs to a key or to the service; any other name is allowed",
+            ));
+        }
+    }
+    Ok(attributes)
+}
+
+fn read_map(raw: &RawValue, path: &str, depth: usize) -> Result<Attributes, Problem> {
+    let members = object(raw, path)?;
+    members.0.into_iter().map(|(name, value)| read_member(name, value, path, depth)).collect()
+}
+
+fn read_member(name: String, raw: &RawValue, path: &str, depth: usize) -> Result<(String, Value), Problem> {
+    if name.is_empty() {
+        return Err(Problem::bad("invalid_attribute", path, "an attribute has an empty name; names have at least one byte"));
+    }
+    let path = format!("{path}.{name}");
+    Ok((name, read_value(raw, &path, depth)?))
+}
+
+fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
+    if depth > MAX_DEPTH {
+        return Err(Problem::bad("invalid_attribute", path, format_args!("it is nested deeper than {MAX_DEPTH} levels")));
+    }
+    Ok(match Kind::of(raw) {
+        Kind::String => Value::S(parse(raw, path)?),
+        Kind::Number => Value::N(number(raw.get(), path)?),
+        Kind::Bool => Value::Bool(parse(raw, path)?),
+        Kind::Null => Value::Null,
+        Kind::Array => Value::L(elements(raw, path, |element, path| read_value(element, path, depth + 1))?),
+        Kind::Object => return read_object(raw, path, depth),
+    })
+}
+
+/// A map, or one of the forms for what JSON has no type for.
+fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
+    let members = object(raw, path)?;
+    let [(name, inner)] = members.0.as_slice() else {
+        return read_map(raw, path, depth + 1).map(Value::M);
+    };
+    let path = format!("{path}.{name}");
+    Ok(match name.as_str() {
+        "$binary" => Value::B(bytes(inner, &path)?),
+        "$string_set" => Value::Ss(set(elements(inner, &path, |element, path| string(element, path))?, &path)?),
+        "$number_set" => Value::Ns(set(elements(inner, &path, |element, path| number(element.get(), path))?, &path)?),
+        "$binary_set" => Value::Bs(set(elements(inner, &path, |element, path| bytes(element, path))?, &path)?),
+        "$map" => Value::M(read_map(inner, &path, depth + 1)?),
+        name if name.starts_with('$') => {
+            let allowed = "allowed are $binary, $string_set, $number_set, $binary_set, and $map around a map with one such name";
+            return Err(Problem::bad("invalid_attribute", path, format_args!("a name that begins with $ marks a type; {allowed}")));
+        }
+        _ => return read_map(raw, path.trim_end_matches(name.as_str()).trim_end_matches('.'), depth + 1).map(Value::M),
+    })
+}
+
+fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Members<'a>, Problem> {
+    if Kind::of(raw) != Kind::Object {
+        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; an object is needed", Kind::of(raw).name())));
+    }
+    let members: Members<'_> = parse(raw, path)?;
+    if let Some(name) = members.repeated() {
+        return Err(Problem::bad("repeated_field", format!("{path}.{name}"), "it is given twice"));
+    }
+    Ok(members)
+}
+
+fn elements<T>(
+    raw: &RawValue,
+    path: &str,
+    read: impl Fn(&RawValue, &str) -> Result<T, Problem>,
+) -> Result<Vec<T>, Problem> {
+    if Kind::of(raw) != Kind::Array {
+        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; an array is needed", Kind::of(raw).name())));
+    }
+    let elements: Vec<&RawValue> = parse(raw, path)?;
+    elements.into_iter().enumerate().map(|(index, element)| read(element, &format!("{path}[{index}]"))).collect()
+}
+
+fn set<T: PartialEq>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
+    let repeated = elements.iter().enumerate().any(|(index, element)| elements.iter().take(index).any(|other| other == element));
+    match () {
+        () if elements.is_empty() => Err(Problem::bad("invalid_attribute", path, "a set has at least one member")),
+        () if repeated => Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice")),
+        () => Ok(elements),
+    }
+}
+
+fn string(raw: &RawValue, path: &str) -> Result<String, Problem> {
+    if Kind::of(raw) != Kind::String {
+        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; a string is needed", Kind::of(raw).name())));
+    }
+    parse(raw, path)
+}
+
+fn bytes(raw: &RawValue, path: &str) -> Result<Vec<u8>, Problem> {
+    let text = string(raw, path)?;
+    STANDARD.decode(text).map_err(|_| Problem::bad("invalid_attribute", path, "it is not base64"))
+}
+
+fn number(text: &str, path: &str) -> Result<String, Problem> {
+    match text.parse::<Number>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(Problem::bad("invalid_number", path, error)),
+    }
+}
+
+/// The text has been through the JSON parser as a whole, so what can go wrong here is a string that is no Unicode.
+fn parse<'a, T: serde::Deserialize<'a>>(raw: &'a RawValue, path: &str) -> Result<T, Problem> {
+    serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", path, error))
+}
+
+/// An item in an answer.
+#[derive(Debug)]
+pub struct ItemJson<'a>(pub &'a Item);
+
+impl Serialize for ItemJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut item = serializer.serialize_struct("Item", 3)?;
+        item.serialize_field("partition_key", self.0.partition_key.as_str())?;
+        item.serialize_field("sort_key", &SortKeyJson(&self.0.sort_key))?;
+        item.serialize_field("attributes", &MapJson(&self.0.attributes))?;
+        item.end()
+    }
+}
+
+/// A sort key in an answer: a string or a number.
+#[derive(Debug)]
+pub struct SortKeyJson<'a>(pub &'a SortKey);
+
+impl Serialize for SortKeyJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            SortKey::String(text) => serializer.serialize_str(text),
+            SortKey::Number(number) => digits(&number.to_string(), serializer),
+        }
+    }
+}
+
+struct MapJson<'a>(&'a Attributes);
+struct ValueJson<'a>(&'a Value);
+
+impl Serialize for MapJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, ValueJson(value))))
+    }
+}
+
+impl Serialize for ValueJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::S(text) => serializer.serialize_str(text),
+            Value::N(number) => digits(number, serializer),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Null => serializer.serialize_unit(),
+            Value::L(list) => serializer.collect_seq(list.iter().map(ValueJson)),
+            Value::M(map) if looks_marked(map) => marked("$map", &MapJson(map), serializer),
+            Value::M(map) => MapJson(map).serialize(serializer),
+            Value::B(bytes) => marked("$binary", &STANDARD.encode(bytes), serializer),
+            Value::Ss(set) => marked("$string_set", set, serializer),
+            Value::Ns(set) => marked("$number_set", &Numbers(set), serializer),
+            Value::Bs(set) => {
+                let set: Vec<String> = set.iter().map(|bytes| STANDARD.encode(bytes)).collect();
+                marked("$binary_set", &set, serializer)
+            }
+        }
+    }
+}
+
+struct Numbers<'a>(&'a [String]);
+struct Digits<'a>(&'a str);
+
+impl Serialize for Numbers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
+        for number in self.0 {
+            seq.serialize_element(&Digits(number))?;
+        }
+        seq.end()
+    }
+}
+
+impl Serialize for Digits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        digits(self.0, serializer)
+    }
+}
+
+/// A number with the digits that it has, not those of a float.
+fn digits<S: Serializer>(number: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    RawValue::from_string(number.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
+}
+
+fn looks_marked(map: &Attributes) -> bool {
+    map.len() == 1 && map.keys().all(|name| name.starts_with('$'))
+}
+
+fn marked<S: Serializer>(name: &str, value: &(impl Serialize + ?Sized), serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(1))?;
+    map.serialize_entry(name, value)?;
+    map.end()
+}
+
+impl fmt::Display for SortKeyJson<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(json: &str) -> Result<Attributes, Problem> {
+        read_attributes(&RawValue::from_string(json.to_owned()).unwrap(), ["pk", "sk"])
+    }
+
+    fn write(attributes: &Attributes) -> String {
+        serde_json::to_string(&MapJson(attributes)).unwrap()
+    }
+
+    #[test]
+    fn values_come_back_as_they_went_in() {
+        for json in [
+            r#"{"digits":12345678901234567890123456789012345678}"#,
+            r#"{"exponent":1.5E-130,"negative":-0.10}"#,
+            r#"{"empty":"","list":[],"map":{},"nested":{"a":[{"b":null},true]}}"#,
+            r#"{"bytes":{"$binary":"AAEC"},"sets":[{"$string_set":["a","b"]},{"$number_set":[1,2.50]},{"$binary_set":["AA=="]}]}"#,
+            r#"{"looks":{"$map":{"$binary":"a map with this name"}},"two":{"$a":1,"$b":2}}"#,
+            r#"{"ünï":"\u0000\"\\💥"}"#,
+        ] {
+            let once = read(json).unwrap();
+            assert_eq!(read(&write(&once)).unwrap(), once, "{json}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&write(&once)).unwrap(), serde_json::from_str::<serde_json::Value>(json).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_stored_is_named() {
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(32), "]".repeat(32));
+        let rows = [
+            ("[]", "attributes", "wrong_type"),
+            (r#"{"pk":1}"#, "attributes.pk", "reserved_attribute"),
+            (r#"{"_version":1}"#, "attributes._version", "reserved_attribute"),
+            (r#"{"":1}"#, "attributes", "invalid_attribute"),
+            (r#"{"a":{"b":1,"b":2}}"#, "attributes.a.b", "repeated_field"),
+            (r#"{"a":[1,123456789012345678901234567890123456789]}"#, "attributes.a[1]", "invalid_number"),
+            (r#"{"a":1e126}"#, "attributes.a", "invalid_number"),
+            (r#"{"a":{"$binary":"*"}}"#, "attributes.a.$binary", "invalid_attribute"),
+            (r#"{"a":{"$number_set":["1"]}}"#, "attributes.a.$number_set[0]", "invalid_number"),
+            (r#"{"a":{"$string_set":[]}}"#, "attributes.a.$string_set", "invalid_attribute"),
+            (r#"{"a":{"$string_set":["x","x"]}}"#, "attributes.a.$string_set", "invalid_attribute"),
+            (r#"{"a":{"$what":1}}"#, "attributes.a.$what", "invalid_attribute"),
+            (r#"{"a":"\ud800"}"#, "attributes.a", "invalid_json"),
+            (&deep, "attributes.a[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]", "invalid_attribute"),
+        ];
+        for (json, field, code) in rows {
+            let problem = read(json).unwrap_err();
+            assert_eq!(problem.code(), code, "{json}: {}", problem.detail());
+            assert!(problem.detail().starts_with(&format!("{field}: ")), "{json}: {}", problem.detail());
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            "\\PC{0,8}".prop_map(Value::S),
+            any::<i64>().prop_map(|n| Value::N(n.to_string())),
+            any::<bool>().prop_map(Value::Bool),
+            Just(Value::Null),
+            proptest::collection::vec(any::<u8>(), 0..6).prop_map(Value::B),
+            proptest::collection::btree_set("[a-z]{1,3}", 1..4).prop_map(|set| Value::Ss(set.into_iter().collect())),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
+                proptest::collection::btree_map("[$a-c]{1,4}", inner, 0..4).prop_map(Value::M),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_attributes_round_trip(attributes in proptest::collection::btree_map("[a-z$]{1,5}", value(), 0..5)) {
+            prop_assert_eq!(read(&write(&attributes)).unwrap(), attributes);
+        }
+    }
+}

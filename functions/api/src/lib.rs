@@ -1,0 +1,17 @@
+//! The HTTP contract that the writer and the reader share: parameters, bodies, items as JSON, problems, and a function's start.
+
+mod body;
+mod item;
+mod object;
+mod problem;
+mod query;
+mod respond;
+mod start;
+
+pub use body::{Body, MAX_BODY_BYTES, MAX_BATCH_ITEMS, item_body, items_body};
+pub use item::{ItemJson, SortKeyJson};
+pub use lambda_http::{Request, Response};
+pub use problem::Problem;
+pub use query::{Parameters, flag, partition_key, sort_key};
+pub use respond::{json, no_content};
+pub use start::{aws_configuration, invocation_deadline, start_table, table_from_environment};

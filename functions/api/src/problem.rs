@@ -1,0 +1,196 @@
+//! Errors as `application/problem+json` (RFC 9457), each with a stable code.
+
+use lambda_http::{Body, Response};
+use serde::Serialize;
+use sharding::{AppendError, KeyError, ReadError, TableError};
+
+/// A request that was not carried out, told to the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip)]
+    retry_after: Option<u32>,
+    #[serde(skip)]
+    allow: Option<&'static str>,
+}
+
+/// Seconds after which a client may try again: about the time that a scale-out takes.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+impl Problem {
+    fn new(status: u16, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:problem:dynamodb-write-sharding:{code}"),
+            title,
+            status,
+            detail: detail.into(),
+            code,
+            field: None,
+            retry_after: None,
+            allow: None,
+        }
+    }
+
+    /// 400: something is wrong with a named part of the request.
+    #[must_use]
+    pub fn bad(code: &'static str, field: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let field = field.into();
+        let detail = format!("{field}: {why}");
+        Self { field: Some(field), ..Self::new(400, code, "The request is not valid", detail) }
+    }
+
+    /// 400: a key that cannot be used.
+    #[must_use]
+    pub fn key(code: &'static str, field: &str, error: &KeyError) -> Self {
+        Self::bad(code, field, error)
+    }
+
+    /// 404: no such route.
+    #[must_use]
+    pub fn no_route(path: &str) -> Self {
+        Self::new(404, "no_such_route", "There is no such route", format!("there is no route {path:?}"))
+    }
+
+    /// 404: the item or key is not there.
+    #[must_use]
+    pub fn absent(what: &str) -> Self {
+        Self::new(404, "not_found", "Not found", what)
+    }
+
+    /// 405, with the methods that the route has.
+    #[must_use]
+    pub fn method(method: &str, path: &str, allow: &'static str) -> Self {
+        let detail = format!("{path} does not take {method}; allowed: {allow}");
+        Self { allow: Some(allow), ..Self::new(405, "method_not_allowed", "The method is not allowed", detail) }
+    }
+
+    /// 413: the item or the body is too large.
+    #[must_use]
+    pub fn too_large(code: &'static str, field: &str, bytes: usize, allowed: usize) -> Self {
+        let detail = format!("{field}: {bytes} bytes; at most {allowed} are allowed");
+        Self { field: Some(field.to_owned()), ..Self::new(413, code, "Too large", detail) }
+    }
+
+    /// 415: the body is not declared as JSON.
+    #[must_use]
+    pub fn media_type(given: Option<&str>) -> Self {
+        let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
+        let detail = format!("content-type: it is {given}; allowed: application/json");
+        let field = Some("content-type".to_owned());
+        Self { field, ..Self::new(415, "unsupported_media_type", "The media type is not supported", detail) }
+    }
+
+    /// 501: part of the contract, and not of this release.
+    #[must_use]
+    pub fn not_implemented(what: &str) -> Self {
+        Self::new(501, "not_implemented", "Not implemented", format!("{what} is not part of this release"))
+    }
+
+    fn unavailable(code: &'static str, title: &'static str, detail: String) -> Self {
+        Self { retry_after: Some(RETRY_AFTER_SECONDS), ..Self::new(503, code, title, detail) }
+    }
+
+    /// What a failed append is to the client. What only the operator can mend goes to the log, not into the answer.
+    #[must_use]
+    pub fn from_append(error: AppendError) -> Self {
+        match error {
+            AppendError::Capacity { scope, .. } => Self::unavailable(
+                "no_capacity",
+                "No capacity in time",
+                format!("the item is not stored: no capacity came before the deadline (limit: {}); try again", scope.name()),
+            ),
+            AppendError::Unknown(cause) => {
+                tracing::warn!(cause, "the outcome of a write is unknown");
+                let detail = "the item may or may not be stored: no answer came before the deadline; repeat it with the same sort key".to_owned();
+                Self::unavailable("outcome_unknown", "The outcome is unknown", detail)
+            }
+            AppendError::Table(error) => Self::from_table(&error),
+        }
+    }
+
+    /// What a failed read is to the client.
+    #[must_use]
+    pub fn from_read(error: ReadError) -> Self {
+        match error {
+            ReadError::Capacity(scope) => Self::unavailable(
+                "no_capacity",
+                "No capacity in time",
+                format!("nothing could be read before the deadline (limit: {}); try again", scope.name()),
+            ),
+            ReadError::Table(error) => Self::from_table(&error),
+        }
+    }
+
+    /// What an error of a table is to the client.
+    #[must_use]
+    pub fn from_table(error: &TableError) -> Self {
+        match error {
+            TableError::Capacity(_) | TableError::Transient(_) => {
+                tracing::warn!(%error, "the tables did not answer in time");
+                Self::unavailable("no_capacity", "No capacity in time", "no answer came before the deadline; try again".into())
+            }
+            TableError::Rejected(message) if message.contains("Item size") => {
+                Self::new(413, "item_too_large", "Too large", "attributes: the item is over 400 KB")
+            }
+            TableError::Rejected(message) => {
+                tracing::warn!(%message, "DynamoDB refused a request");
+                Self::new(400, "refused", "The request is not valid", format!("DynamoDB refused the item: {message}"))
+            }
+            TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
+                tracing::error!(%error, "a request failed for good");
+                Self::new(500, "internal_error", "Internal error", "the service could not carry out the request; its log says why")
+            }
+        }
+    }
+
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The text for the client.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        self.retry_after.is_some()
+    }
+
+    /// The same problem inside an element of a list.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        if let Some(field) = &self.field {
+            let inner = self.detail.strip_prefix(field.as_str()).unwrap_or(&self.detail).to_owned();
+            let field = if field == "body" { place.to_owned() } else { format!("{place}.{field}") };
+            self.detail = format!("{field}{inner}");
+            self.field = Some(field);
+        }
+        self
+    }
+
+    /// As an HTTP answer.
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        let body = serde_json::to_string(&self).unwrap_or_default();
+        let mut response = Response::builder().status(self.status).header("content-type", "application/problem+json");
+        if let Some(seconds) = self.retry_after {
+            response = response.header("retry-after", seconds.to_string());
+        }
+        if let Some(allow) = self.allow {
+            response = response.header("allow", allow);
+        }
+        response.body(Body::from(body)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,124 @@
+//! Query parameters, read from the raw query string: each at most once, no unknown ones, strictly UTF-8.
+
+use std::collections::BTreeMap;
+
+use lambda_http::Request;
+use percent_encoding::percent_decode_str;
+use sharding::{PartitionKey, ShardedTable, SortKey};
+
+use crate::body::check_partition_key;
+use crate::problem::Problem;
+
+/// The parameters of a request, decoded.
+#[derive(Debug, Default)]
+pub struct Parameters(BTreeMap<&'static str, String>);
+
+impl Parameters {
+    /// Decodes the query string; only the names in `known` are allowed.
+    ///
+    /// # Errors
+    /// 400 for a parameter that is unknown, given twice, or not UTF-8 once percent-decoded.
+    pub fn of(request: &Request, known: &[&'static str]) -> Result<Self, Problem> {
+        Self::parse(request.uri().query().unwrap_or_default(), known)
+    }
+
+    fn parse(query: &str, known: &[&'static str]) -> Result<Self, Problem> {
+        let mut parameters = BTreeMap::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decode(name, name)?;
+            let Some(known_name) = known.iter().find(|known| **known == name) else {
+                let why = format_args!("it is not known; allowed: {}", known.join(", ")).to_string();
+                return Err(Problem::bad("unknown_parameter", name, why));
+            };
+            if parameters.insert(*known_name, decode(value, &name)?).is_some() {
+                return Err(Problem::bad("repeated_parameter", name, "it is given twice"));
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    /// A parameter that may be absent.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A parameter that must be there.
+    ///
+    /// # Errors
+    /// 400 where it is not.
+    pub fn required(&self, name: &'static str) -> Result<&str, Problem> {
+        self.get(name).ok_or_else(|| Problem::bad("missing_parameter", name, "it is missing"))
+    }
+}
+
+fn decode(text: &str, name: &str) -> Result<String, Problem> {
+    let stray = text.split('%').skip(1).any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
+    if stray {
+        return Err(Problem::bad("invalid_encoding", name, "a % is not followed by two hexadecimal digits"));
+    }
+    let plus = text.replace('+', " ");
+    percent_decode_str(&plus)
+        .decode_utf8()
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| Problem::bad("invalid_encoding", name, "it is not UTF-8 once percent-decoded"))
+}
+
+/// The partition key of a request.
+///
+/// # Errors
+/// 400 where it is missing, empty or too long.
+pub fn partition_key(parameters: &Parameters, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+    check_partition_key(parameters.required("partition_key")?, table)
+}
+
+/// A sort key, in the parameter of that name.
+///
+/// # Errors
+/// 400 where it is not a key of this table.
+pub fn sort_key(name: &'static str, text: &str, table: &ShardedTable) -> Result<SortKey, Problem> {
+    SortKey::parse(table.config().sort_key_type, text).map_err(|error| Problem::key("invalid_sort_key", name, &error))
+}
+
+/// A boolean parameter, false where absent.
+///
+/// # Errors
+/// 400 for anything but `true` and `false`.
+pub fn flag(parameters: &Parameters, name: &'static str) -> Result<bool, Problem> {
+    match parameters.get(name) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(Problem::bad("invalid_parameter", name, format_args!("it is {other:?}; allowed: true, false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_wrong_with_a_query_string_is_named() {
+        let rows = [
+            ("limits=10", "limits", "unknown_parameter"),
+            ("limit=1&limit=1", "limit", "repeated_parameter"),
+            ("partition_key=%ff", "partition_key", "invalid_encoding"),
+            ("partition_key=%2", "partition_key", "invalid_encoding"),
+            ("partition_key=%zz", "partition_key", "invalid_encoding"),
+        ];
+        for (query, field, code) in rows {
+            let problem = Parameters::parse(query, &["partition_key", "limit"]).unwrap_err();
+            assert_eq!((problem.code(), problem.detail().starts_with(&format!("{field}: "))), (code, true), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_through_percent_encoding(text in "\\PC{0,20}") {
+            let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let parameters = Parameters::parse(&format!("limit={encoded}&"), &["limit"]).unwrap();
+            prop_assert_eq!(parameters.get("limit"), Some(text.as_str()));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What an event asks for. Alarms come in three envelopes and many variants, so everything is read leniently and nothing is required
+//! that the decision does not need.
+
+use serde_json::{Map, Value};
+
+/// An event, as far as it matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScalerEvent {
+    /// Give a key a number of shards.
+    Set {
+        /// The logical key.
+        partition_key: String,
+        /// The width to reach, unchecked.
+        number_of_shards: i128,
+    },
+    /// Show a key's metadata.
+    Show {
+        /// The logical key.
+        partition_key: String,
+    },
+    /// Alarms that changed their state.
+    Alarms(Vec<Alarm>),
+}
+
+/// One alarm's change of state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alarm {
+    /// Its name, where it says one.
+    pub name: Option<String>,
+    /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
+    pub state: String,
+    /// Every table that its metrics name; none for metric math and composite alarms.
+    pub tables: Vec<String>,
+}
+
+/// An event that asks for nothing that is known. The text names the field and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct EventError {
+    /// The part of the event.
+    pub field: &'static str,
+    /// What is wrong with it, and what is allowed.
+    pub why: String,
+}
+
+impl ScalerEvent {
+    /// Reads an event.
+    ///
+    /// # Errors
+    /// [`EventError`] where it is neither a direct event nor an alarm.
+    pub fn parse(event: &Value) -> Result<Self, EventError> {
+        let event = event.as_object().ok_or_else(|| wrong("event", "it is not an object".into()))?;
+        if let Some(action) = event.get("action") {
+            return direct(action, event);
+        }
+        let alarms: Vec<Alarm> = match event.get("Records").and_then(Value::as_array) {
+            Some(records) => records.iter().filter_map(sns).collect(),
+            None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
+        };
+        if alarms.is_empty() {
+            let known = "a direct event has an action (set, show); an alarm comes directly, through SNS or through EventBridge";
+            return Err(wrong("event", format!("it is of no known shape; {known}")));
+        }
+        Ok(Self::Alarms(alarms))
+    }
+}
+
+fn wrong(field: &'static str, why: String) -> EventError {
+    EventError { field, why }
+}
+
+fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, EventError> {
+    let allowed: &[&str] = match action.as_str() {
+        Some("set") => &["action", "partition_key", "number_of_shards"],
+        Some("show") => &["action", "partition_key"],
+        _ => return Err(wrong("action", format!("it is {action}; allowed: \"set\", \"show\""))),
+    };
+    if let Some(unknown) = event.keys().find(|name| !allowed.contains(&name.as_str())) {
+        return Err(wrong("event", format!("the field {unknown:?} is not known; allowed: {}", allowed.join(", "))));
+    }
+    let partition_key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
+    let partition_key = partition_key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))?;
+    if allowed.len() == 2 {
+        return Ok(ScalerEvent::Show { partition_key });
+    }
+    let given = event.get("number_of_shards").unwrap_or(&Value::Null);
+    let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
+    let number_of_shards = number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))?;
+    Ok(ScalerEvent::Set { partition_key, number_of_shards })
+}
+
+/// The direct and the EventBridge form: `state` and `configuration`.
+fn native(data: &Value) -> Option<Alarm> {
+    let state = data.pointer("/state/value")?.as_str()?.to_owned();
+    let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
+    Some(Alarm { name, state, tables: tables(data.get("configuration").unwrap_or(&Value::Null)) })
+}
+
+/// The SNS form: a JSON text with other names.
+fn sns(record: &Value) -> Option<Alarm> {
+    let message = record.pointer("/Sns/Message")?.as_str()?;
+    let message: Value = serde_json::from_str(message).ok()?;
+    let state = message.get("NewStateValue")?.as_str()?.to_owned();
+    let name = message.get("AlarmName").and_then(Value::as_str).map(str::to_owned);
+    Some(Alarm { name, state, tables: tables(message.get("Trigger").unwrap_or(&Value::Null)) })
+}
+
+/// Every `TableName` dimension, wherever it stands: `{"TableName": t}` or `[{"name": "TableName", "value": t}]`.
+fn tables(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_tables(value, &mut found);
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn collect_tables(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| collect_tables(value, found)),
+        Value::Object(object) => {
+            let text = |name: &str| {
+                object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
+            };
+            found.extend(object.get("TableName").and_then(Value::as_str).map(str::to_owned));
+            if text("name") == Some("TableName") {
+                found.extend(text("value").map(str::to_owned));
+            }
+            object.values().for_each(|value| collect_tables(value, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn damaged_alarms_are_errors_and_not_panics() {
+        for event in [
+            json!(null),
+            json!([]),
+            json!({}),
+            json!({"Records": []}),
+            json!({"Records": [{"Sns": {"Message": "{\"NewStateValue\":"}}]}),
+            json!({"alarmData": {"state": "ALARM"}}),
+            json!({"detail": {"state": {"value": 1}}}),
+            json!({"action": "remove"}),
+            json!({"action": "set", "partition_key": "k"}),
+            json!({"action": "set", "partition_key": "k", "number_of_shards": 1.5}),
+            json!({"action": "set", "partition_key": 1, "number_of_shards": 1}),
+            json!({"action": "show", "partition_key": "k", "number_of_shards": 1}),
+        ] {
+            assert!(ScalerEvent::parse(&event).is_err(), "{event}");
+        }
+    }
+
+    #[test]
+    fn an_alarm_needs_no_more_than_its_state() {
+        let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
+        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![] };
+        assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
+    }
+}

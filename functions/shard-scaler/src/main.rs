@@ -1,0 +1,27 @@
+//! The shard-scaler as a Lambda function.
+
+use std::time::UNIX_EPOCH;
+
+use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
+use serde_json::Value;
+use shard_scaler::{Insights, handle};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    tracing::init_default_subscriber();
+    let aws = api::aws_configuration().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
+    let table = api::table_from_environment(&dynamodb)?;
+    let insights = Insights { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
+    let (table, insights) = (&table, &insights);
+    run(service_fn(move |event: LambdaEvent<Value>| async move {
+        let deadline = api::invocation_deadline(&event.context);
+        Ok::<_, Error>(handle(table, insights, &event.payload, now_seconds(), deadline).await)
+    }))
+    .await
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+fn now_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,69 @@
+//! The way from the SDK into the engine, without a socket.
+
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use http::StatusCode;
+
+use crate::engine::Engine;
+
+/// An HTTP client of the SDK that answers from an engine in this process.
+#[derive(Debug, Clone)]
+pub struct InProcess {
+    engine: Engine,
+    service_time: Duration,
+}
+
+impl InProcess {
+    /// Answers at once.
+    #[must_use]
+    pub const fn new(engine: Engine) -> Self {
+        Self { engine, service_time: Duration::ZERO }
+    }
+
+    /// Answers after this time, as a service across a network would.
+    #[must_use]
+    pub const fn with_service_time(mut self, service_time: Duration) -> Self {
+        self.service_time = service_time;
+        self
+    }
+
+    /// In the form that an SDK configuration takes.
+    #[must_use]
+    pub fn into_shared(self) -> SharedHttpClient {
+        SharedHttpClient::new(self)
+    }
+}
+
+impl HttpClient for InProcess {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for InProcess {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let (engine, service_time) = (self.engine.clone(), self.service_time);
+        HttpConnectorFuture::new(async move {
+            if !service_time.is_zero() {
+                tokio::time::sleep(service_time).await;
+            }
+            let path = request.uri().split('?').next().unwrap_or_default();
+            let body = request.body().bytes().unwrap_or_default();
+            let answer = engine.respond(path, request.headers().get("x-amz-target"), body);
+            let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = HttpResponse::new(status.into(), SdkBody::from(answer.body));
+            response.headers_mut().insert("content-type", answer.content_type);
+            if answer.content_type == "application/cbor" {
+                response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
+            }
+            Ok::<_, ConnectorError>(response)
+        })
+    }
+}

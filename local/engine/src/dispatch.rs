@@ -1,0 +1,79 @@
+//! From an operation's name and JSON to the embedded database, and back.
+
+use dynoxide::{Database, DynoxideError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::engine::Answer;
+
+/// Runs one operation of the DynamoDB API.
+pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<Value, Answer> {
+    macro_rules! operations {
+        ($($name:literal => $method:ident),+ $(,)?) => {
+            match operation {
+                $($name => run(body, |request| db.$method(request)),)+
+                "ListStreams" => run(body, |request| db.list_streams(request)),
+                _ => Err(unknown_operation()),
+            }
+        };
+    }
+    operations! {
+        "CreateTable" => create_table,
+        "DeleteTable" => delete_table,
+        "DescribeTable" => describe_table,
+        "ListTables" => list_tables,
+        "UpdateTable" => update_table,
+        "PutItem" => put_item,
+        "GetItem" => get_item,
+        "DeleteItem" => delete_item,
+        "UpdateItem" => update_item,
+        "Query" => query,
+        "Scan" => scan,
+        "BatchGetItem" => batch_get_item,
+        "BatchWriteItem" => batch_write_item,
+        "TransactWriteItems" => transact_write_items,
+        "TransactGetItems" => transact_get_items,
+        "UpdateTimeToLive" => update_time_to_live,
+        "DescribeTimeToLive" => describe_time_to_live,
+        "TagResource" => tag_resource,
+        "UntagResource" => untag_resource,
+        "ListTagsOfResource" => list_tags_of_resource,
+        "DescribeStream" => describe_stream,
+        "GetShardIterator" => get_shard_iterator,
+        "GetRecords" => get_records,
+        "ExecuteStatement" => execute_statement,
+        "ExecuteTransaction" => execute_transaction,
+        "BatchExecuteStatement" => batch_execute_statement,
+    }
+}
+
+fn run<Request: DeserializeOwned, Response: Serialize>(
+    body: &Value,
+    operation: impl FnOnce(Request) -> Result<Response, DynoxideError>,
+) -> Result<Value, Answer> {
+    let request = Request::deserialize(body).map_err(|error| undecodable(&error))?;
+    let response = operation(request).map_err(|error| failed(&error))?;
+    serde_json::to_value(response).map_err(|error| Answer::error(500, "InternalServerError", &error.to_string()))
+}
+
+/// The engine marks the class of a request that it cannot decode by a prefix of the message.
+fn undecodable(error: &serde_json::Error) -> Answer {
+    let text = error.to_string();
+    if let Some(message) = text.strip_prefix("SERIALIZATION:") {
+        return Answer::error(400, "SerializationException", message);
+    }
+    let message = ["VALIDATION_REQUEST:", "VALIDATION_AS_READ:", "VALIDATION:"]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(prefix))
+        .unwrap_or(&text);
+    Answer::error(400, "ValidationException", message)
+}
+
+fn failed(error: &DynoxideError) -> Answer {
+    Answer::json(error.status_code(), error.to_json())
+}
+
+fn unknown_operation() -> Answer {
+    Answer::error(400, "UnknownOperationException", "this operation is not supported by the local edition")
+}

@@ -1,0 +1,285 @@
+//! The engine: database, partition limits and throttle statistics behind one entry.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use dynoxide::Database;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::capacity::{self, Billing, Limits};
+use crate::dispatch::dispatch;
+use crate::insights::ThrottledKeys;
+use crate::partitions::{Access, PartitionLimits};
+use crate::request::{self, Touched};
+
+const REPORT_PATH: &str = "/operation/GetInsightRuleReport";
+
+/// An embedded DynamoDB. Cheap to clone; clones are the same database.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Database,
+    origin: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    limits: Limits,
+    tables: HashMap<String, TableFacts>,
+    throttled: ThrottledKeys,
+    traffic: HashMap<String, Traffic>,
+}
+
+#[derive(Debug, Clone)]
+struct TableFacts {
+    partition_key: String,
+    billing: Billing,
+}
+
+/// What a table took and turned away since the start, in requests for single items.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Reads that met an overdrawn partition.
+    pub throttled_reads: u64,
+    /// Writes that were answered.
+    pub writes: u64,
+    /// Writes that met an overdrawn partition.
+    pub throttled_writes: u64,
+}
+
+/// The database could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the embedded database cannot be opened: {0}")]
+pub struct EngineError(String);
+
+/// An HTTP answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The content type.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, content_type: "application/x-amz-json-1.0", body: body.into() }
+    }
+
+    pub(crate) const fn cbor(status: u16, body: Vec<u8>) -> Self {
+        Self { status, content_type: "application/cbor", body }
+    }
+
+    pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
+        let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": message});
+        Self::json(status, body.to_string())
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// A database in memory.
+    ///
+    /// # Errors
+    /// [`EngineError`] where SQLite cannot start.
+    pub fn in_memory() -> Result<Self, EngineError> {
+        Database::memory().map(Self::over).map_err(|error| EngineError(error.to_string()))
+    }
+
+    /// A database in a file, made where there is none.
+    ///
+    /// # Errors
+    /// [`EngineError`] where the file cannot be opened or is no database.
+    pub fn in_file(path: &Path) -> Result<Self, EngineError> {
+        Database::new(&path.to_string_lossy()).map(Self::over).map_err(|error| EngineError(error.to_string()))
+    }
+
+    fn over(db: Database) -> Self {
+        let state = State {
+            limits: Limits::new(PartitionLimits::default(), HashMap::new()),
+            tables: HashMap::new(),
+            throttled: ThrottledKeys::default(),
+            traffic: HashMap::new(),
+        };
+        Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
+    }
+
+    /// Sets the limits of some tables; every other table has those of a new on-demand table.
+    pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
+        self.state().limits = Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
+    }
+
+    /// What a table took and turned away.
+    #[must_use]
+    pub fn traffic(&self, table: &str) -> Traffic {
+        self.state().traffic.get(table).copied().unwrap_or_default()
+    }
+
+    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's report by its path.
+    #[must_use]
+    pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Answer {
+        if path.ends_with(REPORT_PATH) {
+            return self.state().throttled.report(body);
+        }
+        let operation = target.and_then(|target| {
+            target.strip_prefix("DynamoDB_20120810.").or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
+        });
+        let Some(operation) = operation else {
+            return Answer::error(400, "UnknownOperationException", "the header x-amz-target names no operation of DynamoDB");
+        };
+        let Ok(body @ Value::Object(_)) = serde_json::from_slice(body) else {
+            return Answer::error(400, "SerializationException", "the body is not a JSON object");
+        };
+        match self.operate(operation, body) {
+            Ok(answer) => Answer::json(200, answer.to_string()),
+            Err(answer) => answer,
+        }
+    }
+
+    fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Answer> {
+        match operation {
+            "DescribeContributorInsights" => {
+                let table = request::table_name(&body).unwrap_or_default();
+                dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
+                return Ok(ThrottledKeys::describe(table));
+            }
+            "CreateTable" | "DeleteTable" | "UpdateTable" => self.state().tables.clear(),
+            _ => {}
+        }
+        let touched = request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.partition_key));
+        if touched.is_empty() {
+            return dispatch(&self.inner.db, operation, &body);
+        }
+        let closed = self.closed(&touched);
+        let (open, unprocessed) = match operation {
+            "BatchWriteItem" | "BatchGetItem" => self.split(operation, &mut body, touched, &closed)?,
+            _ => {
+                if let Some(first) = closed.iter().position(|closed| *closed) {
+                    return Err(self.refuse(operation, &touched, &closed, first));
+                }
+                (touched, None)
+            }
+        };
+        let hidden = capacity::ask_for_consumed(&mut body);
+        let result = dispatch(&self.inner.db, operation, &body);
+        let consumed = result.as_ref().map_or_else(|_| capacity::consumed_by_failure(&open), capacity::consumed);
+        self.charge(&open, &consumed);
+        let mut answer = result?;
+        if let Some(object) = answer.as_object_mut() {
+            if hidden {
+                object.remove("ConsumedCapacity");
+            }
+            if let Some((field, left)) = unprocessed {
+                object.insert(field.into(), left);
+            }
+        }
+        Ok(answer)
+    }
+
+    fn closed(&self, touched: &[Touched]) -> Vec<bool> {
+        let now = self.inner.origin.elapsed();
+        let mut state = self.state();
+        let closed = state.limits.closed(touched, now);
+        for (one, closed) in touched.iter().zip(&closed) {
+            let traffic = state.traffic.entry(one.table.clone()).or_default();
+            match (one.access, closed) {
+                (Access::Read, false) => traffic.reads += 1,
+                (Access::Read, true) => traffic.throttled_reads += 1,
+                (Access::Write, false) => traffic.writes += 1,
+                (Access::Write, true) => traffic.throttled_writes += 1,
+            }
+            if *closed {
+                state.throttled.record(&one.table, &one.key, epoch_seconds());
+            }
+        }
+        closed
+    }
+
+    #[expect(clippy::type_complexity, reason = "two parts of one batch, used once")]
+    fn split(
+        &self,
+        operation: &str,
+        body: &mut Value,
+        touched: Vec<Touched>,
+        closed: &[bool],
+    ) -> Result<(Vec<Touched>, Option<(&'static str, Value)>), Answer> {
+        if closed.iter().all(|closed| *closed)
+            && let Some(first) = touched.first()
+        {
+            return Err(capacity::throttled(first, self.billing(&first.table)));
+        }
+        let shut: Vec<(&str, &str)> = touched
+            .iter()
+            .zip(closed)
+            .filter(|(_, closed)| **closed)
+            .map(|(one, _)| (one.table.as_str(), one.key.as_str()))
+            .collect();
+        let unprocessed = capacity::split_batch(operation, body, |table, item| {
+            let key = self.facts(table).and_then(|facts| item.get(&facts.partition_key).map(Value::to_string));
+            key.is_some_and(|key| shut.contains(&(table, key.as_str())))
+        });
+        let open = touched.into_iter().zip(closed).filter(|(_, closed)| !**closed).map(|(one, _)| one).collect();
+        Ok((open, unprocessed))
+    }
+
+    fn refuse(&self, operation: &str, touched: &[Touched], closed: &[bool], first: usize) -> Answer {
+        let Some(one) = touched.get(first) else {
+            return Answer::error(500, "InternalServerError", "a throttled key is missing");
+        };
+        let billing = self.billing(&one.table);
+        if operation.starts_with("Transact") {
+            capacity::cancelled(closed, billing)
+        } else {
+            capacity::throttled(one, billing)
+        }
+    }
+
+    fn charge(&self, touched: &[Touched], consumed: &HashMap<String, f64>) {
+        let now = self.inner.origin.elapsed();
+        self.state().limits.charge(touched, consumed, now);
+    }
+
+    fn billing(&self, table: &str) -> Billing {
+        self.facts(table).map_or(Billing::OnDemand, |facts| facts.billing)
+    }
+
+    fn facts(&self, table: &str) -> Option<TableFacts> {
+        if let Some(facts) = self.state().tables.get(table) {
+            return Some(facts.clone());
+        }
+        let described = dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
+        let keys = described.pointer("/Table/KeySchema")?.as_array()?;
+        let partition_key = keys.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == "HASH"))?;
+        let on_demand = described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
+        let facts = TableFacts {
+            partition_key: partition_key.get("AttributeName")?.as_str()?.to_owned(),
+            billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned },
+        };
+        self.state().tables.insert(table.to_owned(), facts.clone());
+        Some(facts)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+fn epoch_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}

@@ -1,0 +1,150 @@
+//! Which keys an operation touches, read from its JSON.
+
+use serde_json::Value;
+
+use crate::partitions::Access;
+
+/// One key that an operation touches.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Touched {
+    pub(crate) table: String,
+    /// The partition key's attribute value as JSON text: what is hashed.
+    pub(crate) key: String,
+    pub(crate) access: Access,
+    /// Its part of what a batch consumes.
+    pub(crate) weight: f64,
+}
+
+/// The table of a request, by name or by ARN.
+pub(crate) fn table_name(body: &Value) -> Option<&str> {
+    body.get("TableName").and_then(Value::as_str).map(bare_name)
+}
+
+pub(crate) fn bare_name(name: &str) -> &str {
+    name.rsplit_once(":table/").map_or(name, |(_, bare)| bare)
+}
+
+/// The keys of an operation in the order of its items; empty where partition limits do not apply to it.
+pub(crate) fn touched(operation: &str, body: &Value, key_name: impl Fn(&str) -> Option<String>) -> Vec<Touched> {
+    let find = Finder { key_name };
+    let single = |attributes: &str, access| {
+        table_name(body).and_then(|table| find.in_item(table, body.get(attributes)?, access)).into_iter().collect()
+    };
+    match operation {
+        "PutItem" => single("Item", Access::Write),
+        "UpdateItem" | "DeleteItem" => single("Key", Access::Write),
+        "GetItem" => single("Key", Access::Read),
+        "Query" if body.get("IndexName").is_none() => find.in_query(body).into_iter().collect(),
+        "BatchWriteItem" => batch(body)
+            .flat_map(|(table, requests)| requests.as_array().into_iter().flatten().map(move |request| (table, request)))
+            .filter_map(|(table, request)| find.in_item(table, written(request)?, Access::Write))
+            .collect(),
+        "BatchGetItem" => batch(body)
+            .flat_map(|(table, wanted)| {
+                wanted.get("Keys").and_then(Value::as_array).into_iter().flatten().map(move |key| (table, key))
+            })
+            .filter_map(|(table, key)| find.in_item(table, key, Access::Read))
+            .collect(),
+        "TransactWriteItems" => find.in_transaction(body, Access::Write),
+        "TransactGetItems" => find.in_transaction(body, Access::Read),
+        _ => Vec::new(),
+    }
+}
+
+/// The item or key of one request of a BatchWriteItem.
+pub(crate) fn written(request: &Value) -> Option<&Value> {
+    request.pointer("/PutRequest/Item").or_else(|| request.pointer("/DeleteRequest/Key"))
+}
+
+fn batch(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    body.get("RequestItems")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(table, requests)| (bare_name(table), requests))
+}
+
+struct Finder<F> {
+    key_name: F,
+}
+
+impl<F: Fn(&str) -> Option<String>> Finder<F> {
+    fn in_item(&self, table: &str, item: &Value, access: Access) -> Option<Touched> {
+        let key = item.get((self.key_name)(table)?)?;
+        Some(Touched { table: table.to_owned(), key: key.to_string(), access, weight: item.to_string().len() as f64 })
+    }
+
+    fn in_transaction(&self, body: &Value, access: Access) -> Vec<Touched> {
+        let actions = body.get("TransactItems").and_then(Value::as_array);
+        actions
+            .into_iter()
+            .flatten()
+            .filter_map(|action| {
+                let (_, action) = action.as_object()?.iter().next()?;
+                let item = action.get("Item").or_else(|| action.get("Key"))?;
+                self.in_item(table_name(action)?, item, access)
+            })
+            .collect()
+    }
+
+    /// The partition key of a query: `name = :value`, with or without name placeholders, or the older `KeyConditions`.
+    fn in_query(&self, body: &Value) -> Option<Touched> {
+        let table = table_name(body)?;
+        let name = (self.key_name)(table)?;
+        let key = match body.get("KeyConditionExpression").and_then(Value::as_str) {
+            Some(expression) => {
+                let names = body.get("ExpressionAttributeNames");
+                let resolve = |word: &str| names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word) == name;
+                let spaced = expression.replace('=', " = ").replace(['(', ')', ','], " ");
+                let words: Vec<&str> = spaced.split_whitespace().collect();
+                let value = words.windows(3).find_map(|window| match window {
+                    [left, "=", right] if resolve(left) => Some(*right),
+                    [left, "=", right] if resolve(right) => Some(*left),
+                    _ => None,
+                })?;
+                body.get("ExpressionAttributeValues")?.get(value)?
+            }
+            None => body.get("KeyConditions")?.get(&name)?.pointer("/AttributeValueList/0")?,
+        };
+        Some(Touched { table: table.to_owned(), key: key.to_string(), access: Access::Read, weight: 1.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn keys(operation: &str, body: &Value) -> Vec<String> {
+        touched(operation, body, |_| Some("pk".into())).into_iter().map(|touched| touched.key).collect()
+    }
+
+    #[test]
+    fn the_partition_key_of_a_query_is_found_however_it_is_written() {
+        let value = json!({"S": "a.1"});
+        let rows = [
+            json!({"TableName": "t", "KeyConditionExpression": "#p = :p AND begins_with(#s, :x)",
+                "ExpressionAttributeNames": {"#p": "pk", "#s": "sk"}, "ExpressionAttributeValues": {":p": value, ":x": {"S": "x"}}}),
+            json!({"TableName": "t", "KeyConditionExpression": "(sk=:x)AND(pk=:p)",
+                "ExpressionAttributeValues": {":p": value, ":x": {"S": "x"}}}),
+            json!({"TableName": "arn:aws:dynamodb:r:1:table/t", "KeyConditionExpression": ":p = pk", "ExpressionAttributeValues": {":p": value}}),
+            json!({"TableName": "t", "KeyConditions": {"pk": {"ComparisonOperator": "EQ", "AttributeValueList": [value]}}}),
+        ];
+        for body in rows {
+            assert_eq!(keys("Query", &body), [value.to_string()], "{body}");
+        }
+        assert!(keys("Query", &json!({"TableName": "t", "IndexName": "i"})).is_empty());
+    }
+
+    #[test]
+    fn batches_and_transactions_touch_each_of_their_keys() {
+        let put = json!({"RequestItems": {"t": [
+            {"PutRequest": {"Item": {"pk": {"S": "a"}, "v": {"N": "1"}}}}, {"DeleteRequest": {"Key": {"pk": {"S": "b"}}}}]}});
+        assert_eq!(keys("BatchWriteItem", &put), [r#"{"S":"a"}"#, r#"{"S":"b"}"#]);
+        let get = json!({"RequestItems": {"t": {"Keys": [{"pk": {"S": "a"}}, {"pk": {"S": "b"}}]}}});
+        assert_eq!(keys("BatchGetItem", &get).len(), 2);
+        let transaction = json!({"TransactItems": [
+            {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}}}}, {"ConditionCheck": {"TableName": "t", "Key": {"pk": {"S": "b"}}}}]});
+        assert_eq!(keys("TransactWriteItems", &transaction).len(), 2);
+    }
+}

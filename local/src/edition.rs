@@ -1,0 +1,183 @@
+//! The whole edition: engine, tables, functions and their two ports.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use shard_scaler::Insights;
+use sharding::{ConfigError, ShardedTable, TableConfig};
+use tokio::net::TcpListener;
+
+use crate::clients::{Clients, in_process_clients, remote_clients};
+use crate::http_api::Functions;
+use crate::{dynamodb_port, http_api, tables};
+
+/// Where the edition listens and what it stands on.
+#[derive(Debug, Clone, Args)]
+pub struct ServeOptions {
+    /// Address to listen on; by default only this machine can connect
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// Port of the API
+    #[arg(long, default_value_t = 3000)]
+    pub port: u16,
+    /// Port of the DynamoDB-compatible endpoint
+    #[arg(long, default_value_t = 8000)]
+    pub dynamodb_port: u16,
+    /// Keep the data in this directory; without it, everything is in memory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Use another DynamoDB server instead of the embedded engine
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units"])]
+    pub endpoint_url: Option<String>,
+    /// Physical partitions of the main table
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub partitions: u32,
+    /// Write units a second of each partition
+    #[arg(long, default_value_t = 1_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub partition_write_units: u32,
+    /// Read units a second of each partition
+    #[arg(long, default_value_t = 3_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub partition_read_units: u32,
+}
+
+/// Why the edition cannot start; the text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum EditionError {
+    /// A variable of the environment is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error("{address} cannot be listened on: {cause}; choose another port with {option}")]
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// The option that sets it.
+        option: &'static str,
+        /// The operating system's word.
+        cause: std::io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("--data-dir {path}: {cause}")]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The tables cannot be made.
+    #[error("{0}")]
+    Tables(String),
+    /// A server ended.
+    #[error("the server stopped: {0}")]
+    Server(#[from] std::io::Error),
+}
+
+/// A started edition.
+#[derive(Debug)]
+pub struct Edition {
+    functions: Functions,
+    engine: Option<Engine>,
+    api: TcpListener,
+    dynamodb: Option<TcpListener>,
+}
+
+impl Edition {
+    /// Takes the ports, opens the engine and makes the tables. Nothing is served yet.
+    ///
+    /// # Errors
+    /// [`EditionError`] says what is in the way.
+    pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
+        let api = listen(options.host, options.port, "--port").await?;
+        let (clients, engine) = match &options.endpoint_url {
+            Some(url) => (remote_clients(url).await, None),
+            None => {
+                let engine = open(options, &config)?;
+                (in_process_clients(&InProcess::new(engine.clone())), Some(engine))
+            }
+        };
+        let dynamodb = match engine {
+            Some(_) => Some(listen(options.host, options.dynamodb_port, "--dynamodb-port").await?),
+            None => None,
+        };
+        tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
+        let Clients { dynamodb: client, cloudwatch } = clients;
+        let table = ShardedTable::new(&client, config);
+        let functions = Functions { table, insights: Arc::new(Insights { dynamodb: client, cloudwatch }) };
+        Ok(Self { functions, engine, api, dynamodb })
+    }
+
+    /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
+    ///
+    /// # Errors
+    /// Where the operating system does not say.
+    pub fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
+        Ok((self.api.local_addr()?, self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?))
+    }
+
+    /// The embedded engine, where there is one.
+    #[must_use]
+    pub const fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// The table that the functions use.
+    #[must_use]
+    pub const fn table(&self) -> &ShardedTable {
+        &self.functions.table
+    }
+
+    /// Serves until `stop` resolves; then finishes what was begun.
+    ///
+    /// # Errors
+    /// [`EditionError::Server`] where a listener fails.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), EditionError> {
+        let (told, stopped) = tokio::sync::watch::channel(false);
+        tokio::spawn(async move {
+            stop.await;
+            // Nobody listening any more is an end, too.
+            let _ = told.send(true);
+        });
+        let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        let table = self.functions.table.clone();
+        let api = axum::serve(self.api, http_api::router(self.functions)).with_graceful_shutdown(until(stopped.clone()));
+        match (self.dynamodb, self.engine) {
+            (Some(listener), Some(engine)) => {
+                let port = axum::serve(listener, dynamodb_port::router(engine)).with_graceful_shutdown(until(stopped));
+                tokio::try_join!(api.into_future(), port.into_future())?;
+            }
+            _ => api.await?,
+        }
+        table.finish_background_work().await;
+        Ok(())
+    }
+}
+
+async fn listen(host: IpAddr, port: u16, option: &'static str) -> Result<TcpListener, EditionError> {
+    let address = SocketAddr::new(host, port);
+    TcpListener::bind(address).await.map_err(|cause| EditionError::Port { address, option, cause })
+}
+
+fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionError> {
+    let engine = match &options.data_dir {
+        None => Engine::in_memory().map_err(|error| EditionError::Tables(error.to_string()))?,
+        Some(path) => open_directory(path)?,
+    };
+    let limits = PartitionLimits {
+        partitions: options.partitions,
+        write_units: f64::from(options.partition_write_units),
+        read_units: f64::from(options.partition_read_units),
+    };
+    engine.set_limits([(config.table_name.clone(), limits)]);
+    Ok(engine)
+}
+
+fn open_directory(path: &Path) -> Result<Engine, EditionError> {
+    let failed = |cause: String| EditionError::DataDir { path: path.to_owned(), cause };
+    std::fs::create_dir_all(path).map_err(|error| failed(error.to_string()))?;
+    Engine::in_file(&path.join("dynamodb.sqlite")).map_err(|error| failed(error.to_string()))
+}

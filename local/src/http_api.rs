@@ -1,0 +1,75 @@
+//! The API on one port: every request goes to the handler of the function that API Gateway would send it to.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::{MAX_BODY_BYTES, Problem};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::Method;
+use shard_scaler::Insights;
+use sharding::{Deadline, ShardedTable};
+
+/// What the template gives the writer and the reader, less the margin for the answer.
+const FUNCTION_TIME: Duration = Duration::from_millis(9_600);
+/// What the template gives the shard-scaler.
+const SCALER_TIME: Duration = Duration::from_secs(59);
+/// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the shard-scaler.
+const INVOKE_SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
+
+/// What the handlers share.
+#[derive(Debug, Clone)]
+pub(crate) struct Functions {
+    pub(crate) table: ShardedTable,
+    pub(crate) insights: Arc<Insights>,
+}
+
+pub(crate) fn router(functions: Functions) -> Router {
+    Router::new().fallback(answer).with_state(functions)
+}
+
+async fn answer(State(functions): State<Functions>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, MAX_BODY_BYTES + 1).await else {
+        let problem = Problem::too_large("body_too_large", "body", MAX_BODY_BYTES + 1, MAX_BODY_BYTES);
+        return to_axum(problem.into_response());
+    };
+    if parts.uri.path() == INVOKE_SCALER && parts.method == Method::POST {
+        return invoke_scaler(&functions, &body).await;
+    }
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD) || parts.uri.path() == "/shards";
+    let request = http::Request::from_parts(parts, lambda_http::Body::Binary(body.to_vec()));
+    let deadline = Deadline::now() + FUNCTION_TIME;
+    to_axum(if is_read {
+        reader::handle(&functions.table, request, deadline).await
+    } else {
+        writer::handle(&functions.table, request, deadline).await
+    })
+}
+
+async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
+    let event = match serde_json::from_slice(body) {
+        Ok(event) => event,
+        Err(error) => {
+            return to_axum(Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")).into_response());
+        }
+    };
+    let deadline = Deadline::now() + SCALER_TIME;
+    let answer = shard_scaler::handle(&functions.table, &functions.insights, &event, now_seconds(), deadline).await;
+    to_axum(api::json(200, &answer))
+}
+
+fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
+    response.map(|body| match body {
+        lambda_http::Body::Text(text) => Body::from(text),
+        lambda_http::Body::Binary(bytes) => Body::from(bytes),
+        _ => Body::empty(),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+fn now_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,12 @@
+//! The laptop edition: the functions' own handlers behind HTTP, over an embedded DynamoDB engine with partition limits.
+
+mod clients;
+mod edition;
+mod http_api;
+mod dynamodb_port;
+pub mod load;
+mod tables;
+
+pub use clients::{Clients, in_process_clients};
+pub use edition::{Edition, EditionError, ServeOptions};
+pub use tables::create_tables;

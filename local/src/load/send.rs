@@ -1,0 +1,251 @@
+//! Lines to the API, in batches, again where it helps.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{HumanCount, ProgressBar};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::LoadOptions;
+use super::lines::{Fields, Line, LoadError, Lines, style};
+
+/// How many failures the summary lists.
+const LISTED: usize = 20;
+/// Of how many keys the summary tells the shards.
+const TOLD_KEYS: usize = 5;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What became of the lines.
+#[derive(Debug, Default, Clone)]
+pub struct Summary {
+    /// Lines of the file.
+    pub lines: u64,
+    /// Lines whose item is stored.
+    pub stored: u64,
+    /// Items of which an attempt met a throttle.
+    pub throttled_items: u64,
+    /// Attempts that met a throttle.
+    pub throttled_attempts: u64,
+    /// Attempts beyond the first of each item.
+    pub retries: u64,
+    /// Lines that are not, or not certainly, stored: number and reason.
+    pub failed: Vec<(u64, String)>,
+    /// The most frequent keys: key, lines, and shards where the API said.
+    pub keys: Vec<(String, u64, Option<u64>)>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.elapsed.as_secs_f64();
+        let rate = (self.stored as f64 / seconds.max(0.001)) as u64;
+        let (stored, lines) = (HumanCount(self.stored), HumanCount(self.lines));
+        writeln!(f, "stored     {stored} of {lines} lines in {seconds:.1} s ({} a second)", HumanCount(rate))?;
+        let (items, attempts) = (HumanCount(self.throttled_items), HumanCount(self.throttled_attempts));
+        writeln!(f, "throttled  {items} writes met a throttle ({attempts} attempts)")?;
+        writeln!(f, "retried    {} attempts beyond the first", HumanCount(self.retries))?;
+        writeln!(f, "lost       {}", HumanCount(self.failed.len() as u64))?;
+        for (key, lines, shards) in &self.keys {
+            let shards = shards.map_or_else(|| "no metadata yet".to_owned(), |n| format!("{n} shard{}", if n == 1 { "" } else { "s" }));
+            writeln!(f, "  {key}: {} lines, {shards}", HumanCount(*lines))?;
+        }
+        for (line, why) in self.failed.iter().take(LISTED) {
+            writeln!(f, "  line {line}: {why}")?;
+        }
+        if self.failed.len() > LISTED {
+            writeln!(f, "  and {} more", HumanCount((self.failed.len() - LISTED) as u64))?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct BatchAnswer {
+    failed: Vec<FailedItem>,
+}
+
+#[derive(Deserialize)]
+struct FailedItem {
+    index: usize,
+    detail: String,
+    retryable: bool,
+}
+
+#[derive(Deserialize)]
+struct ProblemAnswer {
+    detail: String,
+}
+
+/// What one request did.
+#[derive(Default)]
+struct Outcome {
+    stored: u64,
+    throttled_items: u64,
+    throttled_attempts: u64,
+    attempts: u64,
+    again: Vec<(Line, String)>,
+    failed: Vec<(u64, String)>,
+}
+
+struct Api {
+    client: reqwest::Client,
+    url: String,
+    attempts: u16,
+}
+
+pub(super) async fn store(options: &LoadOptions, fields: Fields, total: u64) -> Result<Summary, LoadError> {
+    let unreachable = |cause: String| LoadError::Api { url: options.url.clone(), cause };
+    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(|error| unreachable(error.to_string()))?;
+    let api = Arc::new(Api { client, url: options.url.trim_end_matches('/').to_owned(), attempts: options.attempts });
+    api.client.get(format!("{}/shards", api.url)).send().await.map_err(|error| unreachable(chain(&error)))?;
+    let began = Instant::now();
+    let bar = ProgressBar::new(total).with_style(style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
+    let mut lines = Lines::open(&options.file, None)?;
+    let mut summary = Summary { lines: total, ..Summary::default() };
+    let mut by_key: HashMap<String, u64> = HashMap::new();
+    let slots = Arc::new(Semaphore::new(usize::from(options.concurrency)));
+    let mut requests: JoinSet<Outcome> = JoinSet::new();
+    let mut at_end = false;
+    while !at_end {
+        let mut batch = Vec::with_capacity(usize::from(options.batch));
+        while batch.len() < usize::from(options.batch) && !at_end {
+            match lines.next(&fields)? {
+                Some(line) => {
+                    *by_key.entry(line.partition_key.clone()).or_default() += 1;
+                    batch.push(line);
+                }
+                None => at_end = true,
+            }
+        }
+        let slot = Arc::clone(&slots).acquire_owned().await;
+        let api = Arc::clone(&api);
+        requests.spawn(async move {
+            let outcome = api.store(batch).await;
+            drop(slot);
+            outcome
+        });
+        while let Some(done) = requests.try_join_next() {
+            summary.add(done.unwrap_or_default(), &bar);
+        }
+    }
+    while let Some(done) = requests.join_next().await {
+        summary.add(done.unwrap_or_default(), &bar);
+    }
+    bar.finish_and_clear();
+    summary.elapsed = began.elapsed();
+    summary.failed.sort();
+    let mut keys: Vec<_> = by_key.into_iter().collect();
+    keys.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    for (key, lines) in keys.into_iter().take(TOLD_KEYS) {
+        let shards = api.shards(&key).await;
+        summary.keys.push((key, lines, shards));
+    }
+    Ok(summary)
+}
+
+impl Summary {
+    fn add(&mut self, outcome: Outcome, bar: &ProgressBar) {
+        bar.inc(outcome.stored + outcome.failed.len() as u64);
+        self.stored += outcome.stored;
+        self.throttled_items += outcome.throttled_items;
+        self.throttled_attempts += outcome.throttled_attempts;
+        self.retries += outcome.attempts.saturating_sub(outcome.stored + outcome.failed.len() as u64);
+        self.failed.extend(outcome.failed);
+    }
+}
+
+impl Api {
+    /// Sends a batch until every item is stored, refused for good, or was sent too often.
+    async fn store(&self, batch: Vec<Line>) -> Outcome {
+        let mut total = Outcome::default();
+        let (mut left, mut pause) = (batch, FIRST_PAUSE);
+        for attempt in 1..=self.attempts {
+            if left.is_empty() {
+                break;
+            }
+            let sent = self.send(left).await;
+            total.stored += sent.stored;
+            total.throttled_items += sent.throttled_items;
+            total.throttled_attempts += sent.throttled_attempts;
+            total.attempts += sent.attempts;
+            total.failed.extend(sent.failed);
+            if attempt == self.attempts {
+                total.failed.extend(sent.again.iter().map(|(line, why)| (line.number, why.clone())));
+                break;
+            }
+            left = sent.again.into_iter().map(|(line, _)| line).collect();
+            if !left.is_empty() {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        total
+    }
+
+    async fn send(&self, batch: Vec<Line>) -> Outcome {
+        let items: Vec<&str> = batch.iter().map(|line| line.item.as_str()).collect();
+        let body = format!("{{\"items\":[{}]}}", items.join(","));
+        let request = self.client.post(format!("{}/items/batch", self.url)).header("content-type", "application/json").body(body);
+        let everything = |why: &str| Outcome {
+            attempts: batch.len() as u64,
+            again: batch.iter().map(|line| (line.clone(), why.to_owned())).collect(),
+            ..Outcome::default()
+        };
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return everything(&chain(&error)),
+        };
+        let status = response.status();
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let mut outcome = Outcome {
+            throttled_items: header(writer::THROTTLED_ITEMS_HEADER),
+            throttled_attempts: header(writer::THROTTLED_HEADER),
+            attempts: header(writer::ATTEMPTS_HEADER),
+            ..Outcome::default()
+        };
+        let body = response.bytes().await.unwrap_or_default();
+        if !status.is_success() {
+            let why = serde_json::from_slice::<ProblemAnswer>(&body).map_or_else(|_| status.to_string(), |problem| problem.detail);
+            if status.is_server_error() || status.as_u16() == 429 {
+                return everything(&why);
+            }
+            outcome.attempts = batch.len() as u64;
+            outcome.failed = batch.iter().map(|line| (line.number, why.clone())).collect();
+            return outcome;
+        }
+        let Ok(answer) = serde_json::from_slice::<BatchAnswer>(&body) else {
+            return everything("the answer is not that of POST /items/batch");
+        };
+        outcome.stored = batch.len().saturating_sub(answer.failed.len()) as u64;
+        for failed in answer.failed {
+            let Some(line) = batch.get(failed.index) else { continue };
+            if failed.retryable {
+                outcome.again.push((line.clone(), failed.detail));
+            } else {
+                outcome.failed.push((line.number, failed.detail));
+            }
+        }
+        outcome
+    }
+
+    async fn shards(&self, key: &str) -> Option<u64> {
+        let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let response = self.client.get(format!("{}/shards?partition_key={encoded}", self.url)).send().await.ok()?;
+        let answer: serde_json::Value = response.json().await.ok()?;
+        answer.get("number_of_shards")?.as_u64()
+    }
+}
+
+/// An error with its causes: the outermost alone only says that sending failed.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,96 @@
+//! The command line of the laptop edition.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user there")]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use local::load::{LoadOptions, load};
+use local::{Edition, ServeOptions};
+use sharding::TableConfig;
+
+/// Dynamic write sharding for DynamoDB, on a laptop
+///
+/// The table is configured by the same variables as the functions (SORT_KEY_TYPE, SHARD_PLACEMENT, ...); TABLE_NAME and METADATA_TABLE_NAME
+/// are "items" and "items-metadata" unless they are set.
+#[derive(Parser)]
+#[command(name = "local", version, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeOptions,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the API and the DynamoDB-compatible endpoint (the default)
+    Serve(ServeOptions),
+    /// Store JSON Lines through the API
+    Load(LoadOptions),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(options) => serve(&options).await,
+        Command::Load(options) => run_load(&options).await,
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let config = TableConfig::from_variables(|name| {
+        let set = std::env::var(name).ok().filter(|value| !value.is_empty());
+        set.or_else(|| match name {
+            "TABLE_NAME" => Some("items".to_owned()),
+            "METADATA_TABLE_NAME" => Some("items-metadata".to_owned()),
+            _ => None,
+        })
+    })?;
+    let tables = format!("{}, {}", config.table_name, config.metadata_table_name);
+    let edition = Edition::start(options, config).await?;
+    let (api, dynamodb) = edition.addresses()?;
+    println!("API       http://{api}");
+    if let Some(dynamodb) = dynamodb {
+        println!("DynamoDB  http://{dynamodb}  (tables {tables})");
+        let (partitions, units) = (options.partitions, options.partition_write_units);
+        println!("          {partitions} partitions of {units} write units a second");
+    }
+    match &options.data_dir {
+        Some(path) => println!("data      {}", path.display()),
+        None if options.endpoint_url.is_none() => println!("data      in memory; --data-dir keeps it"),
+        None => {}
+    }
+    println!("stop with Ctrl-C");
+    edition.serve(stop_signal()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stop_signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                tokio::select! {
+                    _ = interrupt => {}
+                    _ = terminate.recv() => {}
+                }
+            }
+            Err(_) => drop(interrupt.await),
+        }
+    }
+    #[cfg(not(unix))]
+    drop(interrupt.await);
+}
+
+async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let summary = load(options).await?;
+    print!("{summary}");
+    Ok(if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

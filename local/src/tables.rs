@@ -1,0 +1,55 @@
+//! The two tables, made where they are not there yet.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::DisplayErrorContext;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableStatus,
+};
+use sharding::{SortKeyType, TableConfig};
+
+/// How long another server may take to make a table.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Makes the main table and the metadata table as the template does: composite key and partition key alone, on demand.
+///
+/// # Errors
+/// A text that says which table could not be made, and why.
+pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), String> {
+    let sort_key = (config.sort_key_name.as_str(), config.sort_key_type);
+    ensure(client, &config.table_name, &config.partition_key_name, Some(sort_key)).await?;
+    ensure(client, &config.metadata_table_name, &config.partition_key_name, None).await
+}
+
+async fn ensure(client: &Client, table: &str, partition_key: &str, sort_key: Option<(&str, SortKeyType)>) -> Result<(), String> {
+    let failed = |what: &str, cause: String| format!("the table {table} cannot be {what}: {cause}");
+    match client.describe_table().table_name(table).send().await {
+        Ok(_) => return Ok(()),
+        Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception()) => {}
+        Err(error) => return Err(failed("described", DisplayErrorContext(error).to_string())),
+    }
+    let mut create = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    let keys = std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(sort_key.map(|(name, kind)| {
+        let kind = match kind {
+            SortKeyType::String => ScalarAttributeType::S,
+            SortKeyType::Number => ScalarAttributeType::N,
+        };
+        (name, kind, KeyType::Range)
+    }));
+    for (name, kind, role) in keys {
+        let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+        let element = KeySchemaElement::builder().attribute_name(name).key_type(role).build();
+        let unusable = |error: aws_sdk_dynamodb::error::BuildError| failed("described to DynamoDB", error.to_string());
+        create = create.attribute_definitions(definition.map_err(unusable)?).key_schema(element.map_err(unusable)?);
+    }
+    create.send().await.map_err(|error| failed("created", DisplayErrorContext(error).to_string()))?;
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let described = client.describe_table().table_name(table).send().await;
+        let described = described.map_err(|error| failed("described", DisplayErrorContext(error).to_string()))?;
+        match described.table.and_then(|table| table.table_status) {
+            Some(TableStatus::Active) => return Ok(()),
+            _ if tokio::time::Instant::now() > until => return Err(failed("used", "it does not become active".into())),
+            _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Configuration, read from the environment of a function.
+
+use std::time::Duration;
+
+use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
+use crate::core::placement::Placement;
+use crate::core::policy::{Growth, ScalingPolicy};
+use crate::core::view::MAX_LEASE;
+use crate::table::attributes::RESERVED;
+use crate::table::METADATA_ATTRIBUTES;
+
+/// Who raises the number of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScalingActors {
+    /// Writers, when they are throttled.
+    Writer,
+    /// The shard-scaler, when the alarm wakes it.
+    Alarm,
+    /// Either.
+    #[default]
+    Both,
+}
+
+impl ScalingActors {
+    const NAMES: [(&'static str, Self); 3] = [("writer", Self::Writer), ("alarm", Self::Alarm), ("both", Self::Both)];
+
+    /// Whether a throttled writer scales its key.
+    #[must_use]
+    pub const fn includes_writer(self) -> bool {
+        matches!(self, Self::Writer | Self::Both)
+    }
+}
+
+/// Everything that describes one sharded table.
+#[derive(Debug, Clone)]
+pub struct TableConfig {
+    /// `TABLE_NAME`: the main table.
+    pub table_name: String,
+    /// `METADATA_TABLE_NAME`.
+    pub metadata_table_name: String,
+    /// `PARTITION_KEY_NAME`: the attribute of both tables that holds the partition key. Default `partition_key`.
+    pub partition_key_name: String,
+    /// `SORT_KEY_NAME`. Default `sort_key`.
+    pub sort_key_name: String,
+    /// `SORT_KEY_TYPE`: `S` or `N`. Default `S`.
+    pub sort_key_type: SortKeyType,
+    /// `SHARD_PLACEMENT`. Default `calculated`.
+    pub placement: Placement,
+    /// `SHARD_SEPARATOR`. Default `.`.
+    pub shard_keys: ShardKeys,
+    /// `MAX_SHARDS`, `COOLDOWN_SECONDS` and `SCALING_POLICY`.
+    pub policy: ScalingPolicy,
+    /// `LEASE_MS`: how long reads rely on a view; at most [`MAX_LEASE`].
+    pub lease: Duration,
+    /// `COLD_APPEND`: whether a plain write of a key that is not in the cache goes out at once, to shard 1.
+    pub cold_append: bool,
+    /// `SCALING`.
+    pub scaling: ScalingActors,
+}
+
+/// A variable that is missing or wrong; the function must not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not set, and without a default.
+    #[error("{variable} is not set; allowed: {allowed}")]
+    Missing {
+        /// The variable.
+        variable: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Set to something that is not allowed.
+    #[error("{variable} is {value:?}; allowed: {allowed}")]
+    Wrong {
+        /// The variable.
+        variable: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version and _write_id, and from the metadata's own attributes";
+
+impl TableConfig {
+    /// A configuration with the defaults of every optional variable.
+    #[must_use]
+    pub fn new(table_name: &str, metadata_table_name: &str) -> Self {
+        Self {
+            table_name: table_name.to_owned(),
+            metadata_table_name: metadata_table_name.to_owned(),
+            partition_key_name: "partition_key".to_owned(),
+            sort_key_name: "sort_key".to_owned(),
+            sort_key_type: SortKeyType::String,
+            placement: Placement::default(),
+            shard_keys: ShardKeys::default(),
+            policy: ScalingPolicy::default(),
+            lease: MAX_LEASE,
+            cold_append: true,
+            scaling: ScalingActors::default(),
+        }
+    }
+
+    /// Reads the variables that `lookup` knows; an empty value counts as not set.
+    ///
+    /// ```
+    /// use sharding::{ConfigError, TableConfig};
+    /// let error = TableConfig::from_variables(|name| match name {
+    ///     "TABLE_NAME" => Some("items".into()),
+    ///     "METADATA_TABLE_NAME" => Some("items-metadata".into()),
+    ///     "LEASE_MS" => Some("5000".into()),
+    ///     _ => None,
+    /// });
+    /// assert_eq!(error.unwrap_err().to_string(), r#"LEASE_MS is "5000"; allowed: a whole number from 1 to 1000"#);
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is allowed.
+    pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
+        let read = Variables { lookup };
+        let mut config = Self::new(
+            &read.required("TABLE_NAME", TABLE, table_name)?,
+            &read.required("METADATA_TABLE_NAME", TABLE, table_name)?,
+        );
+        read.set(&mut config.partition_key_name, "PARTITION_KEY_NAME", ATTRIBUTE, attribute_name)?;
+        let partition_key_name = config.partition_key_name.clone();
+        read.set(&mut config.sort_key_name, "SORT_KEY_NAME", ATTRIBUTE, |name| {
+            attribute_name(name).filter(|name| *name != partition_key_name)
+        })?;
+        read.set(&mut config.sort_key_type, "SORT_KEY_TYPE", "S or N", |value| match value {
+            "S" => Some(SortKeyType::String),
+            "N" => Some(SortKeyType::Number),
+            _ => None,
+        })?;
+        let placements = "calculated, random, modulo-sha256, modulo-md5 or code-points";
+        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| value.parse().ok())?;
+        let separators = "1 to 16 bytes without a digit";
+        read.set(&mut config.shard_keys, "SHARD_SEPARATOR", separators, |v| Separator::new(v).map(ShardKeys::new))?;
+        read.set(&mut config.policy.max_shards, "MAX_SHARDS", "a whole number from 1 to 10000", |value| {
+            number(value, 1, 10_000).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
+        })?;
+        let seconds = "a whole number from 0 to 86400";
+        read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| number(v, 0, 86_400))?;
+        let policies = "proportional, plus-one or doubling";
+        read.set(&mut config.policy.growth, "SCALING_POLICY", policies, |value| named(&Growth::NAMES, value))?;
+        read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", |value| {
+            number(value, 1, 1_000).map(Duration::from_millis)
+        })?;
+        read.set(&mut config.cold_append, "COLD_APPEND", "true or false", |value| value.parse().ok())?;
+        read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| named(&ScalingActors::NAMES, v))?;
+        Ok(config)
+    }
+}
+
+struct Variables<F> {
+    lookup: F,
+}
+
+impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
+    fn value(&self, variable: &'static str) -> Option<String> {
+        (self.lookup)(variable).filter(|value| !value.is_empty())
+    }
+
+    fn required<T>(
+        &self,
+        variable: &'static str,
+        allowed: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let value = self.value(variable).ok_or(ConfigError::Missing { variable, allowed })?;
+        parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })
+    }
+
+    fn set<T>(
+        &self,
+        target: &mut T,
+        variable: &'static str,
+        allowed: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<(), ConfigError> {
+        if let Some(value) = self.value(variable) {
+            *target = parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })?;
+        }
+        Ok(())
+    }
+}
+
+fn table_name(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let good = (3..=255).contains(&name.len()) && name.chars().all(plain)
+        || name.starts_with("arn:") && name.contains(":table/") && name.len() <= 1_024;
+    good.then(|| name.to_owned())
+}
+
+fn attribute_name(name: &str) -> Option<String> {
+    let taken = RESERVED.contains(&name) || METADATA_ATTRIBUTES.contains(&name);
+    ((1..=255).contains(&name.len()) && !taken).then(|| name.to_owned())
+}
+
+fn number(value: &str, lowest: u64, highest: u64) -> Option<u64> {
+    value.parse().ok().filter(|n| (lowest..=highest).contains(n))
+}
+
+fn named<T: Copy>(names: &[(&'static str, T)], value: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == value).map(|(_, named)| *named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &str) -> Result<TableConfig, ConfigError> {
+        TableConfig::from_variables(|variable| match variable {
+            _ if variable == name => Some(value.to_owned()),
+            "TABLE_NAME" => Some("items".into()),
+            "METADATA_TABLE_NAME" => Some("items-metadata".into()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn every_variable_set_wrong_is_named_with_its_value() {
+        let rows = [
+            ("TABLE_NAME", "x"),
+            ("TABLE_NAME", "with space"),
+            ("METADATA_TABLE_NAME", "ä-table"),
+            ("PARTITION_KEY_NAME", "_version"),
+            ("PARTITION_KEY_NAME", "shard_history"),
+            ("SORT_KEY_NAME", "partition_key"),
+            ("SORT_KEY_TYPE", "B"),
+            ("SHARD_PLACEMENT", "modulo"),
+            ("SHARD_SEPARATOR", "-1-"),
+            ("MAX_SHARDS", "0"),
+            ("MAX_SHARDS", "10001"),
+            ("COOLDOWN_SECONDS", "-1"),
+            ("SCALING_POLICY", "triple"),
+            ("LEASE_MS", "1001"),
+            ("LEASE_MS", "0"),
+            ("COLD_APPEND", "yes"),
+            ("SCALING", "none"),
+        ];
+        for (variable, value) in rows {
+            match with(variable, value) {
+                Err(ConfigError::Wrong { variable: named, value: shown, .. }) => assert_eq!((named, shown.as_str()), (variable, value)),
+                other => panic!("{variable}={value}: {other:?}"),
+            }
+        }
+        assert!(matches!(with("TABLE_NAME", ""), Err(ConfigError::Missing { variable: "TABLE_NAME", .. })));
+    }
+
+    #[test]
+    fn every_variable_set_right_is_taken() {
+        let config = with("SHARD_SEPARATOR", "#").unwrap();
+        assert_eq!(config.shard_keys.parse("a#2").map(|(_, shard)| shard.get()), Some(2));
+        assert_eq!(with("MAX_SHARDS", "7").unwrap().policy.max_shards.get(), 7);
+        assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
+        assert!(!with("COLD_APPEND", "false").unwrap().cold_append);
+        assert!(!with("SCALING", "alarm").unwrap().scaling.includes_writer());
+        assert_eq!(with("SORT_KEY_TYPE", "N").unwrap().sort_key_type, SortKeyType::Number);
+        assert!(with("TABLE_NAME", "arn:aws:dynamodb:eu-west-1:123456789012:table/items").is_ok());
+    }
+}

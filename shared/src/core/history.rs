@@ -1,0 +1,79 @@
+//! The record of a key's widths: correctness data, since it says where items may be.
+
+use std::collections::BTreeSet;
+
+use super::key::ShardCount;
+
+/// One change of a width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HistoryEntry {
+    /// Epoch seconds.
+    pub at: u64,
+    /// The width from then on.
+    pub count: ShardCount,
+}
+
+/// All changes, oldest first. Stored as the seed blog does: a string set of `"epoch_seconds:count"`.
+///
+/// ```
+/// use sharding::ShardHistory;
+/// let history = ShardHistory::parse(["1562858912:2", "1561758912:1"])?;
+/// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
+/// # Ok::<(), sharding::HistoryError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardHistory(BTreeSet<HistoryEntry>);
+
+/// An entry that is not `"epoch_seconds:count"`. The metadata is damaged; stop, and rebuild it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the history entry {0:?} is not epoch_seconds:count")]
+pub struct HistoryError(String);
+
+impl ShardHistory {
+    /// Reads the entries of the string set, in any order.
+    ///
+    /// # Errors
+    /// [`HistoryError`] names the first entry that cannot be read.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, HistoryError> {
+        entries
+            .into_iter()
+            .map(|entry| {
+                let read = entry.split_once(':').and_then(|(at, count)| {
+                    Some(HistoryEntry { at: at.parse().ok()?, count: ShardCount::new(count.parse().ok()?)? })
+                });
+                read.ok_or_else(|| HistoryError(entry.to_owned()))
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// With one more entry.
+    #[must_use]
+    pub fn with(mut self, at: u64, count: ShardCount) -> Self {
+        self.0.insert(HistoryEntry { at, count });
+        self
+    }
+
+    /// Oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = HistoryEntry> + ExactSizeIterator + Clone + '_ {
+        self.0.iter().copied()
+    }
+
+    /// As stored.
+    #[must_use]
+    pub fn to_strings(&self) -> Vec<String> {
+        self.0.iter().map(|entry| format!("{}:{}", entry.at, entry.count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_entry_is_named() {
+        for entry in ["", ":", "1:", ":1", "1:0", "x:1", "1:1:1", "-1:1"] {
+            assert_eq!(ShardHistory::parse(["5:1", entry]), Err(HistoryError(entry.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Logical keys, shards, and the shard keys that the table stores.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::number::{Number, NumberError};
+
+/// The most bytes of a stored partition key. [DynamoDB limits]
+pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
+/// The most bytes of a sort key. [DynamoDB limits]
+pub const MAX_SORT_KEY_BYTES: usize = 1_024;
+
+/// Why a key cannot be used; the text says what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Keys have at least one byte.
+    #[error("it is empty; a key has at least one byte")]
+    Empty,
+    /// The key does not fit, or would not fit with its shard suffix.
+    #[error("it has {bytes} bytes; at most {allowed} are allowed")]
+    TooLong {
+        /// What was given.
+        bytes: usize,
+        /// What is allowed in this place.
+        allowed: usize,
+    },
+    /// The table's sort key is a number, and this is none.
+    #[error("it must be a number: {0}")]
+    NotANumber(NumberError),
+}
+
+/// The caller's own partition key: one to 2,048 bytes of UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionKey(Arc<str>);
+
+impl PartitionKey {
+    /// # Errors
+    /// [`KeyError::Empty`] and [`KeyError::TooLong`]. Whether a shard suffix still fits is checked where one is added.
+    pub fn new(key: &str) -> Result<Self, KeyError> {
+        if key.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if key.len() > MAX_PARTITION_KEY_BYTES {
+            return Err(KeyError::TooLong { bytes: key.len(), allowed: MAX_PARTITION_KEY_BYTES });
+        }
+        Ok(Self(key.into()))
+    }
+
+    /// The key as the caller wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PartitionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The type of the table's sort key; one per table, fixed at deploy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKeyType {
+    /// A string, ordered by its UTF-8 bytes.
+    String,
+    /// A number, ordered by value.
+    Number,
+}
+
+/// The caller's sort key. Keys of one table are all of one type, and order as DynamoDB orders them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SortKey {
+    /// Of a string table.
+    String(Arc<str>),
+    /// Of a number table.
+    Number(Number),
+}
+
+impl SortKey {
+    /// Reads a sort key of the given type from its text.
+    ///
+    /// # Errors
+    /// [`KeyError`] where the text is empty, over 1,024 bytes, or no number where a number is needed.
+    pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
+        if text.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        match key_type {
+            SortKeyType::String if text.len() > MAX_SORT_KEY_BYTES => {
+                Err(KeyError::TooLong { bytes: text.len(), allowed: MAX_SORT_KEY_BYTES })
+            }
+            SortKeyType::String => Ok(Self::String(text.into())),
+            SortKeyType::Number => text.parse().map(Self::Number).map_err(KeyError::NotANumber),
+        }
+    }
+
+    /// What the placements hash: one text per value.
+    #[must_use]
+    pub fn canonical(&self) -> std::borrow::Cow<'_, str> {
+        match self {
+            Self::String(text) => std::borrow::Cow::Borrowed(text),
+            Self::Number(number) => std::borrow::Cow::Owned(number.canonical()),
+        }
+    }
+}
+
+impl fmt::Display for SortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => f.write_str(text),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// A shard of a logical partition key, numbered from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardNumber(NonZeroU32);
+
+impl ShardNumber {
+    /// The shard that every width contains.
+    pub const FIRST: Self = Self(NonZeroU32::MIN);
+
+    /// `None` for 0: shards are numbered from 1.
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+
+    /// The shard at a position counted from 0.
+    #[must_use]
+    pub(crate) const fn from_index(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    /// The number, from 1.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for ShardNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many shards a key has: a width, at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardCount(NonZeroU32);
+
+impl ShardCount {
+    /// The width of a key that was never scaled.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
+    /// `None` for 0: a key has at least one shard.
+    #[must_use]
+    pub const fn new(count: u32) -> Option<Self> {
+        match NonZeroU32::new(count) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+
+    /// The count, at least 1.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Every shard of this width: 1 up to and including the count.
+    pub fn shards(self) -> impl Iterator<Item = ShardNumber> + Clone {
+        (0..self.get()).map(ShardNumber::from_index)
+    }
+}
+
+impl fmt::Display for ShardCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What stands between the partition key and the shard number in a shard key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Separator(Arc<str>);
+
+impl Separator {
+    /// `None` unless the text has 1 to 16 bytes and no ASCII digit, which would make a shard key ambiguous.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let good = (1..=16).contains(&text.len()) && !text.bytes().any(|b| b.is_ascii_digit());
+        good.then(|| Self(text.into()))
+    }
+
+    /// The separator's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Separator {
+    fn default() -> Self {
+        Self(".".into())
+    }
+}
+
+/// Builds and parses the values of the table's partition-key attribute.
+///
+/// ```
+/// use sharding::{PartitionKey, Separator, ShardKeys, ShardNumber};
+/// let keys = ShardKeys::new(Separator::default());
+/// let day = PartitionKey::new("2014-07-09")?;
+/// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;
+/// assert_eq!(stored, "2014-07-09.200");
+/// assert_eq!(keys.parse(&stored), Some((day, ShardNumber::new(200).unwrap())));
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ShardKeys {
+    separator: Separator,
+}
+
+impl ShardKeys {
+    /// Shard keys with this separator.
+    #[must_use]
+    pub const fn new(separator: Separator) -> Self {
+        Self { separator }
+    }
+
+    /// Partition key + separator + shard number.
+    ///
+    /// # Errors
+    /// [`KeyError::TooLong`] where the shard key exceeds 2,048 bytes; `allowed` counts the partition key alone.
+    pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
+        let stored = format!("{key}{}{shard}", self.separator.as_str());
+        if stored.len() > MAX_PARTITION_KEY_BYTES {
+            let suffix = stored.len() - key.as_str().len();
+            return Err(KeyError::TooLong {
+                bytes: key.as_str().len(),
+                allowed: MAX_PARTITION_KEY_BYTES.saturating_sub(suffix),
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Checks that every shard key up to a width fits.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), for the longest suffix.
+    pub fn check(&self, key: &PartitionKey, width: ShardCount) -> Result<(), KeyError> {
+        self.build(key, ShardNumber(width.0)).map(drop)
+    }
+
+    /// The logical key and shard of a stored value; `None` where it is no shard key under this separator.
+    ///
+    /// A logical key that itself looks suffixed is no trouble: only the last suffix is the shard.
+    #[must_use]
+    pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
+        let (key, number) = stored.rsplit_once(self.separator.as_str())?;
+        let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
+        let shard = canonical.then(|| number.parse().ok()).flatten().and_then(ShardNumber::new)?;
+        Some((PartitionKey::new(key).ok()?, shard))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_guides_day_has_the_shard_keys_1_to_200() {
+        let day = PartitionKey::new("2014-07-09").unwrap();
+        let keys = ShardKeys::default();
+        let all: Vec<_> =
+            ShardCount::new(200).unwrap().shards().map(|shard| keys.build(&day, shard).unwrap()).collect();
+        assert_eq!((all[0].as_str(), all[1].as_str(), all[199].as_str()), ("2014-07-09.1", "2014-07-09.2", "2014-07-09.200"));
+        assert_eq!(all.len(), 200);
+    }
+
+    #[test]
+    fn what_is_no_shard_key_is_not_parsed() {
+        let keys = ShardKeys::default();
+        for stored in ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"] {
+            assert_eq!(keys.parse(stored), None, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_suffix_counts_towards_the_length() {
+        let keys = ShardKeys::default();
+        let key = PartitionKey::new(&"k".repeat(2_045)).unwrap();
+        assert!(keys.check(&key, ShardCount::new(99).unwrap()).is_ok());
+        assert_eq!(
+            keys.check(&key, ShardCount::new(100).unwrap()),
+            Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn shard_keys_round_trip(key in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", shard in 1u32..) {
+            let keys = ShardKeys::new(Separator::new(&separator).unwrap());
+            let key = PartitionKey::new(&key).unwrap();
+            let shard = ShardNumber::new(shard).unwrap();
+            prop_assert_eq!(keys.parse(&keys.build(&key, shard).unwrap()), Some((key, shard)));
+        }
+
+        #[test]
+        fn different_keys_never_share_a_shard_key(a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30) {
+            let keys = ShardKeys::default();
+            let (x, y) = (PartitionKey::new(&a).unwrap(), PartitionKey::new(&b).unwrap());
+            let same = keys.build(&x, ShardNumber::new(m).unwrap()) == keys.build(&y, ShardNumber::new(n).unwrap());
+            prop_assert_eq!(same, a == b && m == n);
+        }
+
+        #[test]
+        fn string_sort_keys_order_by_bytes(a in "\\PC{1,8}", b in "\\PC{1,8}") {
+            let (x, y) = (SortKey::parse(SortKeyType::String, &a).unwrap(), SortKey::parse(SortKeyType::String, &b).unwrap());
+            prop_assert_eq!(x.cmp(&y), a.as_bytes().cmp(b.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is known of one logical partition key: the item of the metadata table.
+
+use super::history::ShardHistory;
+use super::key::ShardCount;
+
+/// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMetadata {
+    /// The write width: writers place new items on shards 1 up to this.
+    pub number_of_shards: ShardCount,
+    /// The read width: readers look at shards 1 up to this. Never below the write width.
+    pub read_shards: ShardCount,
+    /// Epoch seconds of the last change of the width; the cooldown counts from here.
+    pub last_updated: u64,
+    /// Every width so far, with the time of its change.
+    pub shard_history: ShardHistory,
+    /// Raised by every update and checked by it: the optimistic lock. 0 is an item written by another program.
+    pub generation: u64,
+    /// A shrink is under way.
+    pub draining: bool,
+}
+
+impl ShardMetadata {
+    /// What an absent item means: one shard, and no change ever.
+    #[must_use]
+    pub fn unregistered() -> Self {
+        Self {
+            number_of_shards: ShardCount::ONE,
+            read_shards: ShardCount::ONE,
+            last_updated: 0,
+            shard_history: ShardHistory::default(),
+            generation: 0,
+            draining: false,
+        }
+    }
+
+    /// The item that the first write of a new key registers.
+    #[must_use]
+    pub fn registered(now_seconds: u64) -> Self {
+        Self {
+            last_updated: now_seconds,
+            shard_history: ShardHistory::default().with(now_seconds, ShardCount::ONE),
+            generation: 1,
+            ..Self::unregistered()
+        }
+    }
+
+    /// Every width under which an item may have been placed: 1, all of the history, the write and the read width.
+    pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
+        [ShardCount::ONE, self.number_of_shards, self.read_shards]
+            .into_iter()
+            .chain(self.shard_history.entries().map(|entry| entry.count))
+    }
+
+    /// The width of an expansion that waits to be activated.
+    ///
+    /// ```
+    /// use sharding::{ShardCount, ShardMetadata};
+    /// let mut metadata = ShardMetadata::unregistered();
+    /// metadata.read_shards = ShardCount::new(4).unwrap();
+    /// assert_eq!(metadata.expansion(), ShardCount::new(4));
+    /// metadata.draining = true; // the same widths, but a shrink: nobody may activate it
+    /// assert_eq!(metadata.expansion(), None);
+    /// ```
+    #[must_use]
+    pub fn expansion(&self) -> Option<ShardCount> {
+        (!self.draining && self.read_shards > self.number_of_shards).then_some(self.read_shards)
+    }
+
+    /// Epoch seconds of the last *change*; `None` for a key that has only been registered.
+    #[must_use]
+    pub fn last_change(&self) -> Option<u64> {
+        (self.shard_history.entries().len() > 1).then_some(self.last_updated)
+    }
+}

@@ -1,0 +1,15 @@
+//! The pure core: no IO, no clock, no randomness. Time and chance come in as arguments, decisions go out as values.
+
+pub(crate) mod capacity;
+pub mod cursor;
+pub(crate) mod history;
+pub(crate) mod key;
+pub(crate) mod merge;
+pub(crate) mod metadata;
+pub(crate) mod number;
+pub(crate) mod placement;
+pub(crate) mod policy;
+pub(crate) mod query;
+pub(crate) mod value;
+pub(crate) mod version;
+pub(crate) mod view;

@@ -1,0 +1,83 @@
+//! Attribute values, without naming the SDK.
+
+use std::collections::BTreeMap;
+
+use super::key::{PartitionKey, SortKey};
+
+/// The most bytes of an item, keys and names included. [DynamoDB limits]
+pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
+
+/// A DynamoDB attribute value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    S(String),
+    /// A number, in the digits it came in.
+    N(String),
+    /// Bytes.
+    B(Vec<u8>),
+    /// A boolean.
+    Bool(bool),
+    /// Null.
+    Null,
+    /// A list.
+    L(Vec<Value>),
+    /// A map.
+    M(Attributes),
+    /// A set of strings.
+    Ss(Vec<String>),
+    /// A set of numbers.
+    Ns(Vec<String>),
+    /// A set of byte strings.
+    Bs(Vec<Vec<u8>>),
+}
+
+/// Named values: an item's attributes without its keys.
+pub type Attributes = BTreeMap<String, Value>;
+
+/// An item as the caller sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// The logical partition key.
+    pub partition_key: PartitionKey,
+    /// The sort key.
+    pub sort_key: SortKey,
+    /// Everything else.
+    pub attributes: Attributes,
+}
+
+/// Bytes that attributes count for towards [`MAX_ITEM_BYTES`]. (DynamoDB developer guide, "Item sizes and formats".)
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use sharding::{Value, attributes_size};
+/// let attributes = BTreeMap::from([("name".to_owned(), Value::S("grape".into())), ("ripe".to_owned(), Value::Bool(true))]);
+/// assert_eq!(attributes_size(&attributes), 4 + 5 + 4 + 1);
+/// ```
+#[must_use]
+pub fn attributes_size(attributes: &Attributes) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &Value) -> usize {
+    match value {
+        Value::S(text) => text.len(),
+        Value::N(number) => number_size(number),
+        Value::B(bytes) => bytes.len(),
+        Value::Bool(_) | Value::Null => 1,
+        Value::L(list) => 3 + list.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        Value::M(map) => 3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>(),
+        Value::Ss(set) => set.iter().map(String::len).sum(),
+        Value::Ns(set) => set.iter().map(|number| number_size(number)).sum(),
+        Value::Bs(set) => set.iter().map(Vec::len).sum(),
+    }
+}
+
+/// About one byte for two significant digits, and one more.
+fn number_size(number: &str) -> usize {
+    let mantissa = number.split(['e', 'E']).next().unwrap_or(number);
+    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
+    let significant = digits.iter().skip_while(|digit| **digit == b'0').count();
+    let trailing = digits.iter().rev().take_while(|digit| **digit == b'0').count();
+    1 + significant.saturating_sub(trailing).div_ceil(2)
+}

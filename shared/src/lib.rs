@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod core;
+mod environment;
+mod sharded_table;
+mod table;
+
+pub use config::{ConfigError, ScalingActors, TableConfig};
+pub use core::capacity::CapacityScope;
+pub use core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
+pub use core::history::{HistoryEntry, HistoryError, ShardHistory};
+pub use core::key::{
+    KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
+    SortKey, SortKeyType,
+};
+pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
+pub use core::metadata::ShardMetadata;
+pub use core::number::{Number, NumberError};
+pub use core::placement::Placement;
+pub use core::policy::{Growth, Pressure, ScalingDecision, ScalingPolicy};
+pub use core::query::{Order, PageQuery};
+pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
+pub use core::version::Version;
+pub use core::view::{APPEND_LEASE, DRIFT_MARGIN, MAX_LEASE, Moment, View};
+pub use environment::{Clock, Environment, SystemClock};
+pub use sharded_table::append::{Append, AppendError, Appended};
+pub use sharded_table::read::{Page, ReadError};
+pub use sharded_table::scale::{ScaleError, ScaleOutcome};
+pub use sharded_table::{Deadline, ShardedTable};
+pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;
+pub use table::error::TableError;

@@ -1,0 +1,281 @@
+//! Append: store an item under a sort key, the plain POST.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::keys::{KeyState, Running};
+use super::retry::Backoff;
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::capacity::CapacityScope;
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::placement::Placement;
+use crate::core::value::Attributes;
+use crate::core::view::{APPEND_LEASE, View};
+use crate::table::error::TableError;
+
+/// The most items of a batch that are on their way at once.
+const BATCH_CONCURRENCY: usize = 64;
+/// A throttled writer looks at the metadata again when its view is this old: an activation is noticed within it.
+const THROTTLED_VIEW: Duration = Duration::from_millis(200);
+/// A view is renewed in the background when this much of the append lease is used up.
+const RENEW_AFTER: Duration = Duration::from_secs(45);
+const _: () = assert!(RENEW_AFTER.as_secs() < APPEND_LEASE.as_secs());
+
+/// An item to store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// The logical key.
+    pub partition_key: PartitionKey,
+    /// The sort key; see [`ShardedTable::make_sort_key`].
+    pub sort_key: SortKey,
+    /// Everything else.
+    pub attributes: Attributes,
+}
+
+/// A stored item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The shard that took it.
+    pub shard: ShardNumber,
+    /// The write width that it was placed under.
+    pub number_of_shards: ShardCount,
+    /// Attempts made, the successful one included.
+    pub attempts: u32,
+    /// Attempts that were throttled.
+    pub throttled: u32,
+}
+
+/// An item that was not, or not certainly, stored.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Not stored: capacity did not come before the deadline. Try again later.
+    #[error("no capacity before the deadline ({})", scope.name())]
+    Capacity {
+        /// The limit that the last attempt met.
+        scope: CapacityScope,
+        /// Attempts that were throttled.
+        throttled: u32,
+    },
+    /// The outcome is unknown: an attempt had no answer. Repeating it with the same sort key is safe.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// Not stored, and repeating it will not help.
+    #[error(transparent)]
+    Table(TableError),
+}
+
+impl ShardedTable {
+    /// Stores an item. A standing item with the same keys is replaced; of concurrent writes of one sort key the later by the
+    /// writers' clocks wins.
+    ///
+    /// # Errors
+    /// [`AppendError`] says whether the item may be stored and whether trying again helps.
+    pub async fn append(&self, item: &Append, deadline: Deadline) -> Result<Appended, AppendError> {
+        AppendRun::new(&self.inner, item).run(deadline).await
+    }
+
+    /// Stores items in parallel, each as [`append`](Self::append) does; the results are in the order of the items.
+    pub async fn append_batch(&self, items: Vec<Append>, deadline: Deadline) -> Vec<Result<Appended, AppendError>> {
+        let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut results: Vec<Option<Result<Appended, AppendError>>> = items.iter().map(|_| None).collect();
+        for (index, item) in items.into_iter().enumerate() {
+            let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
+            tasks.spawn(async move {
+                let _slot = slots.acquire().await;
+                (index, AppendRun::new(&inner, &item).run(deadline).await)
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            if let Ok((index, result)) = done
+                && let Some(slot) = results.get_mut(index)
+            {
+                *slot = Some(result);
+            }
+        }
+        let lost = || Err(AppendError::Unknown("the task that stored it died".into()));
+        results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+    }
+}
+
+/// One append with its attempts.
+struct AppendRun<'a> {
+    inner: &'a Arc<Inner>,
+    item: &'a Append,
+    state: Arc<KeyState>,
+    attempts: u32,
+    throttled: u32,
+    /// An attempt had no answer and may yet be applied: stay on its shard until one answers.
+    unanswered: Option<ShardNumber>,
+    last: Option<TableError>,
+}
+
+impl<'a> AppendRun<'a> {
+    fn new(inner: &'a Arc<Inner>, item: &'a Append) -> Self {
+        let state = inner.keys.state(&item.partition_key);
+        Self { inner, item, state, attempts: 0, throttled: 0, unanswered: None, last: None }
+    }
+
+    async fn run(mut self, deadline: Deadline) -> Result<Appended, AppendError> {
+        let version = self.inner.environment.version();
+        let mut backoff = Backoff::default();
+        loop {
+            let view = match self.usable_view(deadline).await {
+                Ok(view) => view,
+                Err(error) => return Err(self.give_up(Some(error))),
+            };
+            let (shard, width) = self.place(view.as_deref());
+            self.attempts += 1;
+            let shard_key = self.inner.tables.shard_key(&self.item.partition_key, shard).map_err(AppendError::Table)?;
+            let Append { partition_key, sort_key, attributes } = self.item;
+            let put = self.inner.tables.put_item(shard_key, partition_key, sort_key, attributes, version);
+            let answer = match timeout_at(deadline, put).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.unanswered = Some(shard);
+                    return Err(self.give_up(None));
+                }
+            };
+            match answer {
+                // A version as high stands there: this very write, applied before, or a later one that has replaced it.
+                Ok(()) | Err(TableError::ConditionFailed) => {
+                    self.count_first_attempt(width, false);
+                    self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
+                    let (attempts, throttled) = (self.attempts, self.throttled);
+                    return Ok(Appended { shard, number_of_shards: width, attempts, throttled });
+                }
+                Err(TableError::Capacity(scope)) => {
+                    self.throttled += 1;
+                    self.unanswered = None;
+                    if scope.is_cured_by_shards() {
+                        self.state.note_throttled(shard, self.inner.environment.now());
+                        self.count_first_attempt(width, true);
+                        self.inner.relieve(&self.item.partition_key, &self.state);
+                    }
+                    self.last = Some(TableError::Capacity(scope));
+                    if let Err(error) = self.look_again(deadline).await {
+                        return Err(self.give_up(Some(error)));
+                    }
+                    // A random write at once tries another shard; the first time, there is nothing to wait for.
+                    if self.inner.config.placement == Placement::Random && self.throttled == 1 && width > ShardCount::ONE {
+                        continue;
+                    }
+                }
+                Err(error @ TableError::Transient(_)) => {
+                    self.unanswered = Some(shard);
+                    self.last = Some(error);
+                }
+                Err(error) => return Err(AppendError::Table(error)),
+            }
+            let pause = backoff.next(&self.inner.environment);
+            if Instant::now() + pause >= deadline {
+                return Err(self.give_up(None));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// The view to place by; `None` to append without one, on shard 1.
+    async fn usable_view(&self, deadline: Deadline) -> Result<Option<Arc<View>>, TableError> {
+        if let Some(view) = self.state.valid_view(self.inner.environment.now(), APPEND_LEASE) {
+            return Ok(Some(view));
+        }
+        if self.inner.config.cold_append && self.throttled == 0 {
+            return Ok(None);
+        }
+        self.inner
+            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, APPEND_LEASE))
+            .await
+            .map(Some)
+    }
+
+    fn place(&self, view: Option<&View>) -> (ShardNumber, ShardCount) {
+        let Some(view) = view else {
+            return (self.unanswered.unwrap_or(ShardNumber::FIRST), ShardCount::ONE);
+        };
+        let width = view.width();
+        let placed = || {
+            let home = self.inner.config.placement.home(&self.item.partition_key, &self.item.sort_key, width);
+            home.unwrap_or_else(|| self.inner.random_shard(&self.state, width))
+        };
+        (self.unanswered.unwrap_or_else(placed), width)
+    }
+
+    /// Only first attempts say what share of the demand is turned away: retries are the same demand again.
+    fn count_first_attempt(&self, width: ShardCount, throttled: bool) {
+        if self.attempts == 1 {
+            self.state.record(width, throttled);
+        }
+    }
+
+    /// A throttled writer keeps its view fresh, so that it notices new shards at once.
+    async fn look_again(&self, deadline: Deadline) -> Result<(), TableError> {
+        let look = self.inner.view(&self.item.partition_key, &self.state, deadline, |view, now| {
+            view.is_valid(now, THROTTLED_VIEW)
+        });
+        match look.await {
+            Ok(_) => Ok(()),
+            // Without metadata the old view serves for as long as it is valid.
+            Err(error) if error.is_retryable() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn give_up(&mut self, error: Option<TableError>) -> AppendError {
+        if self.unanswered.is_some() {
+            return AppendError::Unknown("an attempt had no answer before the deadline".into());
+        }
+        match error.or_else(|| self.last.take()) {
+            Some(TableError::Capacity(scope)) => AppendError::Capacity { scope, throttled: self.throttled },
+            // Nothing was sent to the main table, or all of it was refused: the item is not stored.
+            Some(TableError::Transient(_)) | None => {
+                AppendError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
+            }
+            Some(other) => AppendError::Table(other),
+        }
+    }
+}
+
+impl Inner {
+    /// Pick two, take the calmer.
+    fn random_shard(&self, state: &KeyState, width: ShardCount) -> ShardNumber {
+        let draw = || ShardNumber::from_index(self.environment.below(width.get()));
+        state.calmer(draw(), draw(), self.environment.now())
+    }
+
+    /// What must follow a write but not delay its answer: registration of a new key, and renewal of an ageing view.
+    fn after_append(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>, view: Option<&View>) {
+        let fresh = view.is_some_and(|view| view.is_valid(self.environment.now(), RENEW_AFTER));
+        if fresh && view.is_some_and(|view| view.metadata.is_some()) {
+            return;
+        }
+        let Some(running) = Running::start(state, |state| &state.refreshing) else { return };
+        let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
+        self.background.spawn(async move {
+            if let Err(error) = inner.renew(&key, &state).await {
+                tracing::warn!(%error, "could not renew the view of a key; the next write of it tries again");
+            }
+            drop(running);
+        });
+    }
+
+    async fn renew(&self, key: &PartitionKey, state: &KeyState) -> Result<(), TableError> {
+        let deadline = Instant::now() + crate::table::ATTEMPT_TIMEOUT;
+        let view = self.view(key, state, deadline, |view, now| view.is_valid(now, RENEW_AFTER)).await?;
+        if view.metadata.is_none() {
+            let asked_at = self.environment.now();
+            match self.tables.register(key, asked_at.epoch_seconds()).await {
+                Ok(metadata) => Self::learn_update(state, metadata, asked_at),
+                // Another instance was first.
+                Err(TableError::ConditionFailed) => {
+                    self.view(key, state, deadline, |view, _| view.metadata.is_some()).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! What one instance knows of each key: its view, the pressure on it, and which shards were throttled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quick_cache::sync::Cache;
+
+use super::retry::retrying;
+use super::{Deadline, Inner};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
+use crate::core::metadata::ShardMetadata;
+use crate::core::policy::Pressure;
+use crate::core::view::{Moment, View};
+use crate::table::error::TableError;
+
+/// The most keys that an instance remembers. At most 2 KB of key and a history each, so some ten megabytes at worst.
+const REMEMBERED_KEYS: usize = 4_096;
+/// How long a throttled shard is avoided by random placement.
+const CALM_AFTER: Duration = Duration::from_secs(1);
+/// How often a read that is older than what is known already is repeated.
+const OLD_ANSWERS: u32 = 3;
+
+#[derive(Debug)]
+pub(crate) struct KeyCache(Cache<PartitionKey, Arc<KeyState>>);
+
+impl Default for KeyCache {
+    fn default() -> Self {
+        Self(Cache::new(REMEMBERED_KEYS))
+    }
+}
+
+impl KeyCache {
+    /// What is known of a key; nothing yet, where it is new here.
+    pub(crate) fn state(&self, key: &PartitionKey) -> Arc<KeyState> {
+        match self.0.get_or_insert_with(key, || Ok::<_, std::convert::Infallible>(Arc::default())) {
+            Ok(state) => state,
+            Err(impossible) => match impossible {},
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct KeyState {
+    known: Mutex<Known>,
+    /// Held while the metadata is read, so that a crowd of requests makes one read.
+    flight: tokio::sync::Mutex<()>,
+    /// A background task of that kind is running.
+    pub(crate) refreshing: AtomicBool,
+    pub(crate) scaling: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    view: Option<Arc<View>>,
+    /// The key had an item once: it may change, but never go.
+    registered: bool,
+    /// First attempts under the write width of the view.
+    pressure: Pressure,
+    throttled_at: HashMap<ShardNumber, Moment>,
+    /// No decision before this instant of the monotonic clock: a cooldown was read.
+    quiet_until: Option<Duration>,
+}
+
+impl KeyState {
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.lock().view.clone()
+    }
+
+    /// The view, if it may be relied on for this lease.
+    pub(crate) fn valid_view(&self, now: Moment, lease: Duration) -> Option<Arc<View>> {
+        self.view().filter(|view| view.is_valid(now, lease))
+    }
+
+    /// Keeps a view unless a newer one is known; says whether it was kept.
+    pub(crate) fn learn(&self, view: View) -> bool {
+        let mut known = self.lock();
+        if let Some(old) = &known.view {
+            if view.generation() < old.generation() {
+                return false;
+            }
+            let new_width = view.width() != old.width();
+            if view.generation() == old.generation() && view.asked_at.monotonic < old.asked_at.monotonic {
+                return true;
+            }
+            if new_width {
+                known.pressure = Pressure::default();
+                known.throttled_at.clear();
+                known.quiet_until = None;
+            }
+        }
+        known.registered |= view.metadata.is_some();
+        known.view = Some(Arc::new(view));
+        true
+    }
+
+    /// Counts a first attempt that was placed under this write width.
+    pub(crate) fn record(&self, width: ShardCount, throttled: bool) {
+        let mut known = self.lock();
+        if known.view.as_ref().is_none_or(|view| view.width() == width) {
+            known.pressure.record(throttled);
+        }
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.lock().pressure
+    }
+
+    pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {
+        let mut known = self.lock();
+        known.throttled_at.retain(|_, at| now.since(*at).is_some_and(|age| age < CALM_AFTER));
+        known.throttled_at.insert(shard, now);
+    }
+
+    /// Of two shards, the one that was not throttled a moment ago.
+    pub(crate) fn calmer(&self, one: ShardNumber, other: ShardNumber, now: Moment) -> ShardNumber {
+        let known = self.lock();
+        let heat = |shard: ShardNumber| {
+            let age = known.throttled_at.get(&shard).and_then(|at| now.since(*at)).filter(|age| *age < CALM_AFTER);
+            age.map_or(Duration::ZERO, |age| CALM_AFTER - age)
+        };
+        if heat(other) < heat(one) { other } else { one }
+    }
+
+    pub(crate) fn stay_quiet_until(&self, monotonic: Duration) {
+        self.lock().quiet_until = Some(monotonic);
+    }
+
+    pub(crate) fn is_quiet(&self, now: Moment) -> bool {
+        self.lock().quiet_until.is_some_and(|until| now.monotonic < until)
+    }
+
+    fn registered(&self) -> bool {
+        self.lock().registered
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// A view that `good` accepts: the one that is known, or one that is read now. Many callers at once make one read.
+    pub(crate) async fn view(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+        good: impl Fn(&View, Moment) -> bool,
+    ) -> Result<Arc<View>, TableError> {
+        let known = |state: &KeyState| state.view().filter(|view| good(view, self.environment.now()));
+        if let Some(view) = known(state) {
+            return Ok(view);
+        }
+        let _flight = state.flight.lock().await;
+        if let Some(view) = known(state) {
+            return Ok(view);
+        }
+        for _ in 0..OLD_ANSWERS {
+            let view = self.read_view(key, deadline).await?;
+            if view.metadata.is_none() && state.registered() {
+                return Err(TableError::Damaged(format!(
+                    "the metadata item of a key of {} bytes was there and is gone; reads would miss items, so rebuild it from the table",
+                    key.as_str().len()
+                )));
+            }
+            let read = Arc::new(view.clone());
+            // An answer can overtake another; one that is older than what is known says nothing.
+            if state.learn(view) {
+                return Ok(read);
+            }
+        }
+        Err(TableError::Damaged("the metadata's generation went back; rebuild it from the table".into()))
+    }
+
+    async fn read_view(&self, key: &PartitionKey, deadline: Deadline) -> Result<View, TableError> {
+        retrying(&self.environment, deadline, || async {
+            let asked_at = self.environment.now();
+            let metadata = self.tables.get_metadata(key).await?;
+            Ok(View { metadata, asked_at })
+        })
+        .await
+    }
+
+    /// Learns what an update of the metadata left behind. The answer is newer than the instant before the update was sent.
+    pub(crate) fn learn_update(state: &KeyState, metadata: ShardMetadata, asked_at: Moment) {
+        state.learn(View { metadata: Some(metadata), asked_at });
+    }
+}
+
+/// Marks a background task as running for as long as it lives; `None` where one runs already.
+pub(crate) struct Running {
+    state: Arc<KeyState>,
+    flag: fn(&KeyState) -> &AtomicBool,
+}
+
+impl Running {
+    pub(crate) fn start(state: &Arc<KeyState>, flag: fn(&KeyState) -> &AtomicBool) -> Option<Self> {
+        let was_running = flag(state).swap(true, Ordering::AcqRel);
+        (!was_running).then(|| Self { state: Arc::clone(state), flag })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        (self.flag)(&self.state).store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,75 @@
+//! The use cases: append, read and scale, over the two tables.
+
+pub(crate) mod append;
+mod keys;
+pub(crate) mod read;
+mod retry;
+pub(crate) mod scale;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use tokio_util::task::TaskTracker;
+
+use crate::config::TableConfig;
+use crate::environment::Environment;
+use crate::table::Tables;
+use keys::KeyCache;
+
+/// The instant by which an operation must have an answer.
+pub type Deadline = tokio::time::Instant;
+
+/// A table whose hot partition keys are spread over shards.
+///
+/// Cheap to clone; clones share what is known of the keys. Work that must not delay an answer (registering a key, refreshing a
+/// view, scaling out) runs in the background of the tokio runtime.
+#[derive(Debug, Clone)]
+pub struct ShardedTable {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Arc<TableConfig>,
+    tables: Tables,
+    environment: Environment,
+    keys: KeyCache,
+    background: TaskTracker,
+}
+
+impl ShardedTable {
+    /// A table reached through this client. Retries and attempt timeouts are the table's own, whatever the client has.
+    #[must_use]
+    pub fn new(client: &Client, config: TableConfig) -> Self {
+        Self::with_environment(client, config, Environment::system())
+    }
+
+    /// As [`new`](Self::new), with given time and chance.
+    #[must_use]
+    pub fn with_environment(client: &Client, config: TableConfig, environment: Environment) -> Self {
+        let config = Arc::new(config);
+        let tables = Tables::new(client, Arc::clone(&config));
+        let inner = Inner { config, tables, environment, keys: KeyCache::default(), background: TaskTracker::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        &self.inner.config
+    }
+
+    /// Waits until no background work is left, for an orderly end of the process.
+    pub async fn finish_background_work(&self) {
+        self.inner.background.close();
+        self.inner.background.wait().await;
+        self.inner.background.reopen();
+    }
+
+    /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
+    #[must_use]
+    pub fn make_sort_key(&self) -> String {
+        let millis = u64::try_from(self.inner.environment.now().wall.as_millis()).unwrap_or(u64::MAX);
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.inner.environment.bytes()).into_uuid().to_string()
+    }
+}

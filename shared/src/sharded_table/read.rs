@@ -1,0 +1,233 @@
+//! Reading: a page over all shards, or one item from all shards that it may be on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+
+use super::keys::{KeyState, Running};
+use super::retry::retrying;
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::capacity::CapacityScope;
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::merge::{PageMerge, ShardPageRequest, Stored};
+use crate::core::query::PageQuery;
+use crate::core::value::{Item, attributes_size};
+use crate::core::view::View;
+use crate::table::error::TableError;
+use crate::table::{GetTarget, ShardQueryPage};
+
+/// The most shards that one request queries at once.
+const FAN_OUT: usize = 64;
+/// A page ends early at about this many bytes: a function's answer may have six megabytes, and JSON is longer than the items.
+const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
+/// Part of the lease after which a view is renewed ahead of its end.
+const RENEW_AT: f64 = 0.7;
+
+/// A page of items, in order, each sort key once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The items.
+    pub items: Vec<Item>,
+    /// Where the next page starts: after this sort key. `None` at the end.
+    pub next: Option<SortKey>,
+    /// How many shards were queried.
+    pub shards: usize,
+    /// Read units that the page cost.
+    pub consumed_capacity: f64,
+}
+
+/// Why nothing could be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Capacity or an answer did not come before the deadline. Try again later.
+    #[error("no answer before the deadline ({})", .0.name())]
+    Capacity(CapacityScope),
+    /// Repeating it will not help.
+    #[error(transparent)]
+    Table(TableError),
+}
+
+impl From<TableError> for ReadError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Capacity(scope) => Self::Capacity(scope),
+            TableError::Transient(_) => Self::Capacity(CapacityScope::Unknown),
+            TableError::ConditionFailed | TableError::Rejected(_) | TableError::Damaged(_) | TableError::Unusable(_) => {
+                Self::Table(error)
+            }
+        }
+    }
+}
+
+impl ShardedTable {
+    /// Reads a page. It may end early, with a place to go on from, where the deadline or its size in bytes is reached.
+    ///
+    /// # Errors
+    /// [`ReadError`] where not even a part of a page could be read.
+    pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
+        let state = self.inner.keys.state(&query.partition_key);
+        let run = PageRun {
+            inner: &self.inner,
+            query: Arc::new(query.clone()),
+            merge: PageMerge::new(query.limit, query.order, query.after.clone()),
+            pages: JoinSet::new(),
+            waiting: Vec::new(),
+            consumed: 0.0,
+            bytes: 0,
+        };
+        run.run(&state, deadline).await
+    }
+
+    /// Reads one item: the newest copy of all shards that it may be on.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn get(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Item>, ReadError> {
+        let inner = &self.inner;
+        let state = inner.keys.state(key);
+        let target = GetTarget { partition_key: key, sort_key, consistent };
+        let candidates = |view: Option<&View>| match view {
+            None => BTreeSet::from([ShardNumber::FIRST]),
+            Some(view) => inner.config.placement.candidates(key, sort_key, view.widths().widths()),
+        };
+        if let Some(view) = inner.leased_view(key, &state) {
+            let shards = candidates(Some(&view));
+            return Ok(inner.get_newest(target, &shards, deadline).await?.map(|stored| stored.item));
+        }
+        // Without a valid view: the shards that are known already and the metadata in parallel, then what the fresh view adds.
+        let known = candidates(state.view().as_deref());
+        let (first, view) =
+            tokio::join!(inner.get_newest(target, &known, deadline), inner.fresh_view(key, &state, deadline));
+        let (first, view) = (first?, view?);
+        let added = candidates(Some(&view)).difference(&known).copied().collect();
+        let second = inner.get_newest(target, &added, deadline).await?;
+        Ok([first, second].into_iter().flatten().max_by_key(|stored| stored.version).map(|stored| stored.item))
+    }
+}
+
+/// One page on its way.
+struct PageRun<'a> {
+    inner: &'a Arc<Inner>,
+    query: Arc<PageQuery>,
+    merge: PageMerge<Item>,
+    pages: JoinSet<(ShardNumber, Result<ShardQueryPage, TableError>)>,
+    waiting: Vec<ShardPageRequest>,
+    consumed: f64,
+    bytes: usize,
+}
+
+impl PageRun<'_> {
+    async fn run(mut self, state: &Arc<KeyState>, deadline: Deadline) -> Result<Page, ReadError> {
+        let key = self.query.partition_key.clone();
+        match self.inner.leased_view(&key, state) {
+            Some(view) => self.ask(view.widths().read_shards, deadline),
+            None => {
+                let known = state.view().map_or(ShardCount::ONE, |view| view.widths().read_shards);
+                self.ask(known, deadline);
+                let view = self.inner.fresh_view(&key, state, deadline).await?;
+                self.ask(view.widths().read_shards, deadline);
+            }
+        }
+        let mut failed = None;
+        while !self.merge.is_complete() {
+            match timeout_at(deadline, self.pages.join_next()).await {
+                Ok(Some(Ok((shard, Ok(answer))))) => {
+                    self.consumed += answer.consumed;
+                    self.merge.supply(shard, answer.page);
+                }
+                Ok(Some(Ok((_, Err(error))))) => {
+                    failed = Some(error);
+                    break;
+                }
+                Ok(Some(Err(died))) => {
+                    failed = Some(TableError::Transient(died.to_string()));
+                    break;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    failed = Some(TableError::Transient("the deadline passed".into()));
+                    break;
+                }
+            }
+            let bytes = &mut self.bytes;
+            self.merge.advance(|stored| {
+                *bytes += attributes_size(&stored.item.attributes);
+                *bytes < PAGE_BYTES
+            });
+            self.waiting.extend(self.merge.requests());
+            self.launch(deadline);
+        }
+        let shards = self.merge.shard_count();
+        // A page that has begun is a page; one that has not is an error, for it would look like the end.
+        if let Some(error) = failed
+            && (self.merge.page().is_empty() || !error.is_retryable())
+        {
+            return Err(error.into());
+        }
+        let (page, next) = self.merge.finish();
+        let items = page.into_iter().map(|stored| stored.item).collect();
+        Ok(Page { items, next, shards, consumed_capacity: self.consumed })
+    }
+
+    fn ask(&mut self, width: ShardCount, deadline: Deadline) {
+        self.merge.add_shards(width.shards());
+        self.waiting.extend(self.merge.requests());
+        self.launch(deadline);
+    }
+
+    fn launch(&mut self, deadline: Deadline) {
+        while self.pages.len() < FAN_OUT {
+            let Some(request) = self.waiting.pop() else { return };
+            let (inner, query) = (Arc::clone(self.inner), Arc::clone(&self.query));
+            self.pages.spawn(async move {
+                let ask = || inner.tables.query_shard(&query, &request);
+                (request.shard, retrying(&inner.environment, deadline, ask).await)
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// The view, if its lease has not run out; renews it in the background when little of the lease is left.
+    fn leased_view(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) -> Option<Arc<View>> {
+        let lease = self.config.lease;
+        let now = self.environment.now();
+        let view = state.valid_view(now, lease)?;
+        let renew = lease.mul_f64(RENEW_AT);
+        if !view.is_valid(now, renew)
+            && let Some(running) = Running::start(state, |state| &state.refreshing)
+        {
+            let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
+            self.background.spawn(async move {
+                let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
+                // A failure is met again, and told, by the read that needs the view.
+                let _ = inner.view(&key, &state, deadline, |view, now| view.is_valid(now, renew)).await;
+                drop(running);
+            });
+        }
+        Some(view)
+    }
+
+    async fn fresh_view(&self, key: &PartitionKey, state: &KeyState, deadline: Deadline) -> Result<Arc<View>, TableError> {
+        self.view(key, state, deadline, |view, now| view.is_valid(now, self.config.lease)).await
+    }
+
+    async fn get_newest(
+        &self,
+        target: GetTarget<'_>,
+        shards: &BTreeSet<ShardNumber>,
+        deadline: Deadline,
+    ) -> Result<Option<Stored<Item>>, TableError> {
+        let shards: Vec<_> = shards.iter().copied().collect();
+        retrying(&self.environment, deadline, || self.tables.get_newest(target, &shards)).await
+    }
+}

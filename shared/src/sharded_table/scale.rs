@@ -1,0 +1,268 @@
+//! Growing: expand, wait, activate.
+//!
+//! A width is raised in two steps. *Expand* raises the read width; then nobody writes to the new shards until every reader's view
+//! from before has run out; then *activate* raises the write width. No clocks are compared between machines: who activates counts
+//! the wait on its own clock, from the acknowledgement of the expansion or from having first seen it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::keys::{KeyState, Running};
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::key::{PartitionKey, ShardCount};
+use crate::core::metadata::ShardMetadata;
+use crate::core::policy::{Pressure, ScalingDecision};
+use crate::core::view::{DRIFT_MARGIN, MAX_LEASE, Moment, View};
+use crate::table::MetadataUpdate;
+use crate::table::error::TableError;
+
+/// The longest random pause before a writer changes the metadata: of a crowd, the first to wake makes the change and the others see it.
+const CROWD_BACKOFF: Duration = Duration::from_millis(300);
+/// How long the whole of a scale-out may take before its actor gives up and leaves it to others.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What became of a request to change a key's shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleOutcome {
+    /// The key has this many shards now.
+    Scaled {
+        /// The width before.
+        from: ShardCount,
+        /// The width now.
+        to: ShardCount,
+    },
+    /// Nothing was to do, or the policy said no.
+    Unchanged(ScalingDecision),
+    /// Another actor changed the metadata first; look again.
+    Outrun,
+}
+
+/// Why a key's shards could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaleError {
+    /// More than `MAX_SHARDS`.
+    #[error("number_of_shards {asked} is over MAX_SHARDS, {allowed}")]
+    TooMany {
+        /// What was asked for.
+        asked: ShardCount,
+        /// The maximum in force.
+        allowed: ShardCount,
+    },
+    /// Fewer than the key has; shrinking moves items, and this release does not do it.
+    #[error("the key has {now} shards; lowering the number is not supported")]
+    Lower {
+        /// The present write width.
+        now: ShardCount,
+    },
+    /// The tables could not be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl ShardedTable {
+    /// Raises a key to a number of shards ahead of a known peak; returns when writers may use them.
+    ///
+    /// # Errors
+    /// [`ScaleError`]; a number below the present one is refused.
+    pub async fn set_shards(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        let allowed = self.inner.config.policy.max_shards;
+        if to > allowed {
+            return Err(ScaleError::TooMany { asked: to, allowed });
+        }
+        let state = self.inner.keys.state(key);
+        let mut from = None;
+        loop {
+            let view = self.inner.view_from_now(key, &state, deadline).await?;
+            let metadata = view.widths().into_owned();
+            let now = metadata.number_of_shards;
+            let from = *from.get_or_insert(now);
+            if to < now {
+                return Err(ScaleError::Lower { now });
+            }
+            if metadata.draining {
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Draining));
+            }
+            if to == now && metadata.expansion().is_none() {
+                let calm = ScaleOutcome::Unchanged(ScalingDecision::Calm);
+                return Ok(if from == now { calm } else { ScaleOutcome::Scaled { from, to } });
+            }
+            if metadata.expansion().is_some() {
+                self.inner.take_over(key, &state, &view, deadline).await?;
+            } else {
+                self.inner.scale_out(key, &state, &view, to, deadline).await?;
+            }
+        }
+    }
+
+    /// Applies the policy to what was seen of a key, and makes the change.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] where the tables could not be used.
+    pub async fn scale_by_policy(
+        &self,
+        key: &PartitionKey,
+        seen: Pressure,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        let state = self.inner.keys.state(key);
+        let view = self.inner.view_from_now(key, &state, deadline).await?;
+        Ok(self.inner.apply_policy(key, &state, &view, seen, deadline).await?)
+    }
+
+    /// Reads a key's metadata, not older than this call. `None` where the key has no item.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata could not be read.
+    pub async fn shards(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<ShardMetadata>, TableError> {
+        let state = self.inner.keys.state(key);
+        Ok(self.inner.view_from_now(key, &state, deadline).await?.metadata.clone())
+    }
+}
+
+impl Inner {
+    /// A view that was asked for after this call began.
+    async fn view_from_now(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<Arc<View>, TableError> {
+        let began = self.environment.now();
+        self.view(key, state, deadline, |view, now| asked_since(view, began, now)).await
+    }
+
+    /// Starts to relieve a throttled key in the background, unless this instance is at it already.
+    pub(crate) fn relieve(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) {
+        if !self.config.scaling.includes_writer() || state.is_quiet(self.environment.now()) {
+            return;
+        }
+        let Some(running) = Running::start(state, |state| &state.scaling) else { return };
+        let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
+        self.background.spawn(async move {
+            sleep(inner.environment.jitter(CROWD_BACKOFF)).await;
+            let deadline = Instant::now() + PATIENCE;
+            match inner.relieve_now(&key, &state, deadline).await {
+                Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::CoolingDown { until })) => {
+                    let now = inner.environment.now();
+                    let left = Duration::from_secs(until).saturating_sub(now.wall);
+                    state.stay_quiet_until(now.monotonic + left);
+                }
+                Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Outrun) => {}
+                Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
+            }
+            drop(running);
+        });
+    }
+
+    async fn relieve_now(&self, key: &PartitionKey, state: &KeyState, deadline: Deadline) -> Result<ScaleOutcome, TableError> {
+        let view = self.view_from_now(key, state, deadline).await?;
+        self.apply_policy(key, state, &view, state.pressure(), deadline).await
+    }
+
+    async fn apply_policy(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        view: &View,
+        seen: Pressure,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, TableError> {
+        let decision = self.config.policy.decide(&view.widths(), seen, self.environment.now().epoch_seconds());
+        match decision {
+            ScalingDecision::ScaleOut(to) => {
+                tracing::info!(attempts = seen.attempts, throttled = seen.throttled, %to, "scaling out");
+                self.scale_out(key, state, view, to, deadline).await
+            }
+            ScalingDecision::Expanding(_) => self.take_over(key, state, view, deadline).await,
+            ScalingDecision::Calm
+            | ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::Draining
+            | ScalingDecision::AtMaximum => Ok(ScaleOutcome::Unchanged(decision)),
+        }
+    }
+
+    /// Expand, wait, activate.
+    async fn scale_out(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        view: &View,
+        to: ShardCount,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, TableError> {
+        let Some(expanded) = self.step(key, state, view.metadata.as_ref(), MetadataUpdate::Expand { to }).await? else {
+            return Ok(ScaleOutcome::Outrun);
+        };
+        self.wait_out_views().await;
+        self.activate(key, state, &expanded, deadline).await
+    }
+
+    /// Watches an expansion that another actor made, and activates it where that actor does not.
+    async fn take_over(&self, key: &PartitionKey, state: &KeyState, view: &View, deadline: Deadline) -> Result<ScaleOutcome, TableError> {
+        self.wait_out_views().await;
+        // The actor itself is first by this pause, where it lives.
+        sleep(CROWD_BACKOFF / 3 + self.environment.jitter(CROWD_BACKOFF)).await;
+        let now = self.view_from_now(key, state, deadline).await?;
+        match (&view.metadata, &now.metadata) {
+            (Some(seen), Some(now)) if seen == now => self.activate(key, state, now, deadline).await,
+            _ => Ok(ScaleOutcome::Outrun),
+        }
+    }
+
+    async fn activate(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        expanded: &ShardMetadata,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, TableError> {
+        let (from, to) = (expanded.number_of_shards, expanded.read_shards);
+        let update = MetadataUpdate::Activate { to };
+        let mut backoff = super::retry::Backoff::default();
+        loop {
+            match self.step(key, state, Some(expanded), update).await {
+                Ok(Some(_)) => return Ok(ScaleOutcome::Scaled { from, to }),
+                // Activated by another actor, or by an attempt of this one that had no answer.
+                Ok(None) => return Ok(ScaleOutcome::Outrun),
+                Err(error) if error.is_retryable() && Instant::now() < deadline => sleep(backoff.next(&self.environment)).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One conditional update. `None` where another actor was first.
+    async fn step(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        seen: Option<&ShardMetadata>,
+        update: MetadataUpdate,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let asked_at = self.environment.now();
+        match self.tables.update_metadata(key, seen, update, asked_at.epoch_seconds()).await {
+            Ok(metadata) => {
+                Self::learn_update(state, metadata.clone(), asked_at);
+                Ok(Some(metadata))
+            }
+            Err(TableError::ConditionFailed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn wait_out_views(&self) {
+        sleep(MAX_LEASE + DRIFT_MARGIN).await;
+    }
+}
+
+/// Whether a view was asked for no earlier than `began`, on a clock that has not gone back.
+fn asked_since(view: &View, began: Moment, now: Moment) -> bool {
+    view.asked_at.monotonic >= began.monotonic && now.since(view.asked_at).is_some()
+}

@@ -1,0 +1,202 @@
+//! Requests to the main table.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
+
+use super::Tables;
+use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
+use super::error::TableError;
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
+use crate::core::query::{Order, PageQuery};
+use crate::core::value::{Attributes, Item};
+use crate::core::version::Version;
+
+/// The most keys of one BatchGetItem. [DynamoDB limits]
+const BATCH_GET_KEYS: usize = 100;
+
+/// One shard's answer to a page query, with what it cost.
+#[derive(Debug)]
+pub(crate) struct ShardQueryPage {
+    pub(crate) page: ShardPage<Item>,
+    pub(crate) consumed: f64,
+}
+
+/// An item to look for, on one or more shards.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GetTarget<'a> {
+    pub(crate) partition_key: &'a PartitionKey,
+    pub(crate) sort_key: &'a SortKey,
+    pub(crate) consistent: bool,
+}
+
+impl Tables {
+    /// Stores an item on a shard unless a version as high or higher stands there.
+    ///
+    /// # Errors
+    /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write.
+    pub(crate) async fn put_item(
+        &self,
+        shard_key: String,
+        partition_key: &PartitionKey,
+        sort_key: &SortKey,
+        attributes: &Attributes,
+        version: Version,
+    ) -> Result<(), TableError> {
+        let version = AttributeValue::N(version.to_string());
+        let mut item: SdkItem = HashMap::with_capacity(attributes.len() + 4);
+        item.extend(attributes.iter().map(|(name, value)| (name.clone(), attributes::to_sdk(value.clone()))));
+        item.insert(self.config.partition_key_name.clone(), AttributeValue::S(shard_key));
+        item.insert(self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key));
+        item.insert(LOGICAL_KEY.into(), AttributeValue::S(partition_key.as_str().to_owned()));
+        item.insert(VERSION.into(), version.clone());
+        self.client
+            .put_item()
+            .table_name(&self.config.table_name)
+            .set_item(Some(item))
+            .condition_expression("attribute_not_exists(#v) OR #v < :v")
+            .expression_attribute_names("#v", VERSION)
+            .expression_attribute_values(":v", version)
+            .send()
+            .await
+            .map(drop)
+            .map_err(TableError::from_sdk)
+    }
+
+    /// Queries one shard for its part of a page.
+    pub(crate) async fn query_shard(
+        &self,
+        query: &PageQuery,
+        request: &ShardPageRequest,
+    ) -> Result<ShardQueryPage, TableError> {
+        let shard_key = self.shard_key(&query.partition_key, request.shard)?;
+        let (condition, bounds) = key_condition(query);
+        let mut call = self
+            .client
+            .query()
+            .table_name(&self.config.table_name)
+            .key_condition_expression(condition)
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":p", AttributeValue::S(shard_key.clone()))
+            .scan_index_forward(query.order == Order::Ascending)
+            .consistent_read(query.consistent)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .limit(i32::try_from(request.limit).unwrap_or(i32::MAX));
+        if !bounds.is_empty() {
+            call = call.expression_attribute_names("#s", &self.config.sort_key_name);
+        }
+        for (name, value) in bounds {
+            call = call.expression_attribute_values(name, value);
+        }
+        if let Some(after) = &request.after {
+            call = call.set_exclusive_start_key(Some(self.key(shard_key, after)));
+        }
+        let answer = call.send().await.map_err(TableError::from_sdk)?;
+        let next = match answer.last_evaluated_key {
+            None => None,
+            Some(key) => Some(attributes::sort_key_from_sdk(&self.config, key.get(&self.config.sort_key_name))?),
+        };
+        let items = answer
+            .items
+            .unwrap_or_default()
+            .into_iter()
+            .map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item))
+            .collect::<Result<_, _>>()?;
+        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
+        Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
+    }
+
+    /// Reads one item from one shard, or from several in one request; the newest copy wins.
+    pub(crate) async fn get_newest(
+        &self,
+        target: GetTarget<'_>,
+        shards: &[ShardNumber],
+    ) -> Result<Option<Stored<Item>>, TableError> {
+        let found = match shards {
+            [] => Vec::new(),
+            [shard] => self.get_one(target, *shard).await?.into_iter().collect(),
+            many => self.get_many(target, many).await?,
+        };
+        let mut newest: Option<Stored<Item>> = None;
+        for item in found {
+            let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
+            if newest.as_ref().is_none_or(|best| stored.version > best.version) {
+                newest = Some(stored);
+            }
+        }
+        Ok(newest)
+    }
+
+    async fn get_one(&self, target: GetTarget<'_>, shard: ShardNumber) -> Result<Option<SdkItem>, TableError> {
+        let key = self.key(self.shard_key(target.partition_key, shard)?, target.sort_key);
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&self.config.table_name)
+            .set_key(Some(key))
+            .consistent_read(target.consistent)
+            .send()
+            .await
+            .map_err(TableError::from_sdk)?;
+        Ok(answer.item)
+    }
+
+    async fn get_many(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Vec<SdkItem>, TableError> {
+        let mut found = Vec::new();
+        for chunk in shards.chunks(BATCH_GET_KEYS) {
+            let keys = chunk
+                .iter()
+                .map(|shard| Ok(self.key(self.shard_key(target.partition_key, *shard)?, target.sort_key)))
+                .collect::<Result<Vec<_>, TableError>>()?;
+            let wanted = KeysAndAttributes::builder()
+                .set_keys(Some(keys))
+                .consistent_read(target.consistent)
+                .build()
+                .map_err(|error| TableError::Rejected(error.to_string()))?;
+            let answer = self
+                .client
+                .batch_get_item()
+                .request_items(&self.config.table_name, wanted)
+                .send()
+                .await
+                .map_err(TableError::from_sdk)?;
+            if answer.unprocessed_keys.is_some_and(|left| !left.is_empty()) {
+                // A point read is right only with every candidate, so a part of the answer is none.
+                return Err(TableError::Capacity(crate::core::capacity::CapacityScope::Unknown));
+            }
+            found.extend(answer.responses.unwrap_or_default().into_values().flatten());
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {
+        self.config
+            .shard_keys
+            .build(key, shard)
+            .map_err(|error| TableError::Rejected(format!("the partition key with its shard suffix: {error}")))
+    }
+
+    fn key(&self, shard_key: String, sort_key: &SortKey) -> SdkItem {
+        HashMap::from([
+            (self.config.partition_key_name.clone(), AttributeValue::S(shard_key)),
+            (self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key)),
+        ])
+    }
+}
+
+/// The key condition of a page query, and the values that it names besides the partition key.
+fn key_condition(query: &PageQuery) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
+    let value = attributes::sort_key_to_sdk;
+    match (&query.prefix, &query.from, &query.to) {
+        (Some(prefix), _, _) => {
+            ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))])
+        }
+        (None, Some(from), Some(to)) => {
+            ("#p = :p AND #s BETWEEN :f AND :t", vec![(":f", value(from)), (":t", value(to))])
+        }
+        (None, Some(from), None) => ("#p = :p AND #s >= :f", vec![(":f", value(from))]),
+        (None, None, Some(to)) => ("#p = :p AND #s <= :t", vec![(":t", value(to))]),
+        (None, None, None) => ("#p = :p", Vec::new()),
+    }
+}
