@@ -44,8 +44,5 @@ pub fn in_process_clients(connector: &InProcess) -> Clients {
 /// Clients of another server that speaks DynamoDB's protocol.
 pub(crate) async fn remote_clients(endpoint_url: &str) -> Clients {
     let shared = api::aws_configuration().await.into_builder().endpoint_url(endpoint_url).build();
-    Clients {
-        dynamodb: aws_sdk_dynamodb::Client::new(&shared),
-        cloudwatch: aws_sdk_cloudwatch::Client::new(&shared),
-    }
+    Clients { dynamodb: aws_sdk_dynamodb::Client::new(&shared), cloudwatch: aws_sdk_cloudwatch::Client::new(&shared) }
 }

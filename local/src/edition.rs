@@ -43,6 +43,22 @@ pub struct ServeOptions {
     pub partition_read_units: u32,
 }
 
+impl Default for ServeOptions {
+    /// As the command line's defaults.
+    fn default() -> Self {
+        Self {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 3000,
+            dynamodb_port: 8000,
+            data_dir: None,
+            endpoint_url: None,
+            partitions: 4,
+            partition_write_units: 1_000,
+            partition_read_units: 3_000,
+        }
+    }
+}
+
 /// Why the edition cannot start; the text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum EditionError {
@@ -144,7 +160,8 @@ impl Edition {
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
         let table = self.functions.table.clone();
-        let api = axum::serve(self.api, http_api::router(self.functions)).with_graceful_shutdown(until(stopped.clone()));
+        let api =
+            axum::serve(self.api, http_api::router(self.functions)).with_graceful_shutdown(until(stopped.clone()));
         match (self.dynamodb, self.engine) {
             (Some(listener), Some(engine)) => {
                 let port = axum::serve(listener, dynamodb_port::router(engine)).with_graceful_shutdown(until(stopped));

@@ -53,7 +53,9 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
     let event = match serde_json::from_slice(body) {
         Ok(event) => event,
         Err(error) => {
-            return to_axum(Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")).into_response());
+            return to_axum(
+                Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")).into_response(),
+            );
         }
     };
     let deadline = Deadline::now() + SCALER_TIME;
@@ -61,6 +63,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
     to_axum(api::json(200, &answer))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
 fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
     response.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),

@@ -1,9 +1,9 @@
 //! The laptop edition: the functions' own handlers behind HTTP, over an embedded DynamoDB engine with partition limits.
 
 mod clients;
+mod dynamodb_port;
 mod edition;
 mod http_api;
-mod dynamodb_port;
 pub mod load;
 mod tables;
 

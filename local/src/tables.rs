@@ -20,7 +20,12 @@ pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), 
     ensure(client, &config.metadata_table_name, &config.partition_key_name, None).await
 }
 
-async fn ensure(client: &Client, table: &str, partition_key: &str, sort_key: Option<(&str, SortKeyType)>) -> Result<(), String> {
+async fn ensure(
+    client: &Client,
+    table: &str,
+    partition_key: &str,
+    sort_key: Option<(&str, SortKeyType)>,
+) -> Result<(), String> {
     let failed = |what: &str, cause: String| format!("the table {table} cannot be {what}: {cause}");
     match client.describe_table().table_name(table).send().await {
         Ok(_) => return Ok(()),
@@ -28,13 +33,14 @@ async fn ensure(client: &Client, table: &str, partition_key: &str, sort_key: Opt
         Err(error) => return Err(failed("described", DisplayErrorContext(error).to_string())),
     }
     let mut create = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
-    let keys = std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(sort_key.map(|(name, kind)| {
-        let kind = match kind {
-            SortKeyType::String => ScalarAttributeType::S,
-            SortKeyType::Number => ScalarAttributeType::N,
-        };
-        (name, kind, KeyType::Range)
-    }));
+    let keys =
+        std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(sort_key.map(|(name, kind)| {
+            let kind = match kind {
+                SortKeyType::String => ScalarAttributeType::S,
+                SortKeyType::Number => ScalarAttributeType::N,
+            };
+            (name, kind, KeyType::Range)
+        }));
     for (name, kind, role) in keys {
         let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
         let element = KeySchemaElement::builder().attribute_name(name).key_type(role).build();

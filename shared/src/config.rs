@@ -6,8 +6,8 @@ use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
 use crate::core::view::MAX_LEASE;
-use crate::table::attributes::RESERVED;
 use crate::table::METADATA_ATTRIBUTES;
+use crate::table::attributes::RESERVED;
 
 /// Who raises the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -243,7 +243,9 @@ mod tests {
         ];
         for (variable, value) in rows {
             match with(variable, value) {
-                Err(ConfigError::Wrong { variable: named, value: shown, .. }) => assert_eq!((named, shown.as_str()), (variable, value)),
+                Err(ConfigError::Wrong { variable: named, value: shown, .. }) => {
+                    assert_eq!((named, shown.as_str()), (variable, value))
+                }
                 other => panic!("{variable}={value}: {other:?}"),
             }
         }

@@ -1,1 +1,7 @@
-//! x
+//! What the whole-system tests stand on: a started local edition, and a Lambda runtime API to run real function binaries under.
+
+mod edition;
+mod lambda;
+
+pub use edition::{Response, TestEdition, config};
+pub use lambda::{Function, event};

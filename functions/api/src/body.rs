@@ -36,7 +36,9 @@ impl<'a> Body<'a> {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}")))?;
-        serde_json::from_str(text).map(Self).map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
+        serde_json::from_str(text)
+            .map(Self)
+            .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
     }
 }
 
@@ -54,11 +56,17 @@ pub fn item_body(body: &Body<'_>, table: &ShardedTable) -> Result<Append, Proble
 /// 400 or 413, naming the item by its index; then nothing of the batch is stored.
 pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, Problem> {
     let [items] = fields(body.0, ["items"])?;
-    let items = items.ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; an array of 1 to 500 items is needed"))?;
+    let items = items
+        .ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; an array of 1 to 500 items is needed"))?;
     if Kind::of(items) != Kind::Array {
-        return Err(Problem::bad("wrong_type", "items", format_args!("it is {}; an array is needed", Kind::of(items).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            "items",
+            format_args!("it is {}; an array is needed", Kind::of(items).name()),
+        ));
     }
-    let items: Vec<&RawValue> = serde_json::from_str(items.get()).map_err(|error| Problem::bad("invalid_json", "items", error))?;
+    let items: Vec<&RawValue> =
+        serde_json::from_str(items.get()).map_err(|error| Problem::bad("invalid_json", "items", error))?;
     if !(1..=MAX_BATCH_ITEMS).contains(&items.len()) {
         let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len()).to_string();
         return Err(Problem::bad("invalid_batch", "items", allowed));
@@ -73,7 +81,8 @@ pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, 
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
-                    let why = format_args!("it has the same keys as items[{first}]; the keys of a batch must differ").to_string();
+                    let why = format_args!("it has the same keys as items[{first}]; the keys of a batch must differ")
+                        .to_string();
                     Err(Problem::bad("repeated_key", place, why))
                 }
             }
@@ -92,7 +101,11 @@ fn read_item(raw: &RawValue, table: &ShardedTable) -> Result<Append, Problem> {
                 .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))?
         }
         None => {
-            return Err(Problem::bad("missing_field", "sort_key", "it is missing; it can be made only where the table's sort key is a string"));
+            return Err(Problem::bad(
+                "missing_field",
+                "sort_key",
+                "it is missing; it can be made only where the table's sort key is a string",
+            ));
         }
     };
     let raw_attributes = required(attributes, "attributes")?;
@@ -104,9 +117,14 @@ fn read_item(raw: &RawValue, table: &ShardedTable) -> Result<Append, Problem> {
 /// The members of an object by name, each at most once and no others.
 fn fields<'a, const N: usize>(raw: &'a RawValue, names: [&str; N]) -> Result<[Option<&'a RawValue>; N], Problem> {
     if Kind::of(raw) != Kind::Object {
-        return Err(Problem::bad("wrong_type", "body", format_args!("it is {}; an object is needed", Kind::of(raw).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            "body",
+            format_args!("it is {}; an object is needed", Kind::of(raw).name()),
+        ));
     }
-    let members: Members<'a> = serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", "body", error))?;
+    let members: Members<'a> =
+        serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", "body", error))?;
     if let Some(name) = members.repeated() {
         return Err(Problem::bad("repeated_field", name, "it is given twice"));
     }
@@ -114,7 +132,13 @@ fn fields<'a, const N: usize>(raw: &'a RawValue, names: [&str; N]) -> Result<[Op
     for (name, value) in members.0 {
         match names.iter().position(|known| *known == name).and_then(|at| found.get_mut(at)) {
             Some(place) => *place = Some(value),
-            None => return Err(Problem::bad("unknown_field", name, format_args!("it is not known; allowed: {}", names.join(", ")))),
+            None => {
+                return Err(Problem::bad(
+                    "unknown_field",
+                    name,
+                    format_args!("it is not known; allowed: {}", names.join(", ")),
+                ));
+            }
         }
     }
     Ok(found)
@@ -145,7 +169,11 @@ fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Probl
         (SortKeyType::String, _) => text(raw, "sort_key", "this table's sort key is a string")?,
         (SortKeyType::Number, Kind::Number) => raw.get().to_owned(),
         (SortKeyType::Number, other) => {
-            return Err(Problem::bad("wrong_type", "sort_key", format_args!("it is {}; this table's sort key is a number", other.name())));
+            return Err(Problem::bad(
+                "wrong_type",
+                "sort_key",
+                format_args!("it is {}; this table's sort key is a number", other.name()),
+            ));
         }
     };
     SortKey::parse(key_type, &text).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))

@@ -40,7 +40,11 @@ fn read_map(raw: &RawValue, path: &str, depth: usize) -> Result<Attributes, Prob
 
 fn read_member(name: String, raw: &RawValue, path: &str, depth: usize) -> Result<(String, Value), Problem> {
     if name.is_empty() {
-        return Err(Problem::bad("invalid_attribute", path, "an attribute has an empty name; names have at least one byte"));
+        return Err(Problem::bad(
+            "invalid_attribute",
+            path,
+            "an attribute has an empty name; names have at least one byte",
+        ));
     }
     let path = format!("{path}.{name}");
     Ok((name, read_value(raw, &path, depth)?))
@@ -48,7 +52,11 @@ fn read_member(name: String, raw: &RawValue, path: &str, depth: usize) -> Result
 
 fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
     if depth > MAX_DEPTH {
-        return Err(Problem::bad("invalid_attribute", path, format_args!("it is nested deeper than {MAX_DEPTH} levels")));
+        return Err(Problem::bad(
+            "invalid_attribute",
+            path,
+            format_args!("it is nested deeper than {MAX_DEPTH} levels"),
+        ));
     }
     Ok(match Kind::of(raw) {
         Kind::String => Value::S(parse(raw, path)?),
@@ -69,13 +77,18 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
     let path = format!("{path}.{name}");
     Ok(match name.as_str() {
         "$binary" => Value::B(bytes(inner, &path)?),
-        "$string_set" => Value::Ss(set(elements(inner, &path, |element, path| string(element, path))?, &path)?),
+        "$string_set" => Value::Ss(set(elements(inner, &path, string)?, &path)?),
         "$number_set" => Value::Ns(set(elements(inner, &path, |element, path| number(element.get(), path))?, &path)?),
-        "$binary_set" => Value::Bs(set(elements(inner, &path, |element, path| bytes(element, path))?, &path)?),
+        "$binary_set" => Value::Bs(set(elements(inner, &path, bytes)?, &path)?),
         "$map" => Value::M(read_map(inner, &path, depth + 1)?),
         name if name.starts_with('$') => {
-            let allowed = "allowed are $binary, $string_set, $number_set, $binary_set, and $map around a map with one such name";
-            return Err(Problem::bad("invalid_attribute", path, format_args!("a name that begins with $ marks a type; {allowed}")));
+            let allowed =
+                "allowed are $binary, $string_set, $number_set, $binary_set, and $map around a map with one such name";
+            return Err(Problem::bad(
+                "invalid_attribute",
+                path,
+                format_args!("a name that begins with $ marks a type; {allowed}"),
+            ));
         }
         _ => return read_map(raw, path.trim_end_matches(name.as_str()).trim_end_matches('.'), depth + 1).map(Value::M),
     })
@@ -83,7 +96,11 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
 
 fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Members<'a>, Problem> {
     if Kind::of(raw) != Kind::Object {
-        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; an object is needed", Kind::of(raw).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            path,
+            format_args!("it is {}; an object is needed", Kind::of(raw).name()),
+        ));
     }
     let members: Members<'_> = parse(raw, path)?;
     if let Some(name) = members.repeated() {
@@ -98,14 +115,19 @@ fn elements<T>(
     read: impl Fn(&RawValue, &str) -> Result<T, Problem>,
 ) -> Result<Vec<T>, Problem> {
     if Kind::of(raw) != Kind::Array {
-        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; an array is needed", Kind::of(raw).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            path,
+            format_args!("it is {}; an array is needed", Kind::of(raw).name()),
+        ));
     }
     let elements: Vec<&RawValue> = parse(raw, path)?;
     elements.into_iter().enumerate().map(|(index, element)| read(element, &format!("{path}[{index}]"))).collect()
 }
 
 fn set<T: PartialEq>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
-    let repeated = elements.iter().enumerate().any(|(index, element)| elements.iter().take(index).any(|other| other == element));
+    let repeated =
+        elements.iter().enumerate().any(|(index, element)| elements.iter().take(index).any(|other| other == element));
     match () {
         () if elements.is_empty() => Err(Problem::bad("invalid_attribute", path, "a set has at least one member")),
         () if repeated => Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice")),
@@ -115,7 +137,11 @@ fn set<T: PartialEq>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
 
 fn string(raw: &RawValue, path: &str) -> Result<String, Problem> {
     if Kind::of(raw) != Kind::String {
-        return Err(Problem::bad("wrong_type", path, format_args!("it is {}; a string is needed", Kind::of(raw).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            path,
+            format_args!("it is {}; a string is needed", Kind::of(raw).name()),
+        ));
     }
     parse(raw, path)
 }
@@ -259,7 +285,10 @@ mod tests {
         ] {
             let once = read(json).unwrap();
             assert_eq!(read(&write(&once)).unwrap(), once, "{json}");
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&write(&once)).unwrap(), serde_json::from_str::<serde_json::Value>(json).unwrap());
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&write(&once)).unwrap(),
+                serde_json::from_str::<serde_json::Value>(json).unwrap()
+            );
         }
     }
 
@@ -280,7 +309,11 @@ mod tests {
             (r#"{"a":{"$string_set":["x","x"]}}"#, "attributes.a.$string_set", "invalid_attribute"),
             (r#"{"a":{"$what":1}}"#, "attributes.a.$what", "invalid_attribute"),
             (r#"{"a":"\ud800"}"#, "attributes.a", "invalid_json"),
-            (&deep, "attributes.a[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]", "invalid_attribute"),
+            (
+                &deep,
+                "attributes.a[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]",
+                "invalid_attribute",
+            ),
         ];
         for (json, field, code) in rows {
             let problem = read(json).unwrap_err();

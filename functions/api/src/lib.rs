@@ -8,7 +8,7 @@ mod query;
 mod respond;
 mod start;
 
-pub use body::{Body, MAX_BODY_BYTES, MAX_BATCH_ITEMS, item_body, items_body};
+pub use body::{Body, MAX_BATCH_ITEMS, MAX_BODY_BYTES, item_body, items_body};
 pub use item::{ItemJson, SortKeyJson};
 pub use lambda_http::{Request, Response};
 pub use problem::Problem;

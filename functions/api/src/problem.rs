@@ -5,8 +5,11 @@ use serde::Serialize;
 use sharding::{AppendError, KeyError, ReadError, TableError};
 
 /// A request that was not carried out, told to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem(Box<Members>);
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+struct Members {
     #[serde(rename = "type")]
     kind: String,
     title: &'static str,
@@ -26,7 +29,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
     fn new(status: u16, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Members {
             kind: format!("urn:problem:dynamodb-write-sharding:{code}"),
             title,
             status,
@@ -35,7 +38,12 @@ impl Problem {
             field: None,
             retry_after: None,
             allow: None,
-        }
+        }))
+    }
+
+    fn on(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
     }
 
     /// 400: something is wrong with a named part of the request.
@@ -43,7 +51,7 @@ impl Problem {
     pub fn bad(code: &'static str, field: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let field = field.into();
         let detail = format!("{field}: {why}");
-        Self { field: Some(field), ..Self::new(400, code, "The request is not valid", detail) }
+        Self::new(400, code, "The request is not valid", detail).on(field)
     }
 
     /// 400: a key that cannot be used.
@@ -68,14 +76,16 @@ impl Problem {
     #[must_use]
     pub fn method(method: &str, path: &str, allow: &'static str) -> Self {
         let detail = format!("{path} does not take {method}; allowed: {allow}");
-        Self { allow: Some(allow), ..Self::new(405, "method_not_allowed", "The method is not allowed", detail) }
+        let mut problem = Self::new(405, "method_not_allowed", "The method is not allowed", detail);
+        problem.0.allow = Some(allow);
+        problem
     }
 
     /// 413: the item or the body is too large.
     #[must_use]
     pub fn too_large(code: &'static str, field: &str, bytes: usize, allowed: usize) -> Self {
         let detail = format!("{field}: {bytes} bytes; at most {allowed} are allowed");
-        Self { field: Some(field.to_owned()), ..Self::new(413, code, "Too large", detail) }
+        Self::new(413, code, "Too large", detail).on(field)
     }
 
     /// 415: the body is not declared as JSON.
@@ -83,8 +93,7 @@ impl Problem {
     pub fn media_type(given: Option<&str>) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
         let detail = format!("content-type: it is {given}; allowed: application/json");
-        let field = Some("content-type".to_owned());
-        Self { field, ..Self::new(415, "unsupported_media_type", "The media type is not supported", detail) }
+        Self::new(415, "unsupported_media_type", "The media type is not supported", detail).on("content-type")
     }
 
     /// 501: part of the contract, and not of this release.
@@ -94,7 +103,9 @@ impl Problem {
     }
 
     fn unavailable(code: &'static str, title: &'static str, detail: String) -> Self {
-        Self { retry_after: Some(RETRY_AFTER_SECONDS), ..Self::new(503, code, title, detail) }
+        let mut problem = Self::new(503, code, title, detail);
+        problem.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        problem
     }
 
     /// What a failed append is to the client. What only the operator can mend goes to the log, not into the answer.
@@ -104,7 +115,10 @@ impl Problem {
             AppendError::Capacity { scope, .. } => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
-                format!("the item is not stored: no capacity came before the deadline (limit: {}); try again", scope.name()),
+                format!(
+                    "the item is not stored: no capacity came before the deadline (limit: {}); try again",
+                    scope.name()
+                ),
             ),
             AppendError::Unknown(cause) => {
                 tracing::warn!(cause, "the outcome of a write is unknown");
@@ -134,7 +148,11 @@ impl Problem {
         match error {
             TableError::Capacity(_) | TableError::Transient(_) => {
                 tracing::warn!(%error, "the tables did not answer in time");
-                Self::unavailable("no_capacity", "No capacity in time", "no answer came before the deadline; try again".into())
+                Self::unavailable(
+                    "no_capacity",
+                    "No capacity in time",
+                    "no answer came before the deadline; try again".into(),
+                )
             }
             TableError::Rejected(message) if message.contains("Item size") => {
                 Self::new(413, "item_too_large", "Too large", "attributes: the item is over 400 KB")
@@ -145,37 +163,42 @@ impl Problem {
             }
             TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
                 tracing::error!(%error, "a request failed for good");
-                Self::new(500, "internal_error", "Internal error", "the service could not carry out the request; its log says why")
+                Self::new(
+                    500,
+                    "internal_error",
+                    "Internal error",
+                    "the service could not carry out the request; its log says why",
+                )
             }
         }
     }
 
     /// The stable code.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
-        self.code
+    pub fn code(&self) -> &'static str {
+        self.0.code
     }
 
     /// The text for the client.
     #[must_use]
     pub fn detail(&self) -> &str {
-        &self.detail
+        &self.0.detail
     }
 
     /// Whether the same request may succeed later.
     #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        self.retry_after.is_some()
+    pub fn is_retryable(&self) -> bool {
+        self.0.retry_after.is_some()
     }
 
     /// The same problem inside an element of a list.
     #[must_use]
     pub fn within(mut self, place: &str) -> Self {
-        if let Some(field) = &self.field {
-            let inner = self.detail.strip_prefix(field.as_str()).unwrap_or(&self.detail).to_owned();
+        if let Some(field) = &self.0.field {
+            let inner = self.0.detail.strip_prefix(field.as_str()).unwrap_or(&self.0.detail).to_owned();
             let field = if field == "body" { place.to_owned() } else { format!("{place}.{field}") };
-            self.detail = format!("{field}{inner}");
-            self.field = Some(field);
+            self.0.detail = format!("{field}{inner}");
+            self.0.field = Some(field);
         }
         self
     }
@@ -183,12 +206,12 @@ impl Problem {
     /// As an HTTP answer.
     #[must_use]
     pub fn into_response(self) -> Response<Body> {
-        let body = serde_json::to_string(&self).unwrap_or_default();
-        let mut response = Response::builder().status(self.status).header("content-type", "application/problem+json");
-        if let Some(seconds) = self.retry_after {
+        let body = serde_json::to_string(&self.0).unwrap_or_default();
+        let mut response = Response::builder().status(self.0.status).header("content-type", "application/problem+json");
+        if let Some(seconds) = self.0.retry_after {
             response = response.header("retry-after", seconds.to_string());
         }
-        if let Some(allow) = self.allow {
+        if let Some(allow) = self.0.allow {
             response = response.header("allow", allow);
         }
         response.body(Body::from(body)).unwrap_or_default()

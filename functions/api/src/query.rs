@@ -54,7 +54,10 @@ impl Parameters {
 }
 
 fn decode(text: &str, name: &str) -> Result<String, Problem> {
-    let stray = text.split('%').skip(1).any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
+    let stray = text
+        .split('%')
+        .skip(1)
+        .any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
     if stray {
         return Err(Problem::bad("invalid_encoding", name, "a % is not followed by two hexadecimal digits"));
     }
@@ -89,7 +92,9 @@ pub fn flag(parameters: &Parameters, name: &'static str) -> Result<bool, Problem
     match parameters.get(name) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => Err(Problem::bad("invalid_parameter", name, format_args!("it is {other:?}; allowed: true, false"))),
+        Some(other) => {
+            Err(Problem::bad("invalid_parameter", name, format_args!("it is {other:?}; allowed: true, false")))
+        }
     }
 }
 

@@ -39,10 +39,14 @@ pub async fn start_table() -> Result<ShardedTable, ConfigError> {
 
 /// The instant by which an invocation must have its answer, with a margin for sending it.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in: Lambda gives the deadline as wall-clock time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the edge where time comes in: Lambda gives the deadline as wall-clock time"
+)]
 pub fn invocation_deadline(context: &Context) -> Deadline {
     let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(context.deadline).saturating_sub(now);
-    let usable = if left.is_zero() || left > LONGEST_INVOCATION { WITHOUT_DEADLINE } else { left.saturating_sub(ANSWER_MARGIN) };
+    let usable =
+        if left.is_zero() || left > LONGEST_INVOCATION { WITHOUT_DEADLINE } else { left.saturating_sub(ANSWER_MARGIN) };
     tokio::time::Instant::now() + usable
 }

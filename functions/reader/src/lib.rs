@@ -41,7 +41,11 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
     result.unwrap_or_else(Problem::into_response)
 }
 
-async fn get_items(table: &ShardedTable, request: &Request, deadline: Deadline) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_items(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
     let known = ["partition_key", "limit", "cursor", "order", "from", "to", "prefix", "consistent"];
     let query = page_query(table, &Parameters::of(request, &known)?)?;
     let page = table.query(&query, deadline).await.map_err(Problem::from_read)?;
@@ -66,7 +70,13 @@ fn page_query(table: &ShardedTable, parameters: &Parameters) -> Result<PageQuery
     query.order = match parameters.get("order") {
         None | Some("asc") => Order::Ascending,
         Some("desc") => Order::Descending,
-        Some(other) => return Err(Problem::bad("invalid_parameter", "order", format_args!("it is {other:?}; allowed: asc, desc"))),
+        Some(other) => {
+            return Err(Problem::bad(
+                "invalid_parameter",
+                "order",
+                format_args!("it is {other:?}; allowed: asc, desc"),
+            ));
+        }
     };
     query.consistent = api::flag(parameters, "consistent")?;
     let bound = |name: &'static str| parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose();
@@ -96,7 +106,11 @@ fn prefix(table: &ShardedTable, parameters: &Parameters, has_range: bool) -> Res
     }
 }
 
-async fn get_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_item(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
     let parameters = Parameters::of(request, &["partition_key", "sort_key", "consistent"])?;
     let key = api::partition_key(&parameters, table)?;
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
@@ -107,12 +121,18 @@ async fn get_item(table: &ShardedTable, request: &Request, deadline: Deadline) -
     }
 }
 
-async fn get_shards(table: &ShardedTable, request: &Request, deadline: Deadline) -> Result<Response<lambda_http::Body>, Problem> {
+async fn get_shards(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
     let metadata = table.shards(&key, deadline).await.map_err(|error| Problem::from_table(&error))?;
     let Some(metadata) = metadata else {
-        return Err(Problem::absent("this partition_key has no metadata: nothing was written to it, or it has one shard and was not registered yet"));
+        return Err(Problem::absent(
+            "this partition_key has no metadata: nothing was written to it, or it has one shard and was not registered yet",
+        ));
     };
     let history = metadata.shard_history.entries();
     let answer = ShardsAnswer {

@@ -58,7 +58,8 @@ impl ScalerEvent {
             None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
         };
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, show); an alarm comes directly, through SNS or through EventBridge";
+            let known =
+                "a direct event has an action (set, show); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -85,7 +86,8 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
     }
     let given = event.get("number_of_shards").unwrap_or(&Value::Null);
     let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
-    let number_of_shards = number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))?;
+    let number_of_shards =
+        number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))?;
     Ok(ScalerEvent::Set { partition_key, number_of_shards })
 }
 

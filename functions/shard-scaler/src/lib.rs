@@ -8,8 +8,8 @@ mod throttled_keys;
 
 use serde_json::{Value, json};
 use sharding::{
-    Deadline, PartitionKey, Pressure, ScaleError, ScaleOutcome, ScalingDecision, ScalingActors, ShardCount, ShardMetadata,
-    ShardedTable,
+    Deadline, PartitionKey, Pressure, ScaleError, ScaleOutcome, ScalingActors, ScalingDecision, ShardCount,
+    ShardMetadata, ShardedTable,
 };
 use tokio::task::JoinSet;
 
@@ -24,10 +24,18 @@ const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// Carries out one event and says what was done. A wrong event is an answer, not an error: repeating it would not mend it.
 ///
 /// `now_seconds` is the time since the Unix epoch.
-pub async fn handle(table: &ShardedTable, insights: &Insights, event: &Value, now_seconds: u64, deadline: Deadline) -> Value {
+pub async fn handle(
+    table: &ShardedTable,
+    insights: &Insights,
+    event: &Value,
+    now_seconds: u64,
+    deadline: Deadline,
+) -> Value {
     let answer = match ScalerEvent::parse(event) {
         Err(error) => json!({"outcome": "refused", "field": error.field, "detail": error.why}),
-        Ok(ScalerEvent::Set { partition_key, number_of_shards }) => set(table, &partition_key, number_of_shards, deadline).await,
+        Ok(ScalerEvent::Set { partition_key, number_of_shards }) => {
+            set(table, &partition_key, number_of_shards, deadline).await
+        }
         Ok(ScalerEvent::Show { partition_key }) => show(table, &partition_key, deadline).await,
         Ok(ScalerEvent::Alarms(alarms)) => alarms_fired(table, insights, &alarms, now_seconds, deadline).await,
     };
@@ -62,7 +70,9 @@ async fn show(table: &ShardedTable, key: &str, deadline: Deadline) -> Value {
             let metadata = metadata.as_ref().map(describe);
             json!({"action": "show", "partition_key": key.as_str(), "outcome": "shown", "metadata": metadata})
         }
-        Err(error) => json!({"action": "show", "partition_key": key.as_str(), "outcome": "failed", "detail": error.to_string()}),
+        Err(error) => {
+            json!({"action": "show", "partition_key": key.as_str(), "outcome": "failed", "detail": error.to_string()})
+        }
     }
 }
 
@@ -95,7 +105,9 @@ async fn alarms_fired(
     if table.config().scaling == ScalingActors::Writer {
         return ignored("SCALING is writer: alarms do not scale");
     }
-    let own = |alarm: &&Alarm| alarm.tables.is_empty() || alarm.tables.iter().any(|named| names_table(&table.config().table_name, named));
+    let own = |alarm: &&Alarm| {
+        alarm.tables.is_empty() || alarm.tables.iter().any(|named| names_table(&table.config().table_name, named))
+    };
     let own: Vec<&Alarm> = alarms.iter().filter(own).collect();
     if own.is_empty() {
         return ignored("the alarm is of another table");

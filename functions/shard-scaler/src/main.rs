@@ -16,7 +16,8 @@ async fn main() -> Result<(), Error> {
     let (table, insights) = (&table, &insights);
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
-        Ok::<_, Error>(handle(table, insights, &event.payload, now_seconds(), deadline).await)
+        // Boxed: the SDK's futures nest deeply.
+        Ok::<_, Error>(Box::pin(handle(table, insights, &event.payload, now_seconds(), deadline)).await)
     }))
     .await
 }

@@ -48,7 +48,11 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
     result.unwrap_or_else(Problem::into_response)
 }
 
-async fn post_item(table: &ShardedTable, request: &Request, deadline: Deadline) -> Result<Response<lambda_http::Body>, Problem> {
+async fn post_item(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
     api::Parameters::of(request, &[])?;
     if request.headers().contains_key("if-none-match") {
         return Err(Problem::not_implemented("If-None-Match"));
@@ -76,7 +80,11 @@ fn created<'a>(item: &'a Append, done: &Appended) -> Created<'a> {
     }
 }
 
-async fn post_batch(table: &ShardedTable, request: &Request, deadline: Deadline) -> Result<Response<lambda_http::Body>, Problem> {
+async fn post_batch(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
     api::Parameters::of(request, &[])?;
     let items = items_body(&Body::of(request)?, table)?;
     let results = table.append_batch(items, deadline).await;
@@ -127,7 +135,11 @@ impl Effort {
     }
 
     fn tell(&self, response: &mut Response<lambda_http::Body>) {
-        let told = [(ATTEMPTS_HEADER, self.attempts), (THROTTLED_HEADER, self.throttled), (THROTTLED_ITEMS_HEADER, self.throttled_items)];
+        let told = [
+            (ATTEMPTS_HEADER, self.attempts),
+            (THROTTLED_HEADER, self.throttled),
+            (THROTTLED_ITEMS_HEADER, self.throttled_items),
+        ];
         for (name, value) in told {
             response.headers_mut().insert(name, value.into());
         }

@@ -116,7 +116,13 @@ pub(crate) fn cancelled(closed: &[bool], billing: Billing) -> Answer {
     };
     let reasons: Vec<Value> = closed
         .iter()
-        .map(|closed| if *closed { json!({"Code": code, "Message": "Throughput exceeds the current capacity."}) } else { json!({"Code": "None"}) })
+        .map(|closed| {
+            if *closed {
+                json!({"Code": code, "Message": "Throughput exceeds the current capacity."})
+            } else {
+                json!({"Code": "None"})
+            }
+        })
         .collect();
     let codes: Vec<&str> = reasons.iter().filter_map(|reason| reason.get("Code")?.as_str()).collect();
     let body = json!({
@@ -128,7 +134,11 @@ pub(crate) fn cancelled(closed: &[bool], billing: Billing) -> Answer {
 }
 
 /// Takes the requests on overdrawn partitions out of a batch; returns them in the shape of the answer's unprocessed part.
-pub(crate) fn split_batch(operation: &str, body: &mut Value, is_closed: impl Fn(&str, &Value) -> bool) -> Option<(&'static str, Value)> {
+pub(crate) fn split_batch(
+    operation: &str,
+    body: &mut Value,
+    is_closed: impl Fn(&str, &Value) -> bool,
+) -> Option<(&'static str, Value)> {
     let mut left = serde_json::Map::new();
     let requests = body.get_mut("RequestItems")?.as_object_mut()?;
     let field = if operation == "BatchGetItem" { "UnprocessedKeys" } else { "UnprocessedItems" };

@@ -140,7 +140,11 @@ impl Engine {
             target.strip_prefix("DynamoDB_20120810.").or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
         });
         let Some(operation) = operation else {
-            return Answer::error(400, "UnknownOperationException", "the header x-amz-target names no operation of DynamoDB");
+            return Answer::error(
+                400,
+                "UnknownOperationException",
+                "the header x-amz-target names no operation of DynamoDB",
+            );
         };
         let Ok(body @ Value::Object(_)) = serde_json::from_slice(body) else {
             return Answer::error(400, "SerializationException", "the body is not a JSON object");
@@ -265,7 +269,8 @@ impl Engine {
         let described = dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
         let keys = described.pointer("/Table/KeySchema")?.as_array()?;
         let partition_key = keys.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == "HASH"))?;
-        let on_demand = described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
+        let on_demand =
+            described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
         let facts = TableFacts {
             partition_key: partition_key.get("AttributeName")?.as_str()?.to_owned(),
             billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned },

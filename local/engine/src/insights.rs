@@ -77,9 +77,13 @@ impl ThrottledKeys {
         let (Some(from), Some(to)) = (field("StartTime").and_then(seconds), field("EndTime").and_then(seconds)) else {
             return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
         };
-        let most = field("MaxContributorCount").and_then(Cbor::as_integer).map_or(10, |n| u64::try_from(n).unwrap_or(0));
+        let most =
+            field("MaxContributorCount").and_then(Cbor::as_integer).map_or(10, |n| u64::try_from(n).unwrap_or(0));
         if !(1..=MOST_CONTRIBUTORS).contains(&most) {
-            return cbor_error("InvalidParameterValue", "MaxContributorCount must be from 1 to 25 for rules of DynamoDB");
+            return cbor_error(
+                "InvalidParameterValue",
+                "MaxContributorCount must be from 1 to 25 for rules of DynamoDB",
+            );
         }
         let (top, unique) = self.top(table, from, to, most);
         let float = |count: u64| Cbor::Float(count as f64);
@@ -108,6 +112,7 @@ fn bare_key(key: &str) -> String {
 }
 
 /// A timestamp: tag 1 over a number of seconds.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
 fn seconds(value: &Cbor) -> Option<u64> {
     let inner = match value {
         Cbor::Tag(1, inner) => inner,

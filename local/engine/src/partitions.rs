@@ -100,7 +100,7 @@ impl Partitions {
 fn range_of(key: &str, count: usize) -> usize {
     let digest = Sha256::digest(key);
     let hash = digest.iter().take(8).fold(0u64, |acc, byte| acc << 8 | u64::from(*byte));
-    usize::try_from(u128::from(hash) * count as u128 >> 64).unwrap_or(0)
+    usize::try_from((u128::from(hash) * count as u128) >> 64).unwrap_or(0)
 }
 
 #[cfg(test)]

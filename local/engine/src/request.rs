@@ -36,7 +36,9 @@ pub(crate) fn touched(operation: &str, body: &Value, key_name: impl Fn(&str) -> 
         "GetItem" => single("Key", Access::Read),
         "Query" if body.get("IndexName").is_none() => find.in_query(body).into_iter().collect(),
         "BatchWriteItem" => batch(body)
-            .flat_map(|(table, requests)| requests.as_array().into_iter().flatten().map(move |request| (table, request)))
+            .flat_map(|(table, requests)| {
+                requests.as_array().into_iter().flatten().map(move |request| (table, request))
+            })
             .filter_map(|(table, request)| find.in_item(table, written(request)?, Access::Write))
             .collect(),
         "BatchGetItem" => batch(body)

@@ -81,7 +81,8 @@ impl Lines {
         };
         let mut buffered = BufReader::with_capacity(1 << 16, file);
         let is_gzip = buffered.fill_buf().map_err(failed)?.starts_with(&GZIP_MAGIC);
-        let plain: Box<dyn Read + Send> = if is_gzip { Box::new(MultiGzDecoder::new(buffered)) } else { Box::new(buffered) };
+        let plain: Box<dyn Read + Send> =
+            if is_gzip { Box::new(MultiGzDecoder::new(buffered)) } else { Box::new(buffered) };
         Ok(Self { path: path.to_owned(), reader: BufReader::with_capacity(1 << 16, plain), number: 0 })
     }
 
@@ -98,7 +99,11 @@ impl Lines {
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let line = item(&bytes, fields).map_err(|why| LoadError::Line { path: self.path.clone(), line: self.number, why })?;
+            let line = item(&bytes, fields).map_err(|why| LoadError::Line {
+                path: self.path.clone(),
+                line: self.number,
+                why,
+            })?;
             return Ok(Some(Line { number: self.number, ..line }));
         }
     }

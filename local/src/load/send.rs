@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
-use super::lines::{Fields, Line, LoadError, Lines, style};
+use super::lines::{Fields, Line, Lines, LoadError, style};
 
 /// How many failures the summary lists.
 const LISTED: usize = 20;
@@ -54,7 +54,10 @@ impl fmt::Display for Summary {
         writeln!(f, "retried    {} attempts beyond the first", HumanCount(self.retries))?;
         writeln!(f, "lost       {}", HumanCount(self.failed.len() as u64))?;
         for (key, lines, shards) in &self.keys {
-            let shards = shards.map_or_else(|| "no metadata yet".to_owned(), |n| format!("{n} shard{}", if n == 1 { "" } else { "s" }));
+            let shards = shards.map_or_else(
+                || "no metadata yet".to_owned(),
+                |n| format!("{n} shard{}", if n == 1 { "" } else { "s" }),
+            );
             writeln!(f, "  {key}: {} lines, {shards}", HumanCount(*lines))?;
         }
         for (line, why) in self.failed.iter().take(LISTED) {
@@ -103,7 +106,8 @@ struct Api {
 
 pub(super) async fn store(options: &LoadOptions, fields: Fields, total: u64) -> Result<Summary, LoadError> {
     let unreachable = |cause: String| LoadError::Api { url: options.url.clone(), cause };
-    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(|error| unreachable(error.to_string()))?;
+    let client =
+        reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(|error| unreachable(error.to_string()))?;
     let api = Arc::new(Api { client, url: options.url.trim_end_matches('/').to_owned(), attempts: options.attempts });
     api.client.get(format!("{}/shards", api.url)).send().await.map_err(|error| unreachable(chain(&error)))?;
     let began = Instant::now();
@@ -193,7 +197,8 @@ impl Api {
     async fn send(&self, batch: Vec<Line>) -> Outcome {
         let items: Vec<&str> = batch.iter().map(|line| line.item.as_str()).collect();
         let body = format!("{{\"items\":[{}]}}", items.join(","));
-        let request = self.client.post(format!("{}/items/batch", self.url)).header("content-type", "application/json").body(body);
+        let request =
+            self.client.post(format!("{}/items/batch", self.url)).header("content-type", "application/json").body(body);
         let everything = |why: &str| Outcome {
             attempts: batch.len() as u64,
             again: batch.iter().map(|line| (line.clone(), why.to_owned())).collect(),
@@ -204,7 +209,8 @@ impl Api {
             Err(error) => return everything(&chain(&error)),
         };
         let status = response.status();
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let header =
+            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
         let mut outcome = Outcome {
             throttled_items: header(writer::THROTTLED_ITEMS_HEADER),
             throttled_attempts: header(writer::THROTTLED_HEADER),
@@ -213,7 +219,8 @@ impl Api {
         };
         let body = response.bytes().await.unwrap_or_default();
         if !status.is_success() {
-            let why = serde_json::from_slice::<ProblemAnswer>(&body).map_or_else(|_| status.to_string(), |problem| problem.detail);
+            let why = serde_json::from_slice::<ProblemAnswer>(&body)
+                .map_or_else(|_| status.to_string(), |problem| problem.detail);
             if status.is_server_error() || status.as_u16() == 429 {
                 return everything(&why);
             }

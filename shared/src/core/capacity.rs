@@ -79,7 +79,8 @@ mod tests {
     fn all_sixteen_documented_reasons_have_their_scope() {
         for resource in ["Table", "Index"] {
             for access in ["Read", "Write"] {
-                let key_range = if resource == "Table" { CapacityScope::KeyRange } else { CapacityScope::IndexKeyRange };
+                let key_range =
+                    if resource == "Table" { CapacityScope::KeyRange } else { CapacityScope::IndexKeyRange };
                 for (limit, scope) in [
                     ("KeyRangeThroughputExceeded", key_range),
                     ("ProvisionedThroughputExceeded", CapacityScope::Table),

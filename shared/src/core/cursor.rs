@@ -27,7 +27,9 @@ pub enum CursorError {
     #[error("it is of another version of this API; start again without a cursor")]
     Version,
     /// Given out for other parameters.
-    #[error("it was given out for another query; partition_key, order, from, to and prefix must be the same on every page")]
+    #[error(
+        "it was given out for another query; partition_key, order, from, to and prefix must be the same on every page"
+    )]
     OtherQuery,
 }
 

@@ -281,7 +281,10 @@ mod tests {
         let keys = ShardKeys::default();
         let all: Vec<_> =
             ShardCount::new(200).unwrap().shards().map(|shard| keys.build(&day, shard).unwrap()).collect();
-        assert_eq!((all[0].as_str(), all[1].as_str(), all[199].as_str()), ("2014-07-09.1", "2014-07-09.2", "2014-07-09.200"));
+        assert_eq!(
+            (all[0].as_str(), all[1].as_str(), all[199].as_str()),
+            ("2014-07-09.1", "2014-07-09.2", "2014-07-09.200")
+        );
         assert_eq!(all.len(), 200);
     }
 

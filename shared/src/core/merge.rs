@@ -108,7 +108,16 @@ impl<T> PageMerge<T> {
     /// An empty page of at most `limit` items that starts after `start`.
     #[must_use]
     pub fn new(limit: usize, order: Order, start: Option<SortKey>) -> Self {
-        Self { limit, order, start, shards: BTreeMap::new(), unread: 0, heads: BinaryHeap::new(), page: Vec::new(), closed: false }
+        Self {
+            limit,
+            order,
+            start,
+            shards: BTreeMap::new(),
+            unread: 0,
+            heads: BinaryHeap::new(),
+            page: Vec::new(),
+            closed: false,
+        }
     }
 
     /// Takes a shard in, as far as it is new. Only before the first item was merged, so that none of its items come too late.

@@ -57,7 +57,7 @@ impl FromStr for Number {
             return Err(NumberError::Digits);
         }
         let magnitude = i64::try_from(digits).unwrap_or(i64::MAX) - 1 - scale;
-        if value != BigDecimal::from(0) && !(MIN_MAGNITUDE..=MAX_MAGNITUDE).contains(&magnitude) {
+        if value != 0 && !(MIN_MAGNITUDE..=MAX_MAGNITUDE).contains(&magnitude) {
             return Err(NumberError::Magnitude);
         }
         Ok(Self(value))

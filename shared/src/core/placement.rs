@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn one_number_has_one_home_however_it_is_spelt() {
-        let (a, b) = (SortKey::parse(SortKeyType::Number, "1e2").unwrap(), SortKey::parse(SortKeyType::Number, "100").unwrap());
+        let (a, b) =
+            (SortKey::parse(SortKeyType::Number, "1e2").unwrap(), SortKey::parse(SortKeyType::Number, "100").unwrap());
         for (_, placement) in Placement::NAMES {
             assert_eq!(placement.home(&key("k"), &a, width(97)), placement.home(&key("k"), &b, width(97)));
         }

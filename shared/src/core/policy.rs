@@ -10,7 +10,7 @@
 use super::key::ShardCount;
 use super::metadata::ShardMetadata;
 
-/// What one instance saw of a key's first attempts since the width last changed.
+/// What one instance saw of a key's first attempts during the last seconds, under the present width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
     /// First attempts.
@@ -24,6 +24,12 @@ impl Pressure {
     pub const fn record(&mut self, throttled: bool) {
         self.attempts += 1;
         self.throttled += throttled as u64;
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { attempts: self.attempts + other.attempts, throttled: self.throttled + other.throttled }
     }
 
     /// The lower bound of the throttled fraction, `z` standard deviations below what was seen.
@@ -71,6 +77,8 @@ pub struct ScalingPolicy {
     pub headroom: f64,
     /// The most that one change may multiply the width by.
     pub max_step: u32,
+    /// The fewest throttled first attempts that count as a hot key. A cold key that shares a hot partition meets one now and then.
+    pub evidence: u64,
     /// Standard deviations between what was seen and what is acted on.
     pub confidence: f64,
 }
@@ -83,6 +91,7 @@ impl Default for ScalingPolicy {
             max_shards: ShardCount::new(200).unwrap_or(ShardCount::ONE),
             headroom: 1.5,
             max_step: 64,
+            evidence: 3,
             confidence: 2.0,
         }
     }
@@ -93,7 +102,7 @@ impl Default for ScalingPolicy {
 pub enum ScalingDecision {
     /// Grow to this count.
     ScaleOut(ShardCount),
-    /// Nothing was throttled for the key range.
+    /// Too little was throttled for the key range to call the key hot.
     Calm,
     /// A change happened recently; the next is allowed from this epoch second on.
     CoolingDown {
@@ -125,7 +134,7 @@ impl ScalingPolicy {
         if let Some(width) = metadata.expansion() {
             return ScalingDecision::Expanding(width);
         }
-        if seen.throttled == 0 {
+        if seen.throttled < self.evidence.max(1) {
             return ScalingDecision::Calm;
         }
         if metadata.number_of_shards >= self.max_shards {
@@ -144,7 +153,10 @@ impl ScalingPolicy {
         };
         let highest = (u64::from(width) * u64::from(self.max_step)).min(u64::from(self.max_shards.get()));
         let target = wanted.clamp(u64::from(width) + 1, highest.max(u64::from(width) + 1));
-        u32::try_from(target).ok().and_then(ShardCount::new).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+        u32::try_from(target)
+            .ok()
+            .and_then(ShardCount::new)
+            .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
     fn needed(&self, width: u32, seen: Pressure) -> u64 {
@@ -180,7 +192,7 @@ mod tests {
         let rows = [
             (settled(4, 100), hot, 105, ScalingDecision::CoolingDown { until: 110 }),
             (settled(4, 100), hot, 110, ScalingDecision::ScaleOut(count(67))),
-            (settled(4, 100), Pressure { attempts: 200, throttled: 0 }, 110, ScalingDecision::Calm),
+            (settled(4, 100), Pressure { attempts: 200, throttled: 2 }, 110, ScalingDecision::Calm),
             (settled(200, 100), hot, 110, ScalingDecision::AtMaximum),
             (settled(300, 100), hot, 110, ScalingDecision::AtMaximum),
         ];
@@ -191,13 +203,21 @@ mod tests {
 
     #[test]
     fn registration_is_no_change_and_starts_no_cooldown() {
-        let decision = ScalingPolicy::default().decide(&ShardMetadata::registered(100), Pressure { attempts: 9, throttled: 9 }, 100);
+        let decision = ScalingPolicy::default().decide(
+            &ShardMetadata::registered(100),
+            Pressure { attempts: 9, throttled: 9 },
+            100,
+        );
         assert!(matches!(decision, ScalingDecision::ScaleOut(_)));
     }
 
     #[test]
     fn five_throttles_do_not_multiply_a_key_by_fifty() {
-        let decision = ScalingPolicy::default().decide(&ShardMetadata::unregistered(), Pressure { attempts: 5, throttled: 5 }, 100);
+        let decision = ScalingPolicy::default().decide(
+            &ShardMetadata::unregistered(),
+            Pressure { attempts: 5, throttled: 5 },
+            100,
+        );
         assert_eq!(decision, ScalingDecision::ScaleOut(count(4)));
     }
 

@@ -69,10 +69,9 @@ impl View {
     /// The metadata, an absent item read as one shard.
     #[must_use]
     pub fn widths(&self) -> std::borrow::Cow<'_, ShardMetadata> {
-        self.metadata.as_ref().map_or_else(
-            || std::borrow::Cow::Owned(ShardMetadata::unregistered()),
-            std::borrow::Cow::Borrowed,
-        )
+        self.metadata
+            .as_ref()
+            .map_or_else(|| std::borrow::Cow::Owned(ShardMetadata::unregistered()), std::borrow::Cow::Borrowed)
     }
 
     /// The write width, 1 for an absent item.

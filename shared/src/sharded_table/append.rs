@@ -160,7 +160,10 @@ impl<'a> AppendRun<'a> {
                         return Err(self.give_up(Some(error)));
                     }
                     // A random write at once tries another shard; the first time, there is nothing to wait for.
-                    if self.inner.config.placement == Placement::Random && self.throttled == 1 && width > ShardCount::ONE {
+                    if self.inner.config.placement == Placement::Random
+                        && self.throttled == 1
+                        && width > ShardCount::ONE
+                    {
                         continue;
                     }
                 }
@@ -207,15 +210,15 @@ impl<'a> AppendRun<'a> {
     /// Only first attempts say what share of the demand is turned away: retries are the same demand again.
     fn count_first_attempt(&self, width: ShardCount, throttled: bool) {
         if self.attempts == 1 {
-            self.state.record(width, throttled);
+            self.state.record(width, throttled, self.inner.environment.now());
         }
     }
 
     /// A throttled writer keeps its view fresh, so that it notices new shards at once.
     async fn look_again(&self, deadline: Deadline) -> Result<(), TableError> {
-        let look = self.inner.view(&self.item.partition_key, &self.state, deadline, |view, now| {
-            view.is_valid(now, THROTTLED_VIEW)
-        });
+        let look = self
+            .inner
+            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, THROTTLED_VIEW));
         match look.await {
             Ok(_) => Ok(()),
             // Without metadata the old view serves for as long as it is valid.

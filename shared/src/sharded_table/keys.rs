@@ -19,6 +19,8 @@ use crate::table::error::TableError;
 const REMEMBERED_KEYS: usize = 4_096;
 /// How long a throttled shard is avoided by random placement.
 const CALM_AFTER: Duration = Duration::from_secs(1);
+/// First attempts count for one to two of these spans: long enough for a few samples of a slow instance, short enough to see a step at once.
+const PRESSURE_SPAN: Duration = Duration::from_secs(2);
 /// How often a read that is older than what is known already is repeated.
 const OLD_ANSWERS: u32 = 3;
 
@@ -57,10 +59,30 @@ struct Known {
     /// The key had an item once: it may change, but never go.
     registered: bool,
     /// First attempts under the write width of the view.
-    pressure: Pressure,
+    pressure: RecentPressure,
     throttled_at: HashMap<ShardNumber, Moment>,
     /// No decision before this instant of the monotonic clock: a cooldown was read.
     quiet_until: Option<Duration>,
+}
+
+/// The pressure of this span of time and of the one before.
+#[derive(Debug, Default)]
+struct RecentPressure {
+    began: Duration,
+    current: Pressure,
+    before: Pressure,
+}
+
+impl RecentPressure {
+    fn at(&mut self, now: Moment) -> &mut Pressure {
+        let age = now.monotonic.saturating_sub(self.began);
+        if age >= PRESSURE_SPAN {
+            let ended = std::mem::take(&mut self.current);
+            self.before = if age < 2 * PRESSURE_SPAN { ended } else { Pressure::default() };
+            self.began = now.monotonic;
+        }
+        &mut self.current
+    }
 }
 
 impl KeyState {
@@ -85,7 +107,7 @@ impl KeyState {
                 return true;
             }
             if new_width {
-                known.pressure = Pressure::default();
+                known.pressure = RecentPressure::default();
                 known.throttled_at.clear();
                 known.quiet_until = None;
             }
@@ -96,15 +118,17 @@ impl KeyState {
     }
 
     /// Counts a first attempt that was placed under this write width.
-    pub(crate) fn record(&self, width: ShardCount, throttled: bool) {
+    pub(crate) fn record(&self, width: ShardCount, throttled: bool, now: Moment) {
         let mut known = self.lock();
         if known.view.as_ref().is_none_or(|view| view.width() == width) {
-            known.pressure.record(throttled);
+            known.pressure.at(now).record(throttled);
         }
     }
 
-    pub(crate) fn pressure(&self) -> Pressure {
-        self.lock().pressure
+    pub(crate) fn pressure(&self, now: Moment) -> Pressure {
+        let mut known = self.lock();
+        let current = *known.pressure.at(now);
+        current.plus(known.pressure.before)
     }
 
     pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {

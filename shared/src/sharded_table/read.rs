@@ -55,9 +55,10 @@ impl From<TableError> for ReadError {
         match error {
             TableError::Capacity(scope) => Self::Capacity(scope),
             TableError::Transient(_) => Self::Capacity(CapacityScope::Unknown),
-            TableError::ConditionFailed | TableError::Rejected(_) | TableError::Damaged(_) | TableError::Unusable(_) => {
-                Self::Table(error)
-            }
+            TableError::ConditionFailed
+            | TableError::Rejected(_)
+            | TableError::Damaged(_)
+            | TableError::Unusable(_) => Self::Table(error),
         }
     }
 }
@@ -217,7 +218,12 @@ impl Inner {
         Some(view)
     }
 
-    async fn fresh_view(&self, key: &PartitionKey, state: &KeyState, deadline: Deadline) -> Result<Arc<View>, TableError> {
+    async fn fresh_view(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<Arc<View>, TableError> {
         self.view(key, state, deadline, |view, now| view.is_valid(now, self.config.lease)).await
     }
 

@@ -162,9 +162,14 @@ impl Inner {
         });
     }
 
-    async fn relieve_now(&self, key: &PartitionKey, state: &KeyState, deadline: Deadline) -> Result<ScaleOutcome, TableError> {
+    async fn relieve_now(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, TableError> {
         let view = self.view_from_now(key, state, deadline).await?;
-        self.apply_policy(key, state, &view, state.pressure(), deadline).await
+        self.apply_policy(key, state, &view, state.pressure(self.environment.now()), deadline).await
     }
 
     async fn apply_policy(
@@ -206,7 +211,13 @@ impl Inner {
     }
 
     /// Watches an expansion that another actor made, and activates it where that actor does not.
-    async fn take_over(&self, key: &PartitionKey, state: &KeyState, view: &View, deadline: Deadline) -> Result<ScaleOutcome, TableError> {
+    async fn take_over(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        view: &View,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, TableError> {
         self.wait_out_views().await;
         // The actor itself is first by this pause, where it lives.
         sleep(CROWD_BACKOFF / 3 + self.environment.jitter(CROWD_BACKOFF)).await;
@@ -232,7 +243,9 @@ impl Inner {
                 Ok(Some(_)) => return Ok(ScaleOutcome::Scaled { from, to }),
                 // Activated by another actor, or by an attempt of this one that had no answer.
                 Ok(None) => return Ok(ScaleOutcome::Outrun),
-                Err(error) if error.is_retryable() && Instant::now() < deadline => sleep(backoff.next(&self.environment)).await,
+                Err(error) if error.is_retryable() && Instant::now() < deadline => {
+                    sleep(backoff.next(&self.environment)).await
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -38,6 +38,7 @@ pub(crate) fn to_sdk(value: Value) -> AttributeValue {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
 pub(crate) fn from_sdk(value: AttributeValue) -> Result<Value, TableError> {
     Ok(match value {
         AttributeValue::S(text) => Value::S(text),
@@ -65,13 +66,16 @@ pub(crate) fn sort_key_to_sdk(sort_key: &SortKey) -> AttributeValue {
 
 pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeValue>) -> Result<SortKey, TableError> {
     let text = match (config.sort_key_type, value) {
-        (SortKeyType::String, Some(AttributeValue::S(text))) | (SortKeyType::Number, Some(AttributeValue::N(text))) => text,
+        (SortKeyType::String, Some(AttributeValue::S(text))) | (SortKeyType::Number, Some(AttributeValue::N(text))) => {
+            text
+        }
         _ => {
             let name = &config.sort_key_name;
             return Err(TableError::Damaged(format!("the sort key {name} is absent or not of the configured type")));
         }
     };
-    SortKey::parse(config.sort_key_type, text).map_err(|error| TableError::Damaged(format!("a sort key is unusable: {error}")))
+    SortKey::parse(config.sort_key_type, text)
+        .map_err(|error| TableError::Damaged(format!("a sort key is unusable: {error}")))
 }
 
 /// An item as the caller sees it, with its version.

@@ -39,6 +39,7 @@ impl TableError {
     }
 
     /// Sorts an SDK error.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
     pub(crate) fn from_sdk<E>(error: SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -52,7 +53,10 @@ impl TableError {
         let message = service.err().message().unwrap_or("no message").to_owned();
         let status = service.raw().status().as_u16();
         match service.err().code().unwrap_or_default() {
-            "ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded" | "Throttling" => {
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "RequestLimitExceeded"
+            | "Throttling" => {
                 let reasons = throttling_reasons(service.raw().body().bytes().unwrap_or_default());
                 Self::Capacity(CapacityScope::from_reasons(reasons.iter().map(String::as_str)))
             }

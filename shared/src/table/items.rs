@@ -189,9 +189,7 @@ impl Tables {
 fn key_condition(query: &PageQuery) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let value = attributes::sort_key_to_sdk;
     match (&query.prefix, &query.from, &query.to) {
-        (Some(prefix), _, _) => {
-            ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))])
-        }
+        (Some(prefix), _, _) => ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))]),
         (None, Some(from), Some(to)) => {
             ("#p = :p AND #s BETWEEN :f AND :t", vec![(":f", value(from)), (":t", value(to))])
         }

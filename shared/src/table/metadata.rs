@@ -159,14 +159,14 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
             .transpose()
     };
     let count = |name: &str| -> Result<Option<ShardCount>, TableError> {
-        number(name)?
-            .map(|n| u32::try_from(n).ok().and_then(ShardCount::new).ok_or_else(|| damaged(name)))
-            .transpose()
+        number(name)?.map(|n| u32::try_from(n).ok().and_then(ShardCount::new).ok_or_else(|| damaged(name))).transpose()
     };
     let number_of_shards = count(NUMBER_OF_SHARDS)?.ok_or_else(|| damaged(NUMBER_OF_SHARDS))?;
     let read_shards = count(READ_SHARDS)?.unwrap_or(number_of_shards);
     if read_shards < number_of_shards {
-        return Err(TableError::Damaged(format!("read_shards {read_shards} is below number_of_shards {number_of_shards}")));
+        return Err(TableError::Damaged(format!(
+            "read_shards {read_shards} is below number_of_shards {number_of_shards}"
+        )));
     }
     let entries = match item.get(SHARD_HISTORY) {
         None => &[][..],

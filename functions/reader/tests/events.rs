@@ -1,0 +1,42 @@
+//! The reader's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+
+use insta::assert_snapshot;
+use local::ServeOptions;
+use serde_json::{Value, json};
+use system_tests::{Function, TestEdition, config, event};
+
+fn told(answer: &Value) -> String {
+    format!("{} {}", answer["statusCode"], answer["body"].as_str().unwrap_or("no body"))
+}
+
+#[tokio::test]
+async fn every_sample_event_has_its_answer() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    for time in 123_456_789_101u64..123_456_789_104 {
+        let item = json!({"partition_key": "/shared/firetvGen2.txt", "sort_key": time.to_string(), "attributes": {"bytes": time % 7}});
+        assert_eq!(edition.post("/items", &item).await.status, 201);
+    }
+    edition.table().finish_background_work().await;
+    let mut reader = Function::start(env!("CARGO_BIN_EXE_reader"), &Function::variables(&edition.dynamodb_url())).await;
+    let mut answers = String::new();
+    for name in [
+        "reader-get-items",
+        "reader-get-items-range",
+        "reader-get-items-bad-cursor",
+        "reader-get-items-limit-zero",
+        "reader-get-item",
+        "reader-get-item-absent",
+        "reader-get-shards-absent",
+        "reader-unknown-parameter",
+    ] {
+        answers += &format!("{name}: {}\n", told(&reader.invoke(event(name)).await));
+    }
+    assert_snapshot!(answers);
+
+    let shards = reader.invoke(event("reader-get-shards")).await;
+    let body: Value = serde_json::from_str(shards["body"].as_str().expect("a body")).expect("JSON");
+    assert_eq!((&body["number_of_shards"], &body["read_shards"]), (&json!(1), &json!(1)));
+    assert_eq!(body["shard_history"][0]["count"], 1);
+    drop(reader);
+    edition.stop().await;
+}

@@ -1,0 +1,66 @@
+//! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+
+use insta::assert_snapshot;
+use local::ServeOptions;
+use serde_json::{Value, json};
+use system_tests::{Function, TestEdition, config, event};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_shard-scaler");
+const KEY: &str = "/shared/firetvGen2.txt";
+
+#[tokio::test]
+async fn every_sample_event_has_its_answer() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let mut scaler = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
+    let mut answers = String::new();
+    for name in [
+        "shard-scaler-set",
+        "shard-scaler-set-zero",
+        "shard-scaler-alarm-direct",
+        "shard-scaler-alarm-sns",
+        "shard-scaler-alarm-eventbridge",
+        "shard-scaler-alarm-metric-math",
+        "shard-scaler-alarm-composite",
+        "shard-scaler-alarm-null-description",
+        "shard-scaler-alarm-ok-state",
+        "shard-scaler-alarm-other-table",
+        "shard-scaler-unknown",
+    ] {
+        answers += &format!("{name}: {}\n", scaler.invoke(event(name)).await);
+    }
+    assert_snapshot!(answers);
+    let shown = scaler.invoke(event("shard-scaler-show")).await;
+    assert_eq!((&shown["metadata"]["number_of_shards"], &shown["metadata"]["generation"]), (&json!(4), &json!(2)));
+    drop(scaler);
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
+    // Writers that do not scale, on partitions that are soon overdrawn.
+    let mut alarm_only = config();
+    alarm_only.scaling = sharding::ScalingActors::Alarm;
+    let options = ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
+    let edition = TestEdition::start(options, alarm_only).await;
+    let cold = json!({"partition_key": "cold", "sort_key": "1", "attributes": {}});
+    assert_eq!(edition.post("/items", &cold).await.status, 201);
+    let burst: Vec<Value> =
+        (0..60).map(|i| json!({"partition_key": KEY, "sort_key": format!("{i:03}"), "attributes": {}})).collect();
+    let written = edition.post("/items/batch", &json!({ "items": burst })).await;
+    assert!(edition.engine().traffic("items").throttled_writes > 0, "the burst must be throttled: {:?}", written.body);
+
+    let mut scaler = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
+    let answer = scaler.invoke(event("shard-scaler-alarm-direct")).await;
+    let keys = answer["keys"].as_array().expect("the keys that were acted on");
+    assert_eq!(keys.len(), 1, "{answer}");
+    assert_eq!((&keys[0]["partition_key"], &keys[0]["outcome"]), (&json!(KEY), &json!("scaled")), "{answer}");
+    let grown = edition.get("/shards?partition_key=%2Fshared%2FfiretvGen2.txt").await;
+    assert!(grown.body["number_of_shards"].as_u64() > Some(1), "{:?}", grown.body);
+    assert_eq!(edition.get("/shards?partition_key=cold").await.body["number_of_shards"], 1);
+
+    // The same event once more, within the cooldown or with the change made: harmless.
+    let again = scaler.invoke(event("shard-scaler-alarm-direct")).await;
+    assert_eq!(again["outcome"], "handled", "{again}");
+    drop(scaler);
+    edition.stop().await;
+}

@@ -1,0 +1,51 @@
+//! The writer's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+
+use insta::assert_snapshot;
+use local::ServeOptions;
+use serde_json::Value;
+use system_tests::{Function, TestEdition, config, event};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_writer");
+
+fn told(answer: &Value) -> String {
+    format!("{} {}", answer["statusCode"], answer["body"].as_str().unwrap_or("no body"))
+}
+
+#[tokio::test]
+async fn every_sample_event_has_its_answer() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let mut writer = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
+    let mut answers = String::new();
+    for name in [
+        "writer-post-item",
+        "writer-post-item-base64",
+        "writer-post-batch",
+        "writer-post-item-empty-partition-key",
+        "writer-post-item-unknown-field",
+        "writer-post-item-wrong-content-type",
+        "writer-put-item",
+        "writer-delete-item",
+    ] {
+        answers += &format!("{name}: {}\n", told(&writer.invoke(event(name)).await));
+    }
+    assert_snapshot!(answers);
+
+    let made = writer.invoke(event("writer-post-item-made-sort-key")).await;
+    assert_eq!(made["statusCode"], 201);
+    let body: Value = serde_json::from_str(made["body"].as_str().expect("a body")).expect("JSON");
+    assert_eq!(body["sort_key"].as_str().map(str::len), Some(36), "{body}");
+
+    let (items, _) = edition.read_all("/shared/firetvGen2.txt", "&consistent=true").await;
+    let keys: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
+    assert!(keys.contains(&"123456789101") && keys.contains(&body["sort_key"].as_str().expect("a key")), "{keys:?}");
+    drop(writer);
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_variable_stops_the_function_with_its_name() {
+    let mut variables = Function::variables("http://127.0.0.1:9");
+    variables.push(("MAX_SHARDS", "many".to_owned()));
+    let log = Function::refusal(BINARY, &variables).await;
+    assert!(log.contains("MAX_SHARDS") && log.contains("many") && log.contains("1 to 10000"), "{log}");
+}

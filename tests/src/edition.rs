@@ -1,0 +1,150 @@
+//! The local edition on ports that the system gives, stopped when the test is done with it.
+
+use std::net::SocketAddr;
+
+use embedded_dynamodb::Engine;
+use local::{Edition, ServeOptions};
+use serde_json::Value;
+use sharding::{ShardedTable, TableConfig};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The configuration of the tests: the local edition's own.
+#[must_use]
+pub fn config() -> TableConfig {
+    TableConfig::new("items", "items-metadata")
+}
+
+/// A running edition.
+#[derive(Debug)]
+pub struct TestEdition {
+    api: SocketAddr,
+    dynamodb: Option<SocketAddr>,
+    engine: Option<Engine>,
+    table: ShardedTable,
+    http: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<Result<(), local::EditionError>>,
+}
+
+/// An answer of the API.
+#[derive(Debug)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: reqwest::header::HeaderMap,
+    /// The body as JSON; null where it is none.
+    pub body: Value,
+}
+
+impl TestEdition {
+    /// Starts an edition with these options; its ports are chosen by the system.
+    ///
+    /// # Panics
+    /// Where it cannot start.
+    pub async fn start(options: ServeOptions, config: TableConfig) -> Self {
+        let options = ServeOptions { port: 0, dynamodb_port: 0, ..options };
+        let edition = Edition::start(&options, config).await.expect("the edition starts");
+        let (api, dynamodb) = edition.addresses().expect("the ports are known");
+        let (engine, table) = (edition.engine().cloned(), edition.table().clone());
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(edition.serve(async {
+            // A dropped sender stops the server, too.
+            let _ = stopped.await;
+        }));
+        Self { api, dynamodb, engine, table, http: reqwest::Client::new(), stop: Some(stop), server }
+    }
+
+    /// The API's URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.api)
+    }
+
+    /// The URL of the DynamoDB-compatible port.
+    ///
+    /// # Panics
+    /// Where the engine is not embedded.
+    #[must_use]
+    pub fn dynamodb_url(&self) -> String {
+        format!("http://{}", self.dynamodb.expect("the engine is embedded"))
+    }
+
+    /// The embedded engine.
+    ///
+    /// # Panics
+    /// Where the engine is not embedded.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is embedded")
+    }
+
+    /// The table behind the API.
+    #[must_use]
+    pub const fn table(&self) -> &ShardedTable {
+        &self.table
+    }
+
+    /// Sends a request: `GET /items?…`, with a body where one is given.
+    ///
+    /// # Panics
+    /// Where the server does not answer.
+    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Response {
+        let method = method.parse().expect("a method");
+        let mut request = self.http.request(method, format!("{}{path}", self.url()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let response = request.send().await.expect("the server answers");
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let bytes = response.bytes().await.expect("the body comes");
+        Response { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_default() }
+    }
+
+    /// Sends a GET.
+    pub async fn get(&self, path: &str) -> Response {
+        self.send("GET", path, &[], None).await
+    }
+
+    /// Sends a POST of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Response {
+        self.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().into_bytes())).await
+    }
+
+    /// Reads every page of a key; returns the items, and how many pages there were.
+    ///
+    /// # Panics
+    /// Where a page is not answered with 200.
+    pub async fn read_all(&self, key: &str, parameters: &str) -> (Vec<Value>, usize) {
+        let (mut items, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
+        loop {
+            let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+            let page = self.get(&format!("/items?partition_key={}{parameters}{place}", encode(key))).await;
+            assert_eq!(page.status, 200, "{:?}", page.body);
+            items.extend(page.body["items"].as_array().expect("items is an array").iter().cloned());
+            pages += 1;
+            match page.body["cursor"].as_str() {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return (items, pages),
+            }
+        }
+    }
+
+    /// Stops the server and waits for its end.
+    ///
+    /// # Panics
+    /// Where it ended with an error.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        drop(self.http);
+        self.server.await.expect("the server task ends").expect("the server ends well");
+    }
+}
+
+fn encode(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}

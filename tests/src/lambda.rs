@@ -1,0 +1,159 @@
+//! A Lambda runtime API: real function binaries ask it for events and answer to it, as they do on Lambda.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path as UrlPath, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{get, post};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::sync::{Mutex, mpsc};
+
+/// How long a function may take to answer in a test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads a sample event of `events/`.
+///
+/// # Panics
+/// Where there is none of that name, or it is no JSON.
+#[must_use]
+pub fn event(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../events").join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names a folder with other builds of the functions' binaries, the release builds for example.
+const BINARIES: &str = "FUNCTION_BINARIES";
+
+/// A function's process. It is killed when dropped.
+#[derive(Debug)]
+pub struct Function {
+    events: mpsc::Sender<Value>,
+    answers: mpsc::Receiver<Value>,
+    _process: Child,
+}
+
+#[derive(Clone)]
+struct RuntimeApi {
+    events: Arc<Mutex<mpsc::Receiver<Value>>>,
+    answers: mpsc::Sender<Value>,
+}
+
+impl Function {
+    /// Starts a binary as Lambda does, with these variables.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    pub async fn start(binary: &str, variables: &[(&str, String)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("the port is known");
+        let (events, waiting) = mpsc::channel(1);
+        let (told, answers) = mpsc::channel(1);
+        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), answers: told };
+        let routes = Router::new()
+            .route("/2018-06-01/runtime/invocation/next", get(next))
+            .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(answer))
+            .route("/2018-06-01/runtime/init/error", post(init_error))
+            .with_state(state);
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let name = PathBuf::from(binary).file_name().expect("the binary has a name").to_string_lossy().into_owned();
+        let binary =
+            std::env::var_os(BINARIES).map_or_else(|| PathBuf::from(binary), |folder| Path::new(&folder).join(&name));
+        let mut command = Command::new(&binary);
+        command
+            .env_clear()
+            .env("AWS_LAMBDA_RUNTIME_API", address.to_string())
+            .env("AWS_LAMBDA_FUNCTION_NAME", name)
+            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
+            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+            .env("AWS_LAMBDA_LOG_STREAM_NAME", "test")
+            .env("AWS_LAMBDA_LOG_GROUP_NAME", "test")
+            .env("AWS_LAMBDA_LOG_FORMAT", "JSON")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .envs(variables.iter().map(|(name, value)| (*name, value.as_str())))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
+        Self { events, answers, _process: process }
+    }
+
+    /// The variables of a function that finds its tables at a DynamoDB-compatible URL.
+    #[must_use]
+    pub fn variables(endpoint_url: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("AWS_ENDPOINT_URL", endpoint_url.to_owned()),
+            ("TABLE_NAME", "items".to_owned()),
+            ("METADATA_TABLE_NAME", "items-metadata".to_owned()),
+        ]
+    }
+
+    /// Invokes the function with an event, and returns its answer.
+    ///
+    /// # Panics
+    /// Where it does not answer in half a minute.
+    pub async fn invoke(&mut self, event: Value) -> Value {
+        self.events.send(event).await.expect("the runtime API runs");
+        let answer = tokio::time::timeout(PATIENCE, self.answers.recv()).await;
+        answer.expect("the function answers in time").expect("the runtime API runs")
+    }
+
+    /// Runs a binary that must refuse to start; returns what it wrote to its log.
+    ///
+    /// # Panics
+    /// Where it goes on running.
+    pub async fn refusal(binary: &str, variables: &[(&str, String)]) -> String {
+        let function = Self::start(binary, variables).await;
+        let output = tokio::time::timeout(PATIENCE, function._process.wait_with_output()).await;
+        let output = output.expect("the function stops").expect("its log can be read");
+        assert!(!output.status.success(), "the function must fail");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+async fn next(State(api): State<RuntimeApi>) -> Response {
+    let Some(event) = api.events.lock().await.recv().await else {
+        return respond(StatusCode::GONE, Body::empty());
+    };
+    let deadline = deadline_ms();
+    Response::builder()
+        .header("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd")
+        .header("lambda-runtime-deadline-ms", deadline.to_string())
+        .header("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:test")
+        .header("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=0")
+        .header("content-type", "application/json")
+        .body(Body::from(event.to_string()))
+        .expect("the parts are valid")
+}
+
+async fn answer(UrlPath((_, kind)): UrlPath<(String, String)>, State(api): State<RuntimeApi>, body: Bytes) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let answer = if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
+    // The test may have gone.
+    let _ = api.answers.send(answer).await;
+    respond(StatusCode::ACCEPTED, Body::from("{\"status\":\"OK\"}"))
+}
+
+async fn init_error() -> Response {
+    respond(StatusCode::ACCEPTED, Body::empty())
+}
+
+fn respond(status: StatusCode, body: Body) -> Response {
+    Response::builder().status(status).body(body).expect("the parts are valid")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the emulator gives deadlines as wall-clock time, as Lambda does")]
+fn deadline_ms() -> u128 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (now + Duration::from_secs(10)).as_millis()
+}

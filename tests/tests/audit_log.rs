@@ -1,0 +1,104 @@
+//! Real input: 61,299 file-change events of a public repository, strongly skewed, through the whole system and back.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use local::ServeOptions;
+use local::load::{LoadOptions, Summary, load};
+use serde_json::Value;
+use system_tests::{TestEdition, config};
+
+fn audit_log() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/audit-log.jsonl.gz")
+}
+
+fn options(file: &Path, edition: &TestEdition) -> LoadOptions {
+    LoadOptions {
+        file: file.to_owned(),
+        partition_key: "path".into(),
+        sort_key: vec!["time".into(), "commit".into()],
+        url: edition.url(),
+        batch: 100,
+        concurrency: 8,
+        attempts: 20,
+    }
+}
+
+/// The events of the first lines by key, each key's in sort-key order.
+fn expected(lines: usize) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let file = std::fs::File::open(audit_log()).expect("the audit log is here");
+    let mut keys: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+    for line in BufReader::new(GzDecoder::new(file)).lines().take(lines) {
+        let event: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+        let sort_key = format!("{}#{}", event["time"], event["commit"].as_str().expect("a commit"));
+        keys.entry(event["path"].as_str().expect("a path").to_owned()).or_default().insert(sort_key, event);
+    }
+    keys
+}
+
+/// Reads every key back in pages and compares: exactly the events of the file, each once, in order.
+async fn compare(edition: &TestEdition, expected: &BTreeMap<String, BTreeMap<String, Value>>) -> (usize, usize) {
+    let (mut events, mut pages) = (0, 0);
+    for (key, wanted) in expected {
+        let (found, of_key) = edition.read_all(key, "&limit=250&consistent=true").await;
+        let found: Vec<(&str, &Value)> =
+            found.iter().map(|item| (item["sort_key"].as_str().expect("a sort key"), &item["attributes"])).collect();
+        let wanted: Vec<(&str, &Value)> = wanted.iter().map(|(sort_key, event)| (sort_key.as_str(), event)).collect();
+        assert_eq!(found, wanted, "{key}");
+        events += found.len();
+        pages += of_key;
+    }
+    (events, pages)
+}
+
+fn assert_nothing_lost(summary: &Summary, lines: u64) {
+    assert_eq!((summary.lines, summary.stored, summary.failed.as_slice()), (lines, lines, &[][..]), "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_log_is_stored_and_read_back_exactly() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let summary = load(&options(&audit_log(), &edition)).await.expect("loaded");
+    assert_nothing_lost(&summary, 61_299);
+    let expected = expected(usize::MAX);
+    let (events, pages) = compare(&edition, &expected).await;
+    println!("{summary}read back: {events} events of {} keys in {pages} pages, each once and in order", expected.len());
+    assert_eq!((events, expected.len()), (61_299, 5_301));
+    edition.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_small_partitions_hot_keys_spread_and_nothing_is_lost() {
+    const LINES: usize = 6_000;
+    let options_small = ServeOptions { partitions: 8, partition_write_units: 50, ..ServeOptions::default() };
+    let edition = TestEdition::start(options_small, config()).await;
+    let mut part = tempfile::NamedTempFile::new().expect("a temporary file");
+    let file = std::fs::File::open(audit_log()).expect("the audit log is here");
+    for line in BufReader::new(GzDecoder::new(file)).lines().take(LINES) {
+        writeln!(part, "{}", line.expect("a line")).expect("written");
+    }
+    let summary = load(&options(part.path(), &edition)).await.expect("loaded");
+    assert_nothing_lost(&summary, LINES as u64);
+    assert!(summary.throttled_items > 0 && summary.retries > 0, "small partitions must throttle: {summary}");
+    edition.table().finish_background_work().await;
+    let expected = expected(LINES);
+    let (events, pages) = compare(&edition, &expected).await;
+    println!("{summary}read back: {events} events of {} keys in {pages} pages, each once and in order", expected.len());
+    let hottest = expected.iter().max_by_key(|(_, events)| events.len()).expect("there are keys");
+    let widths = |key: String| {
+        let edition = &edition;
+        async move {
+            edition.get(&format!("/shards?partition_key={}", key.replace('/', "%2F"))).await.body["number_of_shards"]
+                .as_u64()
+        }
+    };
+    assert!(widths(hottest.0.clone()).await > Some(1), "the hottest key must spread");
+    let mut cold = 0;
+    for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50) {
+        cold += u32::from(widths(key.clone()).await == Some(1));
+    }
+    assert_eq!(cold, 50, "keys of one event must stay on one shard");
+    edition.stop().await;
+}
