@@ -188,6 +188,7 @@ fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionE
         partitions: options.partitions,
         write_units: f64::from(options.partition_write_units),
         read_units: f64::from(options.partition_read_units),
+        ..PartitionLimits::default()
     };
     engine.set_limits([(config.table_name.clone(), limits)]);
     Ok(engine)

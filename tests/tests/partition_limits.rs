@@ -11,7 +11,13 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::ServeOptions;
 use system_tests::{TestEdition, config};
 
-const TIGHT: PartitionLimits = PartitionLimits { partitions: 64, write_units: 5.0, read_units: 5.0 };
+const TIGHT: PartitionLimits = PartitionLimits {
+    partitions: 64,
+    write_units: 5.0,
+    read_units: 5.0,
+    provisioned_write_units: None,
+    split_after: None,
+};
 
 fn client(endpoint_url: &str, in_process: Option<InProcess>) -> Client {
     let base = Config::builder()

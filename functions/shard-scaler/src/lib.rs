@@ -164,6 +164,9 @@ fn told(action: &str, key: &PartitionKey, result: Result<ScaleOutcome, ScaleErro
         Ok(ScaleOutcome::Unchanged(decision)) => {
             let reason = match decision {
                 ScalingDecision::CoolingDown { until } => format!("cooling down until {until}"),
+                ScalingDecision::ShortOfPartitions { until } => {
+                    format!("growing did not help: the table is short of partitions; next try from {until}")
+                }
                 ScalingDecision::AtMaximum => "at MAX_SHARDS".to_owned(),
                 ScalingDecision::Draining => "a shrink is under way".to_owned(),
                 ScalingDecision::Expanding(to) => format!("an expansion to {to} is under way"),

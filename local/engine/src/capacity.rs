@@ -34,7 +34,10 @@ impl Limits {
 
     /// Which of the touched keys are on an overdrawn partition.
     pub(crate) fn closed(&mut self, touched: &[Touched], now: Duration) -> Vec<bool> {
-        touched.iter().map(|one| !self.partitions(&one.table, now).is_open(&one.key, one.access, now)).collect()
+        touched
+            .iter()
+            .map(|one| !self.partitions(&one.table, now).is_open(&one.key, one.sort_key.as_deref(), one.access, now))
+            .collect()
     }
 
     /// Spreads what an operation consumed over the keys it touched, by weight.
@@ -42,7 +45,7 @@ impl Limits {
         for one in touched {
             let whole: f64 = touched.iter().filter(|other| other.table == one.table).map(|other| other.weight).sum();
             let units = consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
-            self.partitions(&one.table, now).charge(&one.key, one.access, units);
+            self.partitions(&one.table, now).charge(&one.key, one.sort_key.as_deref(), one.access, units);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::capacity::{self, Billing, Limits};
 use crate::dispatch::dispatch;
 use crate::insights::ThrottledKeys;
 use crate::partitions::{Access, PartitionLimits};
-use crate::request::{self, Touched};
+use crate::request::{self, KeyNames, Touched};
 
 const REPORT_PATH: &str = "/operation/GetInsightRuleReport";
 
@@ -38,7 +38,7 @@ struct State {
 
 #[derive(Debug, Clone)]
 struct TableFacts {
-    partition_key: String,
+    keys: KeyNames,
     billing: Billing,
 }
 
@@ -165,7 +165,7 @@ impl Engine {
             "CreateTable" | "DeleteTable" | "UpdateTable" => self.state().tables.clear(),
             _ => {}
         }
-        let touched = request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.partition_key));
+        let touched = request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.keys));
         if touched.is_empty() {
             return dispatch(&self.inner.db, operation, &body);
         }
@@ -234,7 +234,7 @@ impl Engine {
             .map(|(one, _)| (one.table.as_str(), one.key.as_str()))
             .collect();
         let unprocessed = capacity::split_batch(operation, body, |table, item| {
-            let key = self.facts(table).and_then(|facts| item.get(&facts.partition_key).map(Value::to_string));
+            let key = self.facts(table).and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
             key.is_some_and(|key| shut.contains(&(table, key.as_str())))
         });
         let open = touched.into_iter().zip(closed).filter(|(_, closed)| !**closed).map(|(one, _)| one).collect();
@@ -268,13 +268,15 @@ impl Engine {
         }
         let described = dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
         let keys = described.pointer("/Table/KeySchema")?.as_array()?;
-        let partition_key = keys.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == "HASH"))?;
+        let named = |role: &str| {
+            let key = keys.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
+            key.get("AttributeName")?.as_str().map(str::to_owned)
+        };
+        let names = KeyNames { partition_key: named("HASH")?, sort_key: named("RANGE") };
         let on_demand =
             described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
-        let facts = TableFacts {
-            partition_key: partition_key.get("AttributeName")?.as_str()?.to_owned(),
-            billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned },
-        };
+        let facts =
+            TableFacts { keys: names, billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned } };
         self.state().tables.insert(table.to_owned(), facts.clone());
         Some(facts)
     }

@@ -10,9 +10,18 @@ pub(crate) struct Touched {
     pub(crate) table: String,
     /// The partition key's attribute value as JSON text: what is hashed.
     pub(crate) key: String,
+    /// The text of the sort key, where the operation names one.
+    pub(crate) sort_key: Option<String>,
     pub(crate) access: Access,
     /// Its part of what a batch consumes.
     pub(crate) weight: f64,
+}
+
+/// The names of a table's key attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyNames {
+    pub(crate) partition_key: String,
+    pub(crate) sort_key: Option<String>,
 }
 
 /// The table of a request, by name or by ARN.
@@ -25,8 +34,8 @@ pub(crate) fn bare_name(name: &str) -> &str {
 }
 
 /// The keys of an operation in the order of its items; empty where partition limits do not apply to it.
-pub(crate) fn touched(operation: &str, body: &Value, key_name: impl Fn(&str) -> Option<String>) -> Vec<Touched> {
-    let find = Finder { key_name };
+pub(crate) fn touched(operation: &str, body: &Value, key_names: impl Fn(&str) -> Option<KeyNames>) -> Vec<Touched> {
+    let find = Finder { key_names };
     let single = |attributes: &str, access| {
         table_name(body).and_then(|table| find.in_item(table, body.get(attributes)?, access)).into_iter().collect()
     };
@@ -67,13 +76,16 @@ fn batch(body: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 struct Finder<F> {
-    key_name: F,
+    key_names: F,
 }
 
-impl<F: Fn(&str) -> Option<String>> Finder<F> {
+impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
     fn in_item(&self, table: &str, item: &Value, access: Access) -> Option<Touched> {
-        let key = item.get((self.key_name)(table)?)?;
-        Some(Touched { table: table.to_owned(), key: key.to_string(), access, weight: item.to_string().len() as f64 })
+        let names = (self.key_names)(table)?;
+        let key = item.get(names.partition_key)?.to_string();
+        let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
+        let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
+        Some(Touched { table: table.to_owned(), key, sort_key, access, weight: item.to_string().len() as f64 })
     }
 
     fn in_transaction(&self, body: &Value, access: Access) -> Vec<Touched> {
@@ -92,7 +104,7 @@ impl<F: Fn(&str) -> Option<String>> Finder<F> {
     /// The partition key of a query: `name = :value`, with or without name placeholders, or the older `KeyConditions`.
     fn in_query(&self, body: &Value) -> Option<Touched> {
         let table = table_name(body)?;
-        let name = (self.key_name)(table)?;
+        let name = (self.key_names)(table)?.partition_key;
         let key = match body.get("KeyConditionExpression").and_then(Value::as_str) {
             Some(expression) => {
                 let names = body.get("ExpressionAttributeNames");
@@ -108,7 +120,13 @@ impl<F: Fn(&str) -> Option<String>> Finder<F> {
             }
             None => body.get("KeyConditions")?.get(&name)?.pointer("/AttributeValueList/0")?,
         };
-        Some(Touched { table: table.to_owned(), key: key.to_string(), access: Access::Read, weight: 1.0 })
+        Some(Touched {
+            table: table.to_owned(),
+            key: key.to_string(),
+            sort_key: None,
+            access: Access::Read,
+            weight: 1.0,
+        })
     }
 }
 
@@ -118,7 +136,10 @@ mod tests {
     use serde_json::json;
 
     fn keys(operation: &str, body: &Value) -> Vec<String> {
-        touched(operation, body, |_| Some("pk".into())).into_iter().map(|touched| touched.key).collect()
+        touched(operation, body, |_| Some(KeyNames { partition_key: "pk".into(), sort_key: None }))
+            .into_iter()
+            .map(|touched| touched.key)
+            .collect()
     }
 
     #[test]

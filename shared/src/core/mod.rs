@@ -9,6 +9,7 @@ pub(crate) mod metadata;
 pub(crate) mod number;
 pub(crate) mod placement;
 pub(crate) mod policy;
+pub(crate) mod pressure;
 pub(crate) mod query;
 pub(crate) mod value;
 pub(crate) mod version;

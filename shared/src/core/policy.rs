@@ -5,46 +5,17 @@
 //! would take it. Adding one shard per cooldown, as the seed blog does, needs minutes to hours for a large step.
 //!
 //! Why a confidence bound? Five throttles of five attempts say f = 1 and would ask for infinitely many shards. The lower Wilson
-//! bound of f says what five samples can vouch for. (E. B. Wilson, 1927.)
+//! bound of f says what five samples can vouch for.
+//!
+//! Why a guard? Shards only help where there are partitions to land on. A young on-demand table has four: a key that grows
+//! there gets more shards on the same full partitions, and the throttled fraction asks for ever more. So a growth is judged
+//! by what it brought. One that brought little makes the next step small; two in a row stop the growth for minutes, for the table
+//! is short and only it can split.
 
+use super::history::HistoryEntry;
 use super::key::ShardCount;
 use super::metadata::ShardMetadata;
-
-/// What one instance saw of a key's first attempts during the last seconds, under the present width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pressure {
-    /// First attempts.
-    pub attempts: u64,
-    /// First attempts that were throttled for the key range.
-    pub throttled: u64,
-}
-
-impl Pressure {
-    /// Counts one first attempt.
-    pub const fn record(&mut self, throttled: bool) {
-        self.attempts += 1;
-        self.throttled += throttled as u64;
-    }
-
-    /// Both together.
-    #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
-        Self { attempts: self.attempts + other.attempts, throttled: self.throttled + other.throttled }
-    }
-
-    /// The lower bound of the throttled fraction, `z` standard deviations below what was seen.
-    #[must_use]
-    pub fn lower_bound(self, z: f64) -> f64 {
-        if self.attempts == 0 {
-            return 0.0;
-        }
-        let n = self.attempts as f64;
-        let p = self.throttled.min(self.attempts) as f64 / n;
-        let centre = p + z * z / (2.0 * n);
-        let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-        ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
-    }
-}
+use super::pressure::{Pressure, Seen};
 
 /// The rule that turns pressure into a width.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -115,7 +86,21 @@ pub enum ScalingDecision {
     Draining,
     /// Already at the policy's maximum.
     AtMaximum,
+    /// The last growths did not help: the table is short of partitions. The next try is allowed from this epoch second on.
+    ShortOfPartitions {
+        /// Epoch seconds.
+        until: u64,
+    },
 }
+
+/// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
+const SHORT_TABLE_SECONDS: u64 = 600;
+/// After a growth that brought little, the next one multiplies the width by no more than this.
+const DOUBTFUL_STEP: f64 = 1.5;
+/// An instance that has not seen the last growths itself goes by their dates: two within this time...
+const RECENT_GROWTH_SECONDS: u64 = 60;
+/// ...and still this fraction throttled.
+const STILL_THROTTLED: f64 = 0.5;
 
 impl ScalingPolicy {
     /// Decides from what one instance saw.
@@ -127,14 +112,15 @@ impl ScalingPolicy {
     /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(5).unwrap()));
     /// ```
     #[must_use]
-    pub fn decide(&self, metadata: &ShardMetadata, seen: Pressure, now_seconds: u64) -> ScalingDecision {
+    pub fn decide(&self, metadata: &ShardMetadata, seen: impl Into<Seen>, now_seconds: u64) -> ScalingDecision {
+        let seen = seen.into();
         if metadata.draining {
             return ScalingDecision::Draining;
         }
         if let Some(width) = metadata.expansion() {
             return ScalingDecision::Expanding(width);
         }
-        if seen.throttled < self.evidence.max(1) {
+        if seen.pressure.throttled < self.evidence.max(1) {
             return ScalingDecision::Calm;
         }
         if metadata.number_of_shards >= self.max_shards {
@@ -145,11 +131,21 @@ impl ScalingPolicy {
         {
             return ScalingDecision::CoolingDown { until };
         }
+        let ineffective = self.ineffective_growths(metadata, seen, now_seconds);
+        if ineffective >= 2 && self.growth == Growth::Proportional {
+            let until = metadata.last_updated.saturating_add(SHORT_TABLE_SECONDS);
+            if now_seconds < until {
+                return ScalingDecision::ShortOfPartitions { until };
+            }
+        }
         let width = metadata.number_of_shards.get();
         let wanted = match self.growth {
             Growth::PlusOne => u64::from(width) + 1,
             Growth::Doubling => u64::from(width) * 2,
-            Growth::Proportional => self.needed(width, seen),
+            Growth::Proportional if ineffective > 0 => {
+                self.needed(width, seen.pressure).min((f64::from(width) * DOUBTFUL_STEP) as u64)
+            }
+            Growth::Proportional => self.needed(width, seen.pressure),
         };
         let highest = (u64::from(width) * u64::from(self.max_step)).min(u64::from(self.max_shards.get()));
         let target = wanted.clamp(u64::from(width) + 1, highest.max(u64::from(width) + 1));
@@ -157,6 +153,18 @@ impl ScalingPolicy {
             .ok()
             .and_then(ShardCount::new)
             .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// How many growths in a row have not helped, as this instance saw it, or as the history suggests to one that was not there.
+    fn ineffective_growths(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> u32 {
+        seen.ineffective_growths.unwrap_or_else(|| {
+            let mut latest = metadata.shard_history.entries().rev();
+            let recent = |entry: HistoryEntry| now_seconds.saturating_sub(entry.at) < RECENT_GROWTH_SECONDS;
+            // The oldest entry is the registration, not a growth.
+            let two_growths = latest.len() > 2 && latest.by_ref().take(2).all(recent);
+            let still = seen.pressure.lower_bound(self.confidence) >= STILL_THROTTLED;
+            if two_growths && still { 2 } else { 0 }
+        })
     }
 
     fn needed(&self, width: u32, seen: Pressure) -> u64 {
@@ -222,6 +230,30 @@ mod tests {
     }
 
     #[test]
+    fn a_table_short_of_partitions_stops_the_growth() {
+        let policy = ScalingPolicy::default();
+        let hot = |ineffective| Seen {
+            pressure: Pressure { attempts: 500, throttled: 400 },
+            ineffective_growths: ineffective,
+        };
+        let rows = [
+            (Some(0), 1_000, ScalingDecision::ScaleOut(count(200))),
+            (Some(1), 1_000, ScalingDecision::ScaleOut(count(90))),
+            (Some(2), 1_000, ScalingDecision::ShortOfPartitions { until: 1_590 }),
+            (Some(3), 1_590, ScalingDecision::ScaleOut(count(90))),
+            // An instance that has just started sees one growth long ago: no reason to doubt.
+            (None, 1_000, ScalingDecision::ScaleOut(count(200))),
+        ];
+        for (ineffective, now, expected) in rows {
+            assert_eq!(policy.decide(&settled(60, 990), hot(ineffective), now), expected, "{ineffective:?} at {now}");
+        }
+        let mut twice = settled(60, 990);
+        twice.shard_history = twice.shard_history.with(985, count(8));
+        assert_eq!(policy.decide(&twice, hot(None), 1_000), ScalingDecision::ShortOfPartitions { until: 1_590 });
+        assert!(matches!(policy.decide(&twice, hot(Some(0)), 1_000), ScalingDecision::ScaleOut(_)));
+    }
+
+    #[test]
     fn the_seeds_policies_stay_available() {
         let hot = Pressure { attempts: 100, throttled: 99 };
         for (growth, to) in [(Growth::PlusOne, 5), (Growth::Doubling, 8)] {
@@ -238,14 +270,6 @@ mod tests {
             if let ScalingDecision::ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
                 prop_assert!(to.get() > width && to <= policy.max_shards && to.get() <= width * policy.max_step);
             }
-        }
-
-        #[test]
-        fn more_samples_of_one_fraction_vouch_for_more(attempts in 2u64..1_000) {
-            let few = Pressure { attempts, throttled: attempts / 2 };
-            let many = Pressure { attempts: attempts * 10, throttled: few.throttled * 10 };
-            prop_assert!(many.lower_bound(2.0) >= few.lower_bound(2.0));
-            prop_assert!(many.lower_bound(2.0) <= 0.5);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::retry::retrying;
 use super::{Deadline, Inner};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::metadata::ShardMetadata;
-use crate::core::policy::Pressure;
+use crate::core::pressure::{PressureTracker, Seen};
 use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
 
@@ -19,8 +19,6 @@ use crate::table::error::TableError;
 const REMEMBERED_KEYS: usize = 4_096;
 /// How long a throttled shard is avoided by random placement.
 const CALM_AFTER: Duration = Duration::from_secs(1);
-/// First attempts count for one to two of these spans: long enough for a few samples of a slow instance, short enough to see a step at once.
-const PRESSURE_SPAN: Duration = Duration::from_secs(2);
 /// How often a read that is older than what is known already is repeated.
 const OLD_ANSWERS: u32 = 3;
 
@@ -58,31 +56,10 @@ struct Known {
     view: Option<Arc<View>>,
     /// The key had an item once: it may change, but never go.
     registered: bool,
-    /// First attempts under the write width of the view.
-    pressure: RecentPressure,
+    pressure: PressureTracker,
     throttled_at: HashMap<ShardNumber, Moment>,
     /// No decision before this instant of the monotonic clock: a cooldown was read.
     quiet_until: Option<Duration>,
-}
-
-/// The pressure of this span of time and of the one before.
-#[derive(Debug, Default)]
-struct RecentPressure {
-    began: Duration,
-    current: Pressure,
-    before: Pressure,
-}
-
-impl RecentPressure {
-    fn at(&mut self, now: Moment) -> &mut Pressure {
-        let age = now.monotonic.saturating_sub(self.began);
-        if age >= PRESSURE_SPAN {
-            let ended = std::mem::take(&mut self.current);
-            self.before = if age < 2 * PRESSURE_SPAN { ended } else { Pressure::default() };
-            self.began = now.monotonic;
-        }
-        &mut self.current
-    }
 }
 
 impl KeyState {
@@ -107,11 +84,11 @@ impl KeyState {
                 return true;
             }
             if new_width {
-                known.pressure = RecentPressure::default();
                 known.throttled_at.clear();
                 known.quiet_until = None;
             }
         }
+        known.pressure.observe_width(view.width(), view.asked_at.monotonic);
         known.registered |= view.metadata.is_some();
         known.view = Some(Arc::new(view));
         true
@@ -119,16 +96,12 @@ impl KeyState {
 
     /// Counts a first attempt that was placed under this write width.
     pub(crate) fn record(&self, width: ShardCount, throttled: bool, now: Moment) {
-        let mut known = self.lock();
-        if known.view.as_ref().is_none_or(|view| view.width() == width) {
-            known.pressure.at(now).record(throttled);
-        }
+        self.lock().pressure.record(width, throttled, now.monotonic);
     }
 
-    pub(crate) fn pressure(&self, now: Moment) -> Pressure {
-        let mut known = self.lock();
-        let current = *known.pressure.at(now);
-        current.plus(known.pressure.before)
+    /// What a scaling decision is made from.
+    pub(crate) fn seen(&self, now: Moment) -> Seen {
+        self.lock().pressure.seen(now.monotonic)
     }
 
     pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {

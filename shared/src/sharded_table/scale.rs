@@ -13,7 +13,8 @@ use super::keys::{KeyState, Running};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
-use crate::core::policy::{Pressure, ScalingDecision};
+use crate::core::policy::ScalingDecision;
+use crate::core::pressure::{Pressure, Seen};
 use crate::core::view::{DRIFT_MARGIN, MAX_LEASE, Moment, View};
 use crate::table::MetadataUpdate;
 use crate::table::error::TableError;
@@ -113,7 +114,7 @@ impl ShardedTable {
     ) -> Result<ScaleOutcome, ScaleError> {
         let state = self.inner.keys.state(key);
         let view = self.inner.view_from_now(key, &state, deadline).await?;
-        Ok(self.inner.apply_policy(key, &state, &view, seen, deadline).await?)
+        Ok(self.inner.apply_policy(key, &state, &view, seen.into(), deadline).await?)
     }
 
     /// Reads a key's metadata, not older than this call. `None` where the key has no item.
@@ -150,7 +151,9 @@ impl Inner {
             let deadline = Instant::now() + PATIENCE;
             match inner.relieve_now(&key, &state, deadline).await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::CoolingDown { until })) => {
+                Ok(ScaleOutcome::Unchanged(
+                    ScalingDecision::CoolingDown { until } | ScalingDecision::ShortOfPartitions { until },
+                )) => {
                     let now = inner.environment.now();
                     let left = Duration::from_secs(until).saturating_sub(now.wall);
                     state.stay_quiet_until(now.monotonic + left);
@@ -169,7 +172,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let view = self.view_from_now(key, state, deadline).await?;
-        self.apply_policy(key, state, &view, state.pressure(self.environment.now()), deadline).await
+        self.apply_policy(key, state, &view, state.seen(self.environment.now()), deadline).await
     }
 
     async fn apply_policy(
@@ -177,16 +180,20 @@ impl Inner {
         key: &PartitionKey,
         state: &KeyState,
         view: &View,
-        seen: Pressure,
+        seen: Seen,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let decision = self.config.policy.decide(&view.widths(), seen, self.environment.now().epoch_seconds());
         match decision {
             ScalingDecision::ScaleOut(to) => {
-                tracing::info!(attempts = seen.attempts, throttled = seen.throttled, %to, "scaling out");
+                tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
                 self.scale_out(key, state, view, to, deadline).await
             }
             ScalingDecision::Expanding(_) => self.take_over(key, state, view, deadline).await,
+            ScalingDecision::ShortOfPartitions { until } => {
+                tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
+                Ok(ScaleOutcome::Unchanged(decision))
+            }
             ScalingDecision::Calm
             | ScalingDecision::CoolingDown { .. }
             | ScalingDecision::Draining
