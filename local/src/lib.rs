@@ -5,6 +5,7 @@ mod dynamodb_port;
 mod edition;
 mod http_api;
 pub mod load;
+pub mod simulate;
 mod tables;
 
 pub use clients::{Clients, in_process_clients};

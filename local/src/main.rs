@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use local::load::{LoadOptions, load};
+use local::simulate::{self, SimulateOptions};
 use local::{Edition, ServeOptions};
 use sharding::TableConfig;
 
@@ -27,6 +28,8 @@ enum Command {
     Serve(ServeOptions),
     /// Store JSON Lines through the API
     Load(LoadOptions),
+    /// Compare how fast policies relieve a key that turns hot at once
+    Simulate(SimulateOptions),
 }
 
 #[tokio::main]
@@ -35,6 +38,7 @@ async fn main() -> ExitCode {
     let result = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
+        Command::Simulate(options) => run_simulation(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -93,4 +97,16 @@ async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn std::error:
     let summary = load(options).await?;
     print!("{summary}");
     Ok(if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let outcomes = simulate::run(&simulate::scenarios(options));
+    println!("{}", simulate::table(&outcomes));
+    if let Some(path) = &options.csv {
+        simulate::write_csv(&outcomes, path)?;
+    }
+    if let Some(path) = &options.svg {
+        simulate::render_svg(&outcomes, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

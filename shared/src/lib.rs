@@ -23,10 +23,13 @@ pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use core::version::Version;
-pub use core::view::{APPEND_LEASE, DRIFT_MARGIN, MAX_LEASE, Moment, View};
+pub use core::view::{
+    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, THROTTLED_VIEW, View,
+};
 pub use environment::{Clock, Environment, SystemClock};
 pub use sharded_table::append::{Append, AppendError, Appended};
 pub use sharded_table::read::{Page, ReadError};
+pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};
 pub use sharded_table::{Deadline, ShardedTable};
 pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;

@@ -147,7 +147,7 @@ async fn relieve(table: &ShardedTable, key: &PartitionKey, throttled: u64, deadl
     };
     // What was turned away is known; what was let in is at most what the shards' partitions give.
     let accepted = u64::from(width) * PARTITION_WRITE_UNITS * WINDOW.as_secs();
-    let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled };
+    let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };
     let mut answer = told("scale", key, table.scale_by_policy(key, seen, deadline).await);
     if let Some(object) = answer.as_object_mut() {
         object.insert("throttled".into(), throttled.into());

@@ -208,7 +208,7 @@ impl Engine {
                 (Access::Write, true) => traffic.throttled_writes += 1,
             }
             if *closed {
-                state.throttled.record(&one.table, &one.key, epoch_seconds());
+                state.throttled.record(&one.table, one.key.text(), epoch_seconds());
             }
         }
         closed
@@ -231,7 +231,7 @@ impl Engine {
             .iter()
             .zip(closed)
             .filter(|(_, closed)| **closed)
-            .map(|(one, _)| (one.table.as_str(), one.key.as_str()))
+            .map(|(one, _)| (one.table.as_str(), one.key.text()))
             .collect();
         let unprocessed = capacity::split_batch(operation, body, |table, item| {
             let key = self.facts(table).and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));

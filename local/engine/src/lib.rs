@@ -13,4 +13,4 @@ mod request;
 
 pub use connector::InProcess;
 pub use engine::{Answer, Engine, EngineError, Traffic};
-pub use partitions::{Access, PartitionLimits, Partitions};
+pub use partitions::{Access, PartitionLimits, Partitions, StoredKey};

@@ -59,6 +59,28 @@ pub enum Access {
     Write,
 }
 
+/// A stored key with its hash, which is computed once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredKey {
+    text: String,
+    hash: u64,
+}
+
+impl StoredKey {
+    /// Of a stored partition key.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { hash: hash(&text), text }
+    }
+
+    /// The key itself.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 /// A token bucket. A request is let in while there is a token at all, and then pays what it really consumed, so that the bucket can
 /// be overdrawn.
 #[derive(Debug, Clone, Copy)]
@@ -175,14 +197,20 @@ impl Partitions {
         self.all.len() + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
     }
 
+    /// Whether heat has spread the key's items over partitions of their own.
+    #[must_use]
+    pub fn is_split(&self, key: &StoredKey) -> bool {
+        self.collections.contains_key(&key.text)
+    }
+
     /// Which partition a key is on, by its place in the order of hash ranges.
     #[must_use]
-    pub fn index_of(&self, key: &str) -> usize {
-        self.all.partition_point(|partition| partition.start <= hash(key)).saturating_sub(1)
+    pub fn index_of(&self, key: &StoredKey) -> usize {
+        self.all.partition_point(|partition| partition.start <= key.hash).saturating_sub(1)
     }
 
     /// Whether the partition of a key takes another request now. A refusal is remembered as heat.
-    pub fn is_open(&mut self, key: &str, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
+    pub fn is_open(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
         let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
         if !open && access == Access::Write {
             self.heat(key, sort_key, 1.0, now);
@@ -191,12 +219,12 @@ impl Partitions {
     }
 
     /// Charges a request that was let in.
-    pub fn charge(&mut self, key: &str, sort_key: Option<&str>, access: Access, units: f64) {
+    pub fn charge(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, units: f64) {
         self.capacity(key, sort_key, access).charge(units);
     }
 
     /// Lets in as many of these write units as the partition has; what is refused is remembered as heat.
-    pub fn take(&mut self, key: &str, sort_key: Option<&str>, units: f64, now: Duration) -> f64 {
+    pub fn take(&mut self, key: &StoredKey, sort_key: Option<&str>, units: f64, now: Duration) -> f64 {
         let capacity = self.capacity(key, sort_key, Access::Write);
         let granted = units.min(capacity.tokens(now).max(0.0));
         capacity.charge(granted);
@@ -206,7 +234,7 @@ impl Partitions {
         granted
     }
 
-    fn capacity(&mut self, key: &str, sort_key: Option<&str>, access: Access) -> &mut Capacity {
+    fn capacity(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access) -> &mut Capacity {
         let partition = self.partition(key, sort_key);
         match access {
             Access::Read => &mut partition.read,
@@ -214,9 +242,9 @@ impl Partitions {
         }
     }
 
-    fn partition(&mut self, key: &str, sort_key: Option<&str>) -> &mut Partition {
+    fn partition(&mut self, key: &StoredKey, sort_key: Option<&str>) -> &mut Partition {
         let index = self.index_of(key);
-        match self.collections.get_mut(key) {
+        match self.collections.get_mut(&key.text) {
             Some(parts) => {
                 let at = sort_key
                     .map_or(0, |sort_key| parts.partition_point(|part| part.start <= hash(sort_key)).saturating_sub(1));
@@ -226,15 +254,15 @@ impl Partitions {
         }
     }
 
-    fn heat(&mut self, key: &str, sort_key: Option<&str>, throttles: f64, now: Duration) {
+    fn heat(&mut self, key: &StoredKey, sort_key: Option<&str>, throttles: f64, now: Duration) {
         let Some(split_after) = self.limits.split_after else { return };
         let heat = &mut self.partition(key, sort_key).heat;
         if heat.since.is_none() || now.saturating_sub(heat.last) > CALM_AFTER {
             *heat = Heat { since: Some(now), ..Heat::default() };
         }
         heat.last = now;
-        if heat.keys.contains_key(key) || heat.keys.len() < COUNTED_KEYS {
-            heat.keys.entry(key.to_owned()).or_default().note(throttles, sort_key);
+        if heat.keys.contains_key(&key.text) || heat.keys.len() < COUNTED_KEYS {
+            heat.keys.entry(key.text.clone()).or_default().note(throttles, sort_key);
         }
         if heat.since.is_some_and(|since| now.saturating_sub(since) >= split_after) {
             let heat = std::mem::take(heat);
@@ -242,7 +270,7 @@ impl Partitions {
         }
     }
 
-    fn split(&mut self, key: &str, heat: &Heat, now: Duration) {
+    fn split(&mut self, key: &StoredKey, heat: &Heat, now: Duration) {
         let total: f64 = heat.keys.values().map(|key| key.throttles).sum();
         let dominant = heat.keys.iter().find(|(_, key)| key.throttles >= DOMINANT * total);
         if let Some((dominant, key_heat)) = dominant {
@@ -292,7 +320,7 @@ mod tests {
 
     fn offer(
         partitions: &mut Partitions,
-        key: &str,
+        key: &StoredKey,
         per_second: u64,
         from: u64,
         seconds: u64,
@@ -306,6 +334,10 @@ mod tests {
         granted
     }
 
+    fn k() -> StoredKey {
+        StoredKey::new("k")
+    }
+
     fn scattered(tick: u64) -> String {
         tick.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_string()
     }
@@ -316,31 +348,31 @@ mod tests {
         let mut accepted = 0;
         for ms in 0..10_000u64 {
             let now = Duration::from_millis(ms);
-            if partitions.is_open("k", None, Access::Write, now) {
-                partitions.charge("k", None, Access::Write, 1.0);
+            if partitions.is_open(&k(), None, Access::Write, now) {
+                partitions.charge(&k(), None, Access::Write, 1.0);
                 accepted += 1;
             }
         }
         // Ten seconds at 100, and the second that the bucket held.
         assert!((1_090..=1_110).contains(&accepted), "{accepted}");
-        assert!(partitions.is_open("k", None, Access::Read, Duration::ZERO), "reads are limited on their own");
+        assert!(partitions.is_open(&k(), None, Access::Read, Duration::ZERO), "reads are limited on their own");
     }
 
     #[test]
     fn an_overdrawn_partition_pays_back_first() {
         let mut partitions = Partitions::new(PartitionLimits { write_units: 10.0, ..ONE }, Duration::ZERO);
-        partitions.charge("k", None, Access::Write, 30.0);
-        assert!(!partitions.is_open("k", None, Access::Write, Duration::from_millis(1_900)));
-        assert!(partitions.is_open("k", None, Access::Write, Duration::from_millis(2_100)));
+        partitions.charge(&k(), None, Access::Write, 30.0);
+        assert!(!partitions.is_open(&k(), None, Access::Write, Duration::from_millis(1_900)));
+        assert!(partitions.is_open(&k(), None, Access::Write, Duration::from_millis(2_100)));
     }
 
     #[test]
     fn burst_is_spent_below_the_ceiling_and_earned_back_by_the_share() {
         let limits = PartitionLimits { provisioned_write_units: Some(10.0), split_after: None, ..ONE };
         let mut partitions = Partitions::new(limits, Duration::ZERO);
-        let first = offer(&mut partitions, "k", 1_000, 0, 10, scattered);
+        let first = offer(&mut partitions, &k(), 1_000, 0, 10, scattered);
         assert!((1_000.0..=1_150.0).contains(&first), "the ceiling holds during the burst: {first}");
-        let rest = offer(&mut partitions, "k", 1_000, 10, 60, scattered);
+        let rest = offer(&mut partitions, &k(), 1_000, 10, 60, scattered);
         let share_and_burst = 300.0 * 10.0 + 70.0 * 10.0;
         assert!((first + rest - share_and_burst).abs() < 60.0, "{}", first + rest);
     }
@@ -348,15 +380,15 @@ mod tests {
     #[test]
     fn heat_splits_a_scattered_key_after_a_while_but_never_a_rising_one() {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
-        offer(&mut partitions, "k", 1_000, 0, 59, scattered);
+        offer(&mut partitions, &k(), 1_000, 0, 59, scattered);
         assert_eq!(partitions.count(), 1);
-        offer(&mut partitions, "k", 1_000, 59, 3, scattered);
+        offer(&mut partitions, &k(), 1_000, 59, 3, scattered);
         assert_eq!(partitions.count(), 2);
-        let after = offer(&mut partitions, "k", 1_000, 62, 10, scattered);
+        let after = offer(&mut partitions, &k(), 1_000, 62, 10, scattered);
         assert!(after > 1_800.0, "two partitions serve the key: {after}");
 
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
-        let rising = offer(&mut partitions, "k", 1_000, 0, 300, |tick| format!("{tick:08}"));
+        let rising = offer(&mut partitions, &k(), 1_000, 0, 300, |tick| format!("{tick:08}"));
         assert_eq!(partitions.count(), 1);
         assert!(rising < 30_300.0, "{rising}");
     }
@@ -366,7 +398,12 @@ mod tests {
         let mut partitions = Partitions::new(ONE, Duration::ZERO);
         for tick in 0..700u64 {
             for key in 0..10 {
-                partitions.take(&format!("k{key}"), Some(&scattered(tick)), 50.0, Duration::from_millis(tick * 100));
+                partitions.take(
+                    &StoredKey::new(format!("k{key}")),
+                    Some(&scattered(tick)),
+                    50.0,
+                    Duration::from_millis(tick * 100),
+                );
             }
         }
         assert!(partitions.count() > 1);
@@ -377,7 +414,7 @@ mod tests {
         let partitions = Partitions::new(PartitionLimits { partitions: 16, ..ONE }, Duration::ZERO);
         let mut seen = [0u32; 16];
         for i in 0..16_000 {
-            seen[partitions.index_of(&format!("key.{i}"))] += 1;
+            seen[partitions.index_of(&StoredKey::new(format!("key.{i}")))] += 1;
         }
         assert!(seen.iter().all(|count| (800..1_200).contains(count)), "{seen:?}");
     }

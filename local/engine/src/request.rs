@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::partitions::Access;
+use crate::partitions::{Access, StoredKey};
 
 /// One key that an operation touches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Touched {
     pub(crate) table: String,
     /// The partition key's attribute value as JSON text: what is hashed.
-    pub(crate) key: String,
+    pub(crate) key: StoredKey,
     /// The text of the sort key, where the operation names one.
     pub(crate) sort_key: Option<String>,
     pub(crate) access: Access,
@@ -82,7 +82,7 @@ struct Finder<F> {
 impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
     fn in_item(&self, table: &str, item: &Value, access: Access) -> Option<Touched> {
         let names = (self.key_names)(table)?;
-        let key = item.get(names.partition_key)?.to_string();
+        let key = StoredKey::new(item.get(names.partition_key)?.to_string());
         let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
         let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
         Some(Touched { table: table.to_owned(), key, sort_key, access, weight: item.to_string().len() as f64 })
@@ -122,7 +122,7 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         };
         Some(Touched {
             table: table.to_owned(),
-            key: key.to_string(),
+            key: StoredKey::new(key.to_string()),
             sort_key: None,
             access: Access::Read,
             weight: 1.0,
@@ -138,7 +138,7 @@ mod tests {
     fn keys(operation: &str, body: &Value) -> Vec<String> {
         touched(operation, body, |_| Some(KeyNames { partition_key: "pk".into(), sort_key: None }))
             .into_iter()
-            .map(|touched| touched.key)
+            .map(|touched| touched.key.text().to_owned())
             .collect()
     }
 

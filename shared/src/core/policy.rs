@@ -1,21 +1,22 @@
 //! How many shards a key should have.
 //!
-//! Why proportional? All writers of a key meet the same shards, so the fraction of *first* attempts that one writer sees throttled
+//! Why proportional? All writers of a key meet the same shards, so the fraction of the demand that one writer sees turned away
 //! estimates the fraction for all of them, with no coordination. If f of the demand is turned away by n shards, n / (1 - f) shards
-//! would take it. Adding one shard per cooldown, as the seed blog does, needs minutes to hours for a large step.
+//! would take it: n f / (1 - f) are lacking. Adding one shard per cooldown, as the seed blog does, needs minutes to hours for a large step.
 //!
 //! Why a confidence bound? Five throttles of five attempts say f = 1 and would ask for infinitely many shards. The lower Wilson
 //! bound of f says what five samples can vouch for.
 //!
 //! Why a guard? Shards only help where there are partitions to land on. A young on-demand table has four: a key that grows
 //! there gets more shards on the same full partitions, and the throttled fraction asks for ever more. So a growth is judged
-//! by what it brought. One that brought little makes the next step small; two in a row stop the growth for minutes, for the table
-//! is short and only it can split.
+//! by what it brought: where much is still turned away and no instance saw it help, the growth stops for minutes, for the table is short
+//! and only it can split; the next try is a small step.
 
-use super::history::HistoryEntry;
+use std::time::Duration;
+
 use super::key::ShardCount;
 use super::metadata::ShardMetadata;
-use super::pressure::{Pressure, Seen};
+use super::pressure::Seen;
 
 /// The rule that turns pressure into a width.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -44,7 +45,8 @@ pub struct ScalingPolicy {
     pub cooldown_seconds: u64,
     /// Decisions go no further; a width that was read is never clamped to it.
     pub max_shards: ShardCount,
-    /// What is added to the needed width, as a factor: shards fall unevenly onto partitions.
+    /// What the shards that are lacking are multiplied by: shards fall unevenly onto partitions (two on one must fit), and what has piled
+    /// up must drain.
     pub headroom: f64,
     /// The most that one change may multiply the width by.
     pub max_step: u32,
@@ -54,16 +56,21 @@ pub struct ScalingPolicy {
     pub confidence: f64,
 }
 
+/// So many first attempts make a decision sure enough; with fewer, it pays to wait a little.
+const SURE_ATTEMPTS: u64 = 128;
+/// The longest that a throttled writer waits for more samples.
+pub(crate) const LONGEST_GATHERING: Duration = Duration::from_secs(1);
+
 impl Default for ScalingPolicy {
     fn default() -> Self {
         Self {
             growth: Growth::Proportional,
             cooldown_seconds: 2,
             max_shards: ShardCount::new(200).unwrap_or(ShardCount::ONE),
-            headroom: 1.5,
-            max_step: 64,
+            headroom: 4.0,
+            max_step: 128,
             evidence: 3,
-            confidence: 2.0,
+            confidence: 1.0,
         }
     }
 }
@@ -93,23 +100,34 @@ pub enum ScalingDecision {
     },
 }
 
+/// A lower part of the demand than this is ridden out by repetitions.
+const NEGLIGIBLE: f64 = 0.01;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
-/// After a growth that brought little, the next one multiplies the width by no more than this.
-const DOUBTFUL_STEP: f64 = 1.5;
-/// An instance that has not seen the last growths itself goes by their dates: two within this time...
-const RECENT_GROWTH_SECONDS: u64 = 60;
-/// ...and still this fraction throttled.
-const STILL_THROTTLED: f64 = 0.5;
+/// A growth is doubted for so long.
+const DOUBT_SECONDS: u64 = 3_600;
+/// A growth is doubted where this part of the first attempts is still throttled: it was meant to let all of the demand in.
+const STILL_THROTTLED: f64 = 0.3;
+/// After a growth that is doubted, the next one multiplies the width by no more than this.
+const DOUBTFUL_STEP: f64 = 1.25;
+/// A growth multiplies the width by no less than this: a smaller one hardly changes which shards meet on one partition.
+const LEAST_STEP: f64 = 1.5;
 
 impl ScalingPolicy {
+    /// Whether to decide now, when this much was seen and the first throttle is this long ago: a change made from a handful of samples is
+    /// too small, and costs a whole cooldown.
+    #[must_use]
+    pub fn is_sure(seen: Seen, since_first_throttle: Duration) -> bool {
+        seen.pressure.attempts >= SURE_ATTEMPTS || since_first_throttle >= LONGEST_GATHERING
+    }
+
     /// Decides from what one instance saw.
     ///
     /// ```
     /// use sharding::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
-    /// let seen = Pressure { attempts: 80, throttled: 62 };
+    /// let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
     /// let decision = ScalingPolicy::default().decide(&ShardMetadata::unregistered(), seen, 1_562_858_912);
-    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(5).unwrap()));
+    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(12).unwrap()));
     /// ```
     #[must_use]
     pub fn decide(&self, metadata: &ShardMetadata, seen: impl Into<Seen>, now_seconds: u64) -> ScalingDecision {
@@ -120,7 +138,8 @@ impl ScalingPolicy {
         if let Some(width) = metadata.expansion() {
             return ScalingDecision::Expanding(width);
         }
-        if seen.pressure.throttled < self.evidence.max(1) {
+        let turned_away = seen.pressure.lower_bound(self.confidence);
+        if seen.pressure.throttled < self.evidence.max(1) || turned_away < NEGLIGIBLE {
             return ScalingDecision::Calm;
         }
         if metadata.number_of_shards >= self.max_shards {
@@ -131,21 +150,17 @@ impl ScalingPolicy {
         {
             return ScalingDecision::CoolingDown { until };
         }
-        let ineffective = self.ineffective_growths(metadata, seen, now_seconds);
-        if ineffective >= 2 && self.growth == Growth::Proportional {
-            let until = metadata.last_updated.saturating_add(SHORT_TABLE_SECONDS);
-            if now_seconds < until {
-                return ScalingDecision::ShortOfPartitions { until };
-            }
+        let doubted = self.growth == Growth::Proportional && is_doubted(metadata, seen, now_seconds);
+        let until = metadata.last_updated.saturating_add(SHORT_TABLE_SECONDS);
+        if doubted && now_seconds < until {
+            return ScalingDecision::ShortOfPartitions { until };
         }
         let width = metadata.number_of_shards.get();
         let wanted = match self.growth {
             Growth::PlusOne => u64::from(width) + 1,
             Growth::Doubling => u64::from(width) * 2,
-            Growth::Proportional if ineffective > 0 => {
-                self.needed(width, seen.pressure).min((f64::from(width) * DOUBTFUL_STEP) as u64)
-            }
-            Growth::Proportional => self.needed(width, seen.pressure),
+            Growth::Proportional if doubted => (f64::from(width) * DOUBTFUL_STEP) as u64,
+            Growth::Proportional => self.needed(width, turned_away).max((f64::from(width) * LEAST_STEP) as u64),
         };
         let highest = (u64::from(width) * u64::from(self.max_step)).min(u64::from(self.max_shards.get()));
         let target = wanted.clamp(u64::from(width) + 1, highest.max(u64::from(width) + 1));
@@ -155,29 +170,26 @@ impl ScalingPolicy {
             .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// How many growths in a row have not helped, as this instance saw it, or as the history suggests to one that was not there.
-    fn ineffective_growths(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> u32 {
-        seen.ineffective_growths.unwrap_or_else(|| {
-            let mut latest = metadata.shard_history.entries().rev();
-            let recent = |entry: HistoryEntry| now_seconds.saturating_sub(entry.at) < RECENT_GROWTH_SECONDS;
-            // The oldest entry is the registration, not a growth.
-            let two_growths = latest.len() > 2 && latest.by_ref().take(2).all(recent);
-            let still = seen.pressure.lower_bound(self.confidence) >= STILL_THROTTLED;
-            if two_growths && still { 2 } else { 0 }
-        })
-    }
-
-    fn needed(&self, width: u32, seen: Pressure) -> u64 {
-        let accepted = (1.0 - seen.lower_bound(self.confidence)).max(f64::EPSILON);
-        let needed = (f64::from(width) / accepted * self.headroom).ceil();
+    /// What the width lacks, times the headroom, on top of what it has.
+    fn needed(&self, width: u32, turned_away: f64) -> u64 {
+        let lacking = turned_away / (1.0 - turned_away).max(f64::EPSILON);
+        let needed = (f64::from(width) * (1.0 + lacking * self.headroom)).ceil();
         // A float beyond the range of u64 saturates; the clamp that follows bounds it.
         needed as u64
     }
 }
 
+/// Whether the last growth should have sufficed and did not. Goes by the history, which all instances share; only one that saw the
+/// growth help knows better.
+fn is_doubted(metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> bool {
+    let recent = metadata.last_change().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
+    recent && !seen.growth_helped && seen.pressure.throttled as f64 >= STILL_THROTTLED * seen.pressure.attempts as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::pressure::Pressure;
     use proptest::prelude::*;
 
     fn count(n: u32) -> ShardCount {
@@ -196,11 +208,12 @@ mod tests {
     #[test]
     fn a_burst_of_capacity_errors_scales_out_once() {
         let policy = ScalingPolicy { cooldown_seconds: 10, ..Default::default() };
-        let hot = Pressure { attempts: 200, throttled: 190 };
+        let hot = Pressure { attempts: 200, throttled: 190, accepted: 10 };
         let rows = [
             (settled(4, 100), hot, 105, ScalingDecision::CoolingDown { until: 110 }),
-            (settled(4, 100), hot, 110, ScalingDecision::ScaleOut(count(67))),
-            (settled(4, 100), Pressure { attempts: 200, throttled: 2 }, 110, ScalingDecision::Calm),
+            (settled(4, 100), hot, 110, ScalingDecision::ShortOfPartitions { until: 700 }),
+            (settled(4, 100), hot, 9_000, ScalingDecision::ScaleOut(count(200))),
+            (settled(4, 100), Pressure { attempts: 200, throttled: 2, accepted: 198 }, 110, ScalingDecision::Calm),
             (settled(200, 100), hot, 110, ScalingDecision::AtMaximum),
             (settled(300, 100), hot, 110, ScalingDecision::AtMaximum),
         ];
@@ -213,7 +226,7 @@ mod tests {
     fn registration_is_no_change_and_starts_no_cooldown() {
         let decision = ScalingPolicy::default().decide(
             &ShardMetadata::registered(100),
-            Pressure { attempts: 9, throttled: 9 },
+            Pressure { attempts: 9, throttled: 9, accepted: 0 },
             100,
         );
         assert!(matches!(decision, ScalingDecision::ScaleOut(_)));
@@ -223,39 +236,37 @@ mod tests {
     fn five_throttles_do_not_multiply_a_key_by_fifty() {
         let decision = ScalingPolicy::default().decide(
             &ShardMetadata::unregistered(),
-            Pressure { attempts: 5, throttled: 5 },
+            Pressure { attempts: 5, throttled: 5, accepted: 0 },
             100,
         );
-        assert_eq!(decision, ScalingDecision::ScaleOut(count(4)));
+        assert!(matches!(decision, ScalingDecision::ScaleOut(to) if to.get() < 25), "{decision:?}");
     }
 
     #[test]
     fn a_table_short_of_partitions_stops_the_growth() {
         let policy = ScalingPolicy::default();
-        let hot = |ineffective| Seen {
-            pressure: Pressure { attempts: 500, throttled: 400 },
-            ineffective_growths: ineffective,
-        };
+        let hot =
+            |growth_helped| Seen { pressure: Pressure { attempts: 500, throttled: 400, accepted: 100 }, growth_helped };
+        let grown = settled(20, 990);
         let rows = [
-            (Some(0), 1_000, ScalingDecision::ScaleOut(count(200))),
-            (Some(1), 1_000, ScalingDecision::ScaleOut(count(90))),
-            (Some(2), 1_000, ScalingDecision::ShortOfPartitions { until: 1_590 }),
-            (Some(3), 1_590, ScalingDecision::ScaleOut(count(90))),
-            // An instance that has just started sees one growth long ago: no reason to doubt.
-            (None, 1_000, ScalingDecision::ScaleOut(count(200))),
+            (&grown, false, 1_000, ScalingDecision::ShortOfPartitions { until: 1_590 }),
+            (&grown, true, 1_000, ScalingDecision::ScaleOut(count(200))),
+            (&grown, false, 1_590, ScalingDecision::ScaleOut(count(25))),
+            (&grown, false, 9_000, ScalingDecision::ScaleOut(count(200))),
         ];
-        for (ineffective, now, expected) in rows {
-            assert_eq!(policy.decide(&settled(60, 990), hot(ineffective), now), expected, "{ineffective:?} at {now}");
+        for (metadata, helped, now, expected) in rows {
+            assert_eq!(
+                policy.decide(metadata, hot(helped), now),
+                expected,
+                "{} at {now}, helped: {helped}",
+                metadata.number_of_shards
+            );
         }
-        let mut twice = settled(60, 990);
-        twice.shard_history = twice.shard_history.with(985, count(8));
-        assert_eq!(policy.decide(&twice, hot(None), 1_000), ScalingDecision::ShortOfPartitions { until: 1_590 });
-        assert!(matches!(policy.decide(&twice, hot(Some(0)), 1_000), ScalingDecision::ScaleOut(_)));
     }
 
     #[test]
     fn the_seeds_policies_stay_available() {
-        let hot = Pressure { attempts: 100, throttled: 99 };
+        let hot = Pressure { attempts: 100, throttled: 99, accepted: 1 };
         for (growth, to) in [(Growth::PlusOne, 5), (Growth::Doubling, 8)] {
             let policy = ScalingPolicy { growth, ..Default::default() };
             assert_eq!(policy.decide(&settled(4, 1), hot, 100), ScalingDecision::ScaleOut(count(to)));
@@ -266,7 +277,8 @@ mod tests {
         #[test]
         fn a_scale_out_grows_and_stays_within_the_clamps(width in 1u32..250, attempts in 1u64..5_000, share in 0.0f64..=1.0) {
             let policy = ScalingPolicy::default();
-            let seen = Pressure { attempts, throttled: (attempts as f64 * share) as u64 };
+            let throttled = (attempts as f64 * share) as u64;
+            let seen = Pressure { attempts, throttled, accepted: attempts - throttled };
             if let ScalingDecision::ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
                 prop_assert!(to.get() > width && to <= policy.max_shards && to.get() <= width * policy.max_step);
             }

@@ -1,4 +1,9 @@
-//! What one instance saw of a key's first attempts, and whether growing has helped.
+//! What one instance saw of a key's demand, and whether growing has helped.
+//!
+//! Why not simply the throttled fraction of the first attempts? Under overload every throttled request tries again, and its
+//! repetitions compete with the first attempts for the same capacity: after a few seconds nearly every first attempt is
+//! throttled, whatever the true ratio, and the key would be grown many times too far. So an instance compares what arrived (first
+//! attempts) with what was let in (first or not): in the long run their ratio is capacity to demand, repetitions or none.
 
 use std::time::Duration;
 
@@ -6,64 +11,90 @@ use super::key::ShardCount;
 
 /// First attempts count for one to two of these spans: long enough for a few samples of a slow instance, short enough to see a step at once.
 const SPAN: Duration = Duration::from_secs(2);
+/// New shards land on partitions with a second's units saved up; what is seen in this time is too good to be true.
+const SAVED_UP: Duration = Duration::from_secs(1);
 /// Fewer first attempts say nothing of a growth's effect.
-const SAMPLES: u64 = 10;
+const SAMPLES: u64 = 20;
 /// Of the gain that a growth promised, the part that it must bring to count as a help.
-const LEAST_GAIN: f64 = 0.25;
+const LEAST_GAIN: f64 = 0.05;
+/// Standard deviations by which a gain must be certain: of many instances, the luckiest must not speak for all.
+const CERTAIN: f64 = 3.0;
 
-/// Where this part is let in, whatever was wrong is cured.
-const CALM: f64 = 0.9;
-
-/// First attempts of a key, under one width.
+/// What arrived for a key and what was let in, under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
-    /// First attempts.
+    /// First attempts: the demand.
     pub attempts: u64,
     /// First attempts that were throttled for the key range.
     pub throttled: u64,
+    /// Attempts that succeeded, first or not.
+    pub accepted: u64,
 }
 
 impl Pressure {
-    /// Counts one first attempt.
-    pub const fn record(&mut self, throttled: bool) {
-        self.attempts += 1;
-        self.throttled += throttled as u64;
+    /// A first attempt.
+    #[must_use]
+    pub const fn first_attempt(throttled: bool) -> Self {
+        Self { attempts: 1, throttled: throttled as u64, accepted: !throttled as u64 }
+    }
+
+    /// A repetition that succeeded.
+    #[must_use]
+    pub const fn late_success() -> Self {
+        Self { attempts: 0, throttled: 0, accepted: 1 }
     }
 
     /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        Self { attempts: self.attempts + other.attempts, throttled: self.throttled + other.throttled }
+        Self {
+            attempts: self.attempts + other.attempts,
+            throttled: self.throttled + other.throttled,
+            accepted: self.accepted + other.accepted,
+        }
     }
 
-    /// The fraction that was let in; 1 where nothing was tried.
+    /// The fraction of the demand that was let in, at most 1.
     #[must_use]
-    pub fn accepted(self) -> f64 {
+    pub fn let_in(self) -> f64 {
         if self.attempts == 0 {
             return 1.0;
         }
-        1.0 - self.throttled.min(self.attempts) as f64 / self.attempts as f64
+        self.accepted.min(self.attempts) as f64 / self.attempts as f64
     }
 
-    /// The lower Wilson bound of the throttled fraction, `z` standard deviations below what was seen. (E. B. Wilson, 1927.)
+    /// The lower Wilson bound of the fraction that was turned away, `z` standard deviations below what was seen. (E. B. Wilson, 1927.)
     ///
     /// ```
     /// use sharding::Pressure;
+    /// let all_throttled = |attempts| Pressure { attempts, throttled: attempts, accepted: 0 };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".
-    /// assert!(Pressure { attempts: 5, throttled: 5 }.lower_bound(2.0) < 0.6);
-    /// assert!(Pressure { attempts: 500, throttled: 500 }.lower_bound(2.0) > 0.99);
+    /// assert!(all_throttled(5).lower_bound(2.0) < 0.6);
+    /// assert!(all_throttled(500).lower_bound(2.0) > 0.99);
     /// ```
     #[must_use]
     pub fn lower_bound(self, z: f64) -> f64 {
-        if self.attempts == 0 {
-            return 0.0;
-        }
-        let n = self.attempts as f64;
-        let p = 1.0 - self.accepted();
-        let centre = p + z * z / (2.0 * n);
-        let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-        ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
+        wilson_lower(1.0 - self.let_in(), self.attempts, z)
     }
+
+    /// Bounds of the fraction that was let in, so wide that hardly the luckiest of many instances is outside by chance. What arrives and
+    /// what succeeds vary apart (repetitions succeed, too), so these are the bounds of a ratio of two counts.
+    fn certain_bounds(self) -> (f64, f64) {
+        let ratio = self.let_in();
+        let samples = self.attempts.max(1) as f64;
+        let spread = CERTAIN * ((ratio + ratio * ratio) / samples).sqrt();
+        ((ratio - spread).max(0.0), ratio + spread + CERTAIN * CERTAIN / (2.0 * samples))
+    }
+}
+
+fn wilson_lower(p: f64, samples: u64, z: f64) -> f64 {
+    if samples == 0 {
+        return 0.0;
+    }
+    let n = samples as f64;
+    let centre = p + z * z / (2.0 * n);
+    let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
 }
 
 /// What a decision is made from.
@@ -71,13 +102,13 @@ impl Pressure {
 pub struct Seen {
     /// First attempts under the present width, of the last seconds.
     pub pressure: Pressure,
-    /// How many growths in a row have not helped; `None` where this instance has not seen any.
-    pub ineffective_growths: Option<u32>,
+    /// The last growth has certainly let more of the demand in, and this instance saw it.
+    pub growth_helped: bool,
 }
 
 impl From<Pressure> for Seen {
     fn from(pressure: Pressure) -> Self {
-        Self { pressure, ineffective_growths: None }
+        Self { pressure, growth_helped: false }
     }
 }
 
@@ -88,12 +119,14 @@ impl From<Pressure> for Seen {
 #[derive(Debug, Clone, Default)]
 pub struct PressureTracker {
     width: Option<ShardCount>,
+    /// While the partitions of a new width spend what they had saved.
+    unsettled_until: Option<Duration>,
     began: Duration,
     current: Pressure,
     previous: Pressure,
-    /// The last growth that is not judged yet: the width before, and what was let in then.
-    unjudged: Option<(ShardCount, f64)>,
-    ineffective: Option<u32>,
+    /// The last growth: the width before, and at most what was let in then.
+    last_growth: Option<(ShardCount, f64)>,
+    helped: bool,
 }
 
 impl PressureTracker {
@@ -104,39 +137,41 @@ impl PressureTracker {
             Some(old) if old < width => {
                 let seen = self.pressure(now);
                 if seen.attempts >= SAMPLES {
-                    self.unjudged = Some((old, seen.accepted()));
+                    self.last_growth = Some((old, seen.certain_bounds().1));
                 }
+                self.unsettled_until = Some(now + SAVED_UP);
             }
-            Some(_) | None => self.unjudged = None,
+            Some(_) | None => self.last_growth = None,
         }
         self.width = Some(width);
+        self.helped = false;
         (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
     }
 
-    /// Counts a first attempt that was placed under this width; one of another width says nothing.
-    pub fn record(&mut self, width: ShardCount, throttled: bool, now: Duration) {
+    /// Counts attempts that were placed under this width; those of another width say nothing.
+    pub fn record(&mut self, width: ShardCount, attempts: Pressure, now: Duration) {
         if self.width.is_none_or(|known| known == width) {
             self.turn(now);
-            self.current.record(throttled);
+            if attempts.throttled > 0 && self.current.plus(self.previous).throttled == 0 {
+                // An overload begins. What was let in before, out of what its partitions had saved, would make it look small.
+                (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+            }
+            self.current = self.current.plus(attempts);
         }
     }
 
     /// What was seen in the last seconds.
     pub fn seen(&mut self, now: Duration) -> Seen {
         let pressure = self.pressure(now);
-        if pressure.attempts >= SAMPLES {
-            let unjudged = self.unjudged.take().zip(self.width);
-            let promise = unjudged.map(|((before, accepted), width)| {
-                let promised = f64::from(width.get()) / f64::from(before.get());
-                accepted * (1.0 + LEAST_GAIN * (promised - 1.0))
-            });
-            if pressure.accepted() >= promise.unwrap_or(CALM).min(CALM) {
-                self.ineffective = (promise.is_some() || self.ineffective.is_some()).then_some(0);
-            } else if promise.is_some() {
-                self.ineffective = Some(self.ineffective.unwrap_or_default() + 1);
-            }
+        if let (Some(width), Some((before, let_in))) = (self.width, self.last_growth)
+            && self.unsettled_until.is_none()
+            && pressure.attempts >= SAMPLES
+        {
+            let promised = f64::from(width.get()) / f64::from(before.get());
+            let needed = (let_in * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
+            self.helped |= pressure.certain_bounds().0 >= needed;
         }
-        Seen { pressure, ineffective_growths: self.ineffective }
+        Seen { pressure, growth_helped: self.helped }
     }
 
     fn pressure(&mut self, now: Duration) -> Pressure {
@@ -145,6 +180,9 @@ impl PressureTracker {
     }
 
     fn turn(&mut self, now: Duration) {
+        if self.unsettled_until.take_if(|until| now >= *until).is_some() {
+            (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+        }
         let age = now.saturating_sub(self.began);
         if age >= SPAN {
             let ended = std::mem::take(&mut self.current);
@@ -163,9 +201,7 @@ mod tests {
     }
 
     fn record(tracker: &mut PressureTracker, width: u32, attempts: u64, throttled: u64, at: Duration) {
-        for i in 0..attempts {
-            tracker.record(count(width), i < throttled, at);
-        }
+        tracker.record(count(width), Pressure { attempts, throttled, accepted: attempts - throttled }, at);
     }
 
     #[test]
@@ -174,25 +210,55 @@ mod tests {
         tracker.observe_width(count(1), Duration::ZERO);
         record(&mut tracker, 1, 100_000, 0, Duration::from_secs(1));
         record(&mut tracker, 1, 50, 45, Duration::from_secs(60));
-        assert_eq!(tracker.seen(Duration::from_secs(60)).pressure, Pressure { attempts: 50, throttled: 45 });
+        assert_eq!(
+            tracker.seen(Duration::from_secs(60)).pressure,
+            Pressure { attempts: 50, throttled: 45, accepted: 5 }
+        );
     }
 
     #[test]
-    fn a_growth_that_lets_no_more_in_is_counted_and_one_that_helps_forgives() {
+    fn a_growth_helps_where_it_certainly_lets_more_in() {
         let second = Duration::from_secs;
+        let rows = [
+            // From one shard to eight, of which before 5 % was let in; now of 200 are throttled:
+            (1, 8, 190, 200, 40, true),
+            // Half of it let in: enough of a gain.
+            (1, 8, 190, 200, 100, true),
+            (1, 8, 190, 200, 180, false),
+            // The same change, of too few samples.
+            (1, 8, 190, 19, 4, false),
+            // A small growth on a table that is just as full.
+            (60, 90, 160, 200, 158, false),
+        ];
+        for (before, after, throttled_before, attempts, throttled, helped) in rows {
+            let mut tracker = PressureTracker::default();
+            tracker.observe_width(count(before), second(0));
+            record(&mut tracker, before, 200, throttled_before, second(1));
+            tracker.observe_width(count(after), second(2));
+            record(&mut tracker, after, attempts, throttled, second(3));
+            assert_eq!(tracker.seen(second(3)).growth_helped, helped, "{before} to {after}: {throttled} of {attempts}");
+        }
+    }
+
+    #[test]
+    fn an_overload_begins_with_its_first_throttle() {
         let mut tracker = PressureTracker::default();
-        tracker.observe_width(count(8), second(0));
-        record(&mut tracker, 8, 100, 80, second(1));
-        assert_eq!(tracker.seen(second(1)).ineffective_growths, None);
-        tracker.observe_width(count(60), second(2));
-        record(&mut tracker, 60, 100, 79, second(3));
-        assert_eq!(tracker.seen(second(3)).ineffective_growths, Some(1));
-        tracker.observe_width(count(90), second(5));
-        record(&mut tracker, 90, 100, 80, second(6));
-        assert_eq!(tracker.seen(second(6)).ineffective_growths, Some(2));
-        tracker.observe_width(count(112), second(700));
-        record(&mut tracker, 112, 100, 5, second(701));
-        assert_eq!(tracker.seen(second(701)).ineffective_growths, Some(0));
+        tracker.observe_width(count(1), Duration::ZERO);
+        record(&mut tracker, 1, 1_000, 0, Duration::from_millis(900));
+        record(&mut tracker, 1, 20, 19, Duration::from_millis(950));
+        record(&mut tracker, 1, 20, 19, Duration::from_millis(990));
+        assert_eq!(
+            tracker.seen(Duration::from_secs(1)).pressure,
+            Pressure { attempts: 40, throttled: 38, accepted: 2 }
+        );
+    }
+
+    #[test]
+    fn repetitions_do_not_make_the_demand_look_greater() {
+        // Twice the capacity, and every turned-away write tries again three times: of the first attempts, far fewer than half are let in.
+        let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
+        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON);
+        assert!(seen.lower_bound(1.0) < 0.5);
     }
 
     #[test]

@@ -17,6 +17,13 @@ pub const APPEND_LEASE: Duration = Duration::from_secs(60);
 /// What an activation waits beyond [`MAX_LEASE`], for clocks that run at slightly different speeds.
 pub const DRIFT_MARGIN: Duration = Duration::from_millis(100);
 
+/// A throttled writer looks at the metadata again when its view is this old: an activation is noticed within it.
+pub const THROTTLED_VIEW: Duration = Duration::from_millis(200);
+/// The longest random pause before a writer changes the metadata: of a crowd, the first to wake makes the change and the others see it.
+pub const CROWD_BACKOFF: Duration = Duration::from_millis(300);
+/// What an observer of an expansion waits beyond its actor: the actor itself is first, where it lives.
+pub const OBSERVER_PAUSE: Duration = Duration::from_millis(100);
+
 /// One instant on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {

@@ -12,14 +12,13 @@ use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
+use crate::core::pressure::Pressure;
 use crate::core::value::Attributes;
-use crate::core::view::{APPEND_LEASE, View};
+use crate::core::view::{APPEND_LEASE, THROTTLED_VIEW, View};
 use crate::table::error::TableError;
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
-/// A throttled writer looks at the metadata again when its view is this old: an activation is noticed within it.
-const THROTTLED_VIEW: Duration = Duration::from_millis(200);
 /// A view is renewed in the background when this much of the append lease is used up.
 const RENEW_AFTER: Duration = Duration::from_secs(45);
 const _: () = assert!(RENEW_AFTER.as_secs() < APPEND_LEASE.as_secs());
@@ -142,7 +141,7 @@ impl<'a> AppendRun<'a> {
             match answer {
                 // A version as high stands there: this very write, applied before, or a later one that has replaced it.
                 Ok(()) | Err(TableError::ConditionFailed) => {
-                    self.count_first_attempt(width, false);
+                    self.count(width, false);
                     self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
                     let (attempts, throttled) = (self.attempts, self.throttled);
                     return Ok(Appended { shard, number_of_shards: width, attempts, throttled });
@@ -152,7 +151,7 @@ impl<'a> AppendRun<'a> {
                     self.unanswered = None;
                     if scope.is_cured_by_shards() {
                         self.state.note_throttled(shard, self.inner.environment.now());
-                        self.count_first_attempt(width, true);
+                        self.count(width, true);
                         self.inner.relieve(&self.item.partition_key, &self.state);
                     }
                     self.last = Some(TableError::Capacity(scope));
@@ -207,11 +206,14 @@ impl<'a> AppendRun<'a> {
         (self.unanswered.unwrap_or_else(placed), width)
     }
 
-    /// Only first attempts say what share of the demand is turned away: retries are the same demand again.
-    fn count_first_attempt(&self, width: ShardCount, throttled: bool) {
-        if self.attempts == 1 {
-            self.state.record(width, throttled, self.inner.environment.now());
-        }
+    /// First attempts are the demand; a repetition counts only where it succeeds.
+    fn count(&self, width: ShardCount, throttled: bool) {
+        let attempt = match (self.attempts, throttled) {
+            (1, throttled) => Pressure::first_attempt(throttled),
+            (_, false) => Pressure::late_success(),
+            (_, true) => return,
+        };
+        self.state.record(width, attempt, self.inner.environment.now());
     }
 
     /// A throttled writer keeps its view fresh, so that it notices new shards at once.

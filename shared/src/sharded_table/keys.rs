@@ -11,7 +11,7 @@ use super::retry::retrying;
 use super::{Deadline, Inner};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::metadata::ShardMetadata;
-use crate::core::pressure::{PressureTracker, Seen};
+use crate::core::pressure::{Pressure, PressureTracker, Seen};
 use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
 
@@ -94,9 +94,9 @@ impl KeyState {
         true
     }
 
-    /// Counts a first attempt that was placed under this write width.
-    pub(crate) fn record(&self, width: ShardCount, throttled: bool, now: Moment) {
-        self.lock().pressure.record(width, throttled, now.monotonic);
+    /// Counts attempts that were placed under this write width.
+    pub(crate) fn record(&self, width: ShardCount, attempts: Pressure, now: Moment) {
+        self.lock().pressure.record(width, attempts, now.monotonic);
     }
 
     /// What a scaling decision is made from.

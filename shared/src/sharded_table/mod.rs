@@ -3,7 +3,7 @@
 pub(crate) mod append;
 mod keys;
 pub(crate) mod read;
-mod retry;
+pub(crate) mod retry;
 pub(crate) mod scale;
 
 use std::sync::Arc;

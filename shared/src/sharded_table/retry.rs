@@ -8,8 +8,10 @@ use super::Deadline;
 use crate::environment::Environment;
 use crate::table::error::TableError;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// The longest pause before the first repetition; it doubles with each further one.
+pub const FIRST_PAUSE: Duration = Duration::from_millis(25);
+/// The longest pause of all.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 /// Exponential back-off with full jitter.
 #[derive(Debug, Default)]

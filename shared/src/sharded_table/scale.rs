@@ -13,14 +13,12 @@ use super::keys::{KeyState, Running};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
-use crate::core::policy::ScalingDecision;
+use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
 use crate::core::pressure::{Pressure, Seen};
-use crate::core::view::{DRIFT_MARGIN, MAX_LEASE, Moment, View};
+use crate::core::view::{CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, View};
 use crate::table::MetadataUpdate;
 use crate::table::error::TableError;
 
-/// The longest random pause before a writer changes the metadata: of a crowd, the first to wake makes the change and the others see it.
-const CROWD_BACKOFF: Duration = Duration::from_millis(300);
 /// How long the whole of a scale-out may take before its actor gives up and leaves it to others.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -147,7 +145,7 @@ impl Inner {
         let Some(running) = Running::start(state, |state| &state.scaling) else { return };
         let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
         self.background.spawn(async move {
-            sleep(inner.environment.jitter(CROWD_BACKOFF)).await;
+            inner.gather(&state).await;
             let deadline = Instant::now() + PATIENCE;
             match inner.relieve_now(&key, &state, deadline).await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
@@ -163,6 +161,19 @@ impl Inner {
             }
             drop(running);
         });
+    }
+
+    /// Waits a random pause, and again until enough was seen to decide.
+    async fn gather(&self, state: &KeyState) {
+        let first_throttle = self.environment.now();
+        loop {
+            sleep(self.environment.jitter(CROWD_BACKOFF)).await;
+            let now = self.environment.now();
+            let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
+            if ScalingPolicy::is_sure(state.seen(now), waited) {
+                return;
+            }
+        }
     }
 
     async fn relieve_now(
@@ -226,8 +237,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         self.wait_out_views().await;
-        // The actor itself is first by this pause, where it lives.
-        sleep(CROWD_BACKOFF / 3 + self.environment.jitter(CROWD_BACKOFF)).await;
+        sleep(OBSERVER_PAUSE + self.environment.jitter(CROWD_BACKOFF)).await;
         let now = self.view_from_now(key, state, deadline).await?;
         match (&view.metadata, &now.metadata) {
             (Some(seen), Some(now)) if seen == now => self.activate(key, state, now, deadline).await,

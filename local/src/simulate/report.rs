@@ -1,0 +1,117 @@
+//! The outcomes as a table, as CSV and as a picture.
+
+use std::error::Error;
+use std::path::Path;
+
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+use plotters::prelude::*;
+
+use super::Outcome;
+
+/// One row for each outcome.
+#[must_use]
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header([
+        "demand units/s",
+        "partitions",
+        "policy",
+        "relieved after s",
+        "accepted %",
+        "final width",
+        "metadata writes (tried)",
+    ]);
+    for outcome in outcomes {
+        let scenario = &outcome.scenario;
+        table.add_row([
+            scenario.demand.to_string(),
+            scenario.partitions.to_string(),
+            scenario.policy.to_owned(),
+            outcome.relieved_after.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0}")),
+            format!("{:.1}", outcome.accepted * 100.0),
+            outcome.final_width.to_string(),
+            format!("{} ({})", outcome.updates_made, outcome.updates_tried),
+        ]);
+    }
+    for column in [0, 1, 3, 4, 5, 6] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+/// Every second of every run.
+///
+/// # Errors
+/// Where the file cannot be written.
+pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
+    let mut writer = csv::Writer::from_path(path)?;
+    writer.write_record(["demand", "partitions", "policy", "second", "throttled", "width"])?;
+    for outcome in outcomes {
+        let scenario = &outcome.scenario;
+        for (second, (throttled, width)) in outcome.by_second.iter().enumerate() {
+            writer.write_record([
+                scenario.demand.to_string(),
+                scenario.partitions.to_string(),
+                scenario.policy.to_owned(),
+                second.to_string(),
+                format!("{throttled:.4}"),
+                width.to_string(),
+            ])?;
+        }
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// The throttled share of the first minute: one panel for each demand and table, one line for each policy.
+///
+/// # Errors
+/// Where the file cannot be drawn.
+pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
+    const SECONDS: usize = 60;
+    const COLOURS: [RGBColor; 4] =
+        [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(230, 159, 0), RGBColor(0, 114, 178)];
+    let mut panels: Vec<Vec<&Outcome>> = Vec::new();
+    for outcome in outcomes {
+        let same = |panel: &&mut Vec<&Outcome>| {
+            panel.first().is_some_and(|first| {
+                (first.scenario.demand, first.scenario.partitions)
+                    == (outcome.scenario.demand, outcome.scenario.partitions)
+            })
+        };
+        match panels.iter_mut().find(same) {
+            Some(panel) => panel.push(outcome),
+            None => panels.push(vec![outcome]),
+        }
+    }
+    let columns = panels.len().clamp(1, 3);
+    let rows = panels.len().div_ceil(columns).max(1);
+    let size = (u32::try_from(columns * 380)?, u32::try_from(rows * 260)?);
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    for (panel, area) in panels.iter().zip(area.split_evenly((rows, columns))) {
+        let Some(first) = panel.first() else { continue };
+        let caption = format!("{} units/s on {} partitions", first.scenario.demand, first.scenario.partitions);
+        let mut chart = ChartBuilder::on(&area)
+            .caption(caption, ("sans-serif", 15))
+            .margin(8)
+            .x_label_area_size(32)
+            .y_label_area_size(42)
+            .build_cartesian_2d(0..SECONDS, 0.0..1.0)?;
+        chart.configure_mesh().x_desc("seconds").y_desc("first attempts throttled").light_line_style(WHITE).draw()?;
+        for (outcome, colour) in panel.iter().zip(COLOURS) {
+            let points =
+                outcome.by_second.iter().take(SECONDS).enumerate().map(|(second, (throttled, _))| (second, *throttled));
+            let line = chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+            line.label(outcome.scenario.policy)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+        }
+        chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font(("sans-serif", 11)).draw()?;
+    }
+    area.present()?;
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! One run: arrivals, partitions, retries.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use embedded_dynamodb::{PartitionLimits, Partitions, StoredKey};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Poisson};
+use sharding::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
+
+use super::Contender;
+use super::writers::Writers;
+
+/// The length of a step.
+const STEP: Duration = Duration::from_millis(10);
+const STEPS_A_SECOND: u64 = 100;
+/// After this a request gives up: what the template gives the writer, less the margin for the answer.
+const DEADLINE_STEPS: u64 = 960;
+/// Relief: less than this part of the first attempts is throttled...
+const RELIEVED: f64 = 0.01;
+/// ...in so many seconds on end.
+const STAYS_RELIEVED: usize = 5;
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// What the table calls the policy.
+    pub policy: &'static str,
+    /// The policy.
+    pub contender: Contender,
+    /// Write units a second, from second 0 on.
+    pub demand: u32,
+    /// Partitions of the table.
+    pub partitions: u32,
+    /// Simulated seconds.
+    pub seconds: u32,
+    /// Writer instances.
+    pub writers: u32,
+    /// Of the random numbers.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Seconds until under 1 % of the first attempts were throttled, for five seconds on end; `None` where that never came.
+    pub relieved_after: Option<f64>,
+    /// The part of the writes that was accepted within their deadline.
+    pub accepted: f64,
+    /// The write width at the end.
+    pub final_width: u32,
+    /// Conditional updates of the metadata that succeeded.
+    pub updates_made: u64,
+    /// Conditional updates that were tried.
+    pub updates_tried: u64,
+    /// The throttled part of the first attempts of every second, with the write width at its end.
+    pub by_second: Vec<(f64, u32)>,
+}
+
+/// Requests are told apart by their time of birth, to this many steps...
+const BORN: u64 = 50;
+/// ...and by their repetitions so far, up to where the pause grows no more.
+const TRIES: u32 = 6;
+
+/// Requests that will try again: (born, repetitions so far) -> how many.
+type Cohorts = BTreeMap<(u64, u32), u64>;
+
+struct World {
+    partitions: Partitions,
+    writers: Writers,
+    keys: Vec<StoredKey>,
+    /// Due in the steps to come.
+    retries: VecDeque<Cohorts>,
+    rng: StdRng,
+}
+
+/// What a step let in, of first attempts and of all.
+struct Admitted {
+    first: f64,
+    share: f64,
+    by_width: Vec<(ShardCount, f64)>,
+}
+
+pub(super) fn run(scenario: &Scenario) -> Outcome {
+    let policy = match scenario.contender {
+        Contender::Nothing => None,
+        Contender::Policy(policy) => Some(policy),
+    };
+    let limits = PartitionLimits { partitions: scenario.partitions, ..PartitionLimits::default() };
+    let mut world = World {
+        partitions: Partitions::new(limits, Duration::ZERO),
+        writers: Writers::new(scenario.writers, policy, scenario.seed),
+        keys: Vec::new(),
+        retries: VecDeque::new(),
+        rng: StdRng::seed_from_u64(scenario.seed ^ 0x5EED),
+    };
+    let per_step = f64::from(scenario.demand) / STEPS_A_SECOND as f64;
+    let (mut offered, mut accepted) = (0u64, 0u64);
+    let mut by_second = Vec::new();
+    let (mut of_second, mut throttled_of_second) = (0.0, 0.0);
+    let steps = u64::from(scenario.seconds) * STEPS_A_SECOND;
+    for step in 0..steps {
+        let now = STEP.saturating_mul(u32::try_from(step).unwrap_or(u32::MAX));
+        let arrivals = world.poisson(per_step);
+        let due = world.retries.pop_front().unwrap_or_default();
+        let repeated: u64 = due.values().sum();
+        let admitted = world.admit(arrivals, repeated, now);
+        offered += arrivals;
+        accepted += admitted.first as u64;
+        of_second += arrivals as f64;
+        throttled_of_second += arrivals as f64 - admitted.first;
+        world.again(step, 0, arrivals - admitted.first as u64);
+        for ((born, tries), count) in due {
+            let let_in = super::writers::whole(count as f64 * admitted.share, &mut world.rng).min(count);
+            accepted += let_in;
+            if step < born + DEADLINE_STEPS {
+                world.again(born, tries + 1, count - let_in);
+            }
+        }
+        world.writers.learn(arrivals as f64, repeated as f64, &admitted.by_width, now);
+        world.writers.act(now);
+        if (step + 1) % STEPS_A_SECOND == 0 {
+            let share = if of_second > 0.0 { throttled_of_second / of_second } else { 0.0 };
+            by_second.push((share, world.writers.metadata.number_of_shards.get()));
+            (of_second, throttled_of_second) = (0.0, 0.0);
+        }
+    }
+    // What is still on its way has not failed.
+    let waiting: u64 = world.retries.iter().flat_map(BTreeMap::values).sum();
+    Outcome {
+        scenario: scenario.clone(),
+        relieved_after: relieved_after(&by_second),
+        accepted: accepted as f64 / (offered - waiting.min(offered)).max(1) as f64,
+        final_width: world.writers.metadata.number_of_shards.get(),
+        updates_made: world.writers.updates_made,
+        updates_tried: world.writers.updates_tried,
+        by_second,
+    }
+}
+
+/// The first second from which on the key stays relieved.
+fn relieved_after(by_second: &[(f64, u32)]) -> Option<f64> {
+    let calm = |window: &[(f64, u32)]| window.iter().all(|(throttled, _)| *throttled < RELIEVED);
+    by_second.windows(STAYS_RELIEVED).position(calm).map(|second| second as f64)
+}
+
+impl World {
+    /// Spreads attempts over the shards of each width in use, and takes what their partitions give.
+    fn admit(&mut self, arrivals: u64, repeated: u64, now: Duration) -> Admitted {
+        let all = arrivals + repeated;
+        let (mut wanted_sum, mut granted_sum) = (0.0, 0.0);
+        let mut by_width = Vec::new();
+        for (width, share) in self.writers.widths() {
+            let mean = all as f64 * share / f64::from(width.get());
+            let (mut wanted, mut granted) = (0.0, 0.0);
+            for shard in 0..width.get() {
+                let units = self.poisson(mean) as f64;
+                if units > 0.0 {
+                    wanted += units;
+                    granted += self.take(shard, units, now);
+                }
+            }
+            let refused = if wanted > 0.0 { 1.0 - granted / wanted } else { 0.0 };
+            by_width.push((width, refused));
+            wanted_sum += wanted;
+            granted_sum += granted;
+        }
+        let share = if wanted_sum > 0.0 { granted_sum / wanted_sum } else { 1.0 };
+        let first = super::writers::whole(arrivals as f64 * share, &mut self.rng).min(arrivals);
+        Admitted { first: first as f64, share, by_width }
+    }
+
+    /// Sort keys are scattered, which gives DynamoDB's own split its best chance.
+    fn take(&mut self, shard: u32, units: f64, now: Duration) -> f64 {
+        while self.keys.len() <= shard as usize {
+            self.keys.push(StoredKey::new(format!("hot.{}", self.keys.len() + 1)));
+        }
+        let Some(key) = self.keys.get(shard as usize) else { return 0.0 };
+        let parts = 16;
+        let of_part = units / f64::from(parts);
+        if self.partitions.is_split(key) {
+            (0..parts).map(|part| self.partitions.take(key, Some(&format!("{part}-{}", shard)), of_part, now)).sum()
+        } else {
+            let sort_key = if self.rng.random::<bool>() { "a" } else { "b" };
+            self.partitions.take(key, Some(sort_key), units, now)
+        }
+    }
+
+    /// Puts throttled requests off by their back-off.
+    fn again(&mut self, born: u64, tries: u32, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
+        // A few draws stand for the many of a cohort.
+        let draws = count.min(4);
+        for draw in 0..draws {
+            let part = count / draws + u64::from(draw < count % draws);
+            let pause = longest.mul_f64(self.rng.random()).as_millis() / STEP.as_millis();
+            let pause = usize::try_from(pause).unwrap_or(0);
+            while self.retries.len() <= pause {
+                self.retries.push_back(Cohorts::new());
+            }
+            if let Some(cohorts) = self.retries.get_mut(pause) {
+                *cohorts.entry((born / BORN * BORN, tries.min(TRIES))).or_default() += part;
+            }
+        }
+    }
+
+    fn poisson(&mut self, mean: f64) -> u64 {
+        Poisson::new(mean).map_or(0, |poisson| poisson.sample(&mut self.rng) as u64)
+    }
+}
