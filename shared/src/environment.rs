@@ -7,7 +7,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::core::version::{TIE_BREAKERS, Version};
-use crate::core::view::Moment;
+use crate::core::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
+
+const ACTIVATION_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
 
 /// Where a table takes its time from.
 pub trait Clock: Send + Sync + 'static {
@@ -39,6 +41,7 @@ impl Clock for SystemClock {
 pub struct Environment {
     clock: Box<dyn Clock>,
     rng: Mutex<StdRng>,
+    wait: Duration,
 }
 
 impl std::fmt::Debug for Environment {
@@ -52,13 +55,26 @@ impl Environment {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the edge where chance comes in")]
     pub fn system() -> Self {
-        Self { clock: Box::new(SystemClock::default()), rng: Mutex::new(rand::make_rng()) }
+        Self { clock: Box::new(SystemClock::default()), rng: Mutex::new(rand::make_rng()), wait: ACTIVATION_WAIT }
     }
 
     /// A given clock and seed: the same inputs give the same run.
     #[must_use]
     pub fn seeded(clock: impl Clock, seed: u64) -> Self {
-        Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)) }
+        Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)), wait: ACTIVATION_WAIT }
+    }
+
+    /// Breaks the protocol: a width is activated at once, while readers hold views from before.
+    #[cfg(feature = "test-switches")]
+    #[must_use]
+    pub const fn without_waiting_for_views(mut self) -> Self {
+        self.wait = Duration::ZERO;
+        self
+    }
+
+    /// How long nobody writes to new shards after an expansion.
+    pub(crate) const fn activation_wait(&self) -> Duration {
+        self.wait
     }
 
     pub(crate) fn now(&self) -> Moment {

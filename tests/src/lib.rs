@@ -1,7 +1,10 @@
 //! What the whole-system tests stand on: a started local edition, and a Lambda runtime API to run real function binaries under.
 
+mod counting;
 mod edition;
 mod lambda;
+pub mod simulation;
 
+pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use lambda::{Function, event};

@@ -15,7 +15,7 @@ use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
 use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
 use crate::core::pressure::{Pressure, Seen};
-use crate::core::view::{CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, View};
+use crate::core::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE, View};
 use crate::table::MetadataUpdate;
 use crate::table::error::TableError;
 
@@ -288,7 +288,7 @@ impl Inner {
     }
 
     async fn wait_out_views(&self) {
-        sleep(MAX_LEASE + DRIFT_MARGIN).await;
+        sleep(self.environment.activation_wait()).await;
     }
 }
 

@@ -1,0 +1,61 @@
+//! A connection that counts conditional updates of metadata.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use embedded_dynamodb::InProcess;
+
+/// Counts the updates that go through it: tried, and made.
+#[derive(Debug, Clone)]
+pub struct CountingMetadata {
+    inner: InProcess,
+    tried: Arc<AtomicU64>,
+    made: Arc<AtomicU64>,
+}
+
+impl CountingMetadata {
+    /// In front of this connection.
+    #[must_use]
+    pub fn new(inner: InProcess) -> Self {
+        Self { inner, tried: Arc::default(), made: Arc::default() }
+    }
+
+    /// How many updates were tried, and how many of them succeeded.
+    #[must_use]
+    pub fn updates(&self) -> (u64, u64) {
+        (self.tried.load(Ordering::Relaxed), self.made.load(Ordering::Relaxed))
+    }
+
+    /// In the form that an SDK configuration takes.
+    #[must_use]
+    pub fn into_shared(self) -> SharedHttpClient {
+        SharedHttpClient::new(self)
+    }
+}
+
+impl HttpClient for CountingMetadata {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for CountingMetadata {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let is_update = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("UpdateItem"));
+        let (tried, made) = (Arc::clone(&self.tried), Arc::clone(&self.made));
+        let answer = self.inner.call(request);
+        HttpConnectorFuture::new(async move {
+            let answer = answer.await?;
+            if is_update {
+                tried.fetch_add(1, Ordering::Relaxed);
+                made.fetch_add(u64::from(answer.status().is_success()), Ordering::Relaxed);
+            }
+            Ok(answer)
+        })
+    }
+}

@@ -1,0 +1,344 @@
+//! The seeded simulation of the real code: many instances, each with its own cache and clock, over one engine with partition limits and a
+//! network that loses, delays and repeats. Time is paused, so that a seed is a run.
+
+mod history;
+mod network;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{create_tables, in_process_clients};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{
+    Append, Attributes, Deadline, Environment, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
+    SortKeyType, Value,
+};
+use tokio::time::{Instant, sleep};
+
+use history::KeyHistory;
+use network::{Connection, Injected, Instance, InstanceClock};
+
+/// What one seed runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Of everything random.
+    pub seed: u64,
+    /// A deliberately broken build: a width is activated without waiting for old views to run out.
+    pub without_waiting: bool,
+}
+
+impl Plan {
+    const fn sets_clocks_back(self) -> bool {
+        self.seed % 2 == 1
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Totals {
+    /// Writes that were acknowledged.
+    pub acknowledged: u64,
+    /// Writes without an acknowledgement: refused, or unknown.
+    pub unacknowledged: u64,
+    /// Scans and point reads that were checked.
+    pub reads: u64,
+    /// Reads that had no answer in time.
+    pub unanswered_reads: u64,
+    /// Changes of a width.
+    pub scale_outs: u64,
+    /// The widest key at the end.
+    pub widest: u32,
+    /// Faults of all kinds.
+    pub faults: u64,
+}
+
+impl Totals {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            acknowledged: self.acknowledged + other.acknowledged,
+            unacknowledged: self.unacknowledged + other.unacknowledged,
+            reads: self.reads + other.reads,
+            unanswered_reads: self.unanswered_reads + other.unanswered_reads,
+            scale_outs: self.scale_outs + other.scale_outs,
+            widest: self.widest.max(other.widest),
+            faults: self.faults + other.faults,
+        }
+    }
+}
+
+const WRITERS: usize = 4;
+const READERS: usize = 3;
+const KEYS: usize = 2;
+const COOLDOWN_SECONDS: u64 = 2;
+const LENGTH: Duration = Duration::from_secs(8);
+const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+const READ_DEADLINE: Duration = Duration::from_secs(6);
+
+struct World {
+    histories: [Mutex<KeyHistory>; KEYS],
+    totals: Mutex<Totals>,
+    violation: Mutex<Option<String>>,
+    ends: Instant,
+}
+
+impl World {
+    fn history(&self, key: usize) -> MutexGuard<'_, KeyHistory> {
+        self.histories[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn check(&self, checked: Result<(), String>, of: &str) {
+        if let Err(violation) = checked {
+            self.violation.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(format!("{of}: {violation}"));
+        }
+    }
+
+    fn age(&self) -> Duration {
+        LENGTH.saturating_sub(self.ends.saturating_duration_since(Instant::now()))
+    }
+
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.ends && self.violation.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+}
+
+/// Runs one seed to its end in a runtime of its own.
+///
+/// # Errors
+/// The first violation of an invariant, in words.
+///
+/// # Panics
+/// Where the simulation itself cannot run.
+pub fn run(plan: Plan) -> Result<Totals, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(simulate(plan))
+}
+
+fn key(index: usize) -> PartitionKey {
+    PartitionKey::new(&format!("hot/{index}")).expect("a key")
+}
+
+fn sort_key(text: &str) -> SortKey {
+    SortKey::parse(SortKeyType::String, text).expect("a sort key")
+}
+
+fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("local"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+        .endpoint_url("http://embedded")
+        .http_client(Connection(Arc::clone(instance)).into_shared())
+        .build();
+    let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
+    if plan.without_waiting {
+        environment = environment.without_waiting_for_views();
+    }
+    let mut of_table = crate::config();
+    of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
+    ShardedTable::with_environment(&aws_sdk_dynamodb::Client::from_conf(config), of_table, environment)
+}
+
+async fn simulate(plan: Plan) -> Result<Totals, String> {
+    let mut rng = StdRng::seed_from_u64(plan.seed);
+    let engine = Engine::in_memory().map_err(|error| error.to_string())?;
+    let partitions = [4, 16, 64][rng.random_range(0..3)];
+    let limits = PartitionLimits { partitions, write_units: 15.0, read_units: 2_000.0, ..PartitionLimits::default() };
+    engine.set_limits([("items".to_owned(), limits)]);
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &crate::config()).await?;
+    let injected = Arc::new(Injected::default());
+    let origin = Instant::now();
+    let world = Arc::new(World {
+        histories: Default::default(),
+        totals: Mutex::default(),
+        violation: Mutex::default(),
+        ends: origin + LENGTH,
+    });
+    let instances: Vec<_> = (0..WRITERS + READERS)
+        .map(|_| Instance::new(engine.clone(), rng.random(), origin, Arc::clone(&injected)))
+        .collect();
+    let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
+    let mut work = tokio::task::JoinSet::new();
+    for (index, (instance, table)) in instances.iter().zip(&tables).enumerate() {
+        let (instance, table, world, seed) = (Arc::clone(instance), table.clone(), Arc::clone(&world), rng.random());
+        if index < WRITERS {
+            work.spawn(write(index, instance, table, world, seed));
+        } else {
+            work.spawn(read(instance, table, world, seed));
+        }
+    }
+    work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
+    work.join_all().await;
+    finish(&engine, &instances, &tables, &world, plan).await?;
+    let mut totals = world.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    totals.faults = injected.total();
+    match world.violation.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(violation) => Err(violation),
+        None => Ok(totals),
+    }
+}
+
+/// A writer: a steady stream of appends, several under way at once, some of a sort key that was written before.
+async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut under_way = tokio::task::JoinSet::new();
+    let mut number = 0u64;
+    while world.goes_on() && !instance.is_dead() {
+        sleep(Duration::from_millis(rng.random_range(10..70))).await;
+        number += 1;
+        let which = usize::from(rng.random_range(0..10) == 0);
+        let again = (rng.random_range(0..12) == 0)
+            .then(|| world.history(which).some_acknowledged(Instant::now(), rng.random_range(0..1_000)));
+        let text = again.flatten().unwrap_or_else(|| format!("{:06}-{writer}", world.age().as_millis()));
+        let value = number * WRITERS as u64 + writer as u64;
+        world.history(which).sent(&text, value);
+        let (table, world) = (table.clone(), Arc::clone(&world));
+        under_way.spawn(async move {
+            let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+            let item = Append { partition_key: key(which), sort_key: sort_key(&text), attributes };
+            match table.append(&item, Deadline::now() + WRITE_DEADLINE).await {
+                Ok(_) => {
+                    world.history(which).acknowledged(&text, Instant::now());
+                    world.count(|totals| totals.acknowledged += 1);
+                }
+                Err(_) => world.count(|totals| totals.unacknowledged += 1),
+            }
+        });
+        while under_way.try_join_next().is_some() {}
+    }
+    if !instance.is_dead() {
+        under_way.join_all().await;
+    }
+}
+
+/// A reader: scans by cursor, with any limit and order, and point reads.
+async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    while world.goes_on() && !instance.is_dead() {
+        sleep(Duration::from_millis(rng.random_range(20..250))).await;
+        let which = usize::from(rng.random_range(0..10) == 0);
+        let began = Instant::now();
+        let answered = if rng.random_range(0..3) == 0 {
+            let Some(wanted) = world.history(which).some_acknowledged(began, rng.random_range(0..10_000)) else {
+                continue;
+            };
+            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            got.is_ok_and(|item| {
+                let value = item.as_ref().and_then(|item| value_of(&item.attributes));
+                world.check(world.history(which).check_get(&wanted, value), "get");
+                true
+            })
+        } else {
+            let descending = rng.random();
+            let limit = [7, 60, 1_000][rng.random_range(0..3)];
+            scan(&table, which, limit, descending).await.is_some_and(|seen| {
+                world.check(world.history(which).check_scan(&seen, began, descending), "scan");
+                true
+            })
+        };
+        world.count(|totals| if answered { totals.reads += 1 } else { totals.unanswered_reads += 1 });
+    }
+}
+
+fn value_of(attributes: &Attributes) -> Option<u64> {
+    match attributes.get("value") {
+        Some(Value::N(number)) => number.parse().ok(),
+        _ => None,
+    }
+}
+
+async fn scan(table: &ShardedTable, which: usize, limit: usize, descending: bool) -> Option<Vec<(String, u64)>> {
+    let mut query = PageQuery { limit, consistent: true, ..PageQuery::new(key(which)) };
+    query.order = if descending { Order::Descending } else { Order::Ascending };
+    let mut seen = Vec::new();
+    // A long scan in small pages outlasts the run; its first pages tell as much.
+    for _ in 0..30 {
+        let page = table.query(&query, Deadline::now() + READ_DEADLINE).await.ok()?;
+        seen.extend(
+            page.items.iter().map(|item| (item.sort_key.to_string(), value_of(&item.attributes).unwrap_or(u64::MAX))),
+        );
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Some(seen),
+        }
+    }
+    None
+}
+
+/// Freezes, set-back clocks, lost metadata and deaths.
+async fn disturb(instances: Vec<Arc<Instance>>, world: Arc<World>, plan: Plan, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut deaths = 0;
+    while world.goes_on() {
+        sleep(Duration::from_millis(rng.random_range(100..900))).await;
+        let instance = &instances[rng.random_range(0..instances.len())];
+        let length = Duration::from_millis(rng.random_range(200..4_000));
+        match rng.random_range(0..10) {
+            0..6 => instance.freeze(length),
+            6 | 7 if plan.sets_clocks_back() => instance.set_clock_back(length),
+            8 => instance.lose_metadata(length),
+            _ if deaths < 1 => {
+                deaths += 1;
+                instances[rng.random_range(0..WRITERS)].die();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// When all is calm again: nothing acknowledged is lost, no key is stuck, and no two changes of a width came within a cooldown.
+async fn finish(
+    engine: &Engine,
+    instances: &[Arc<Instance>],
+    tables: &[ShardedTable],
+    world: &World,
+    plan: Plan,
+) -> Result<(), String> {
+    instances.iter().for_each(|instance| instance.heal());
+    sleep(Duration::from_secs(15)).await;
+    let Some((_, table)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
+        return Err("every instance died".into());
+    };
+    let fresh = self::table(&Instance::new(engine.clone(), 1, Instant::now(), Arc::default()), plan, 1);
+    for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {
+        let began = Instant::now();
+        let seen = scan(reader, which, 1_000, false).await.ok_or("a read fails though nothing is wrong any more")?;
+        world
+            .history(which)
+            .check_scan(&seen, began, false)
+            .map_err(|violation| format!("I6, at the end: {violation}"))?;
+    }
+    for which in 0..KEYS {
+        let soon = Deadline::now() + Duration::from_secs(30);
+        let calm = Pressure::default();
+        // Anyone may finish what a dead actor has begun.
+        fresh.scale_by_policy(&key(which), calm, soon).await.map_err(|error| error.to_string())?;
+        let Some(metadata) = fresh.shards(&key(which), soon).await.map_err(|error| error.to_string())? else {
+            continue;
+        };
+        if metadata.number_of_shards != metadata.read_shards {
+            return Err(format!("I6: the key is stuck at {} of {}", metadata.number_of_shards, metadata.read_shards));
+        }
+        let entries: Vec<_> = metadata.shard_history.entries().collect();
+        // The first entry is the registration. A cooldown is counted on wall clocks, so it holds where those are right.
+        let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
+        if hasty && !plan.sets_clocks_back() {
+            return Err(format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings()));
+        }
+        world.count(|totals| {
+            totals.scale_outs += entries.len() as u64 - 1;
+            totals.widest = totals.widest.max(metadata.read_shards.get());
+        });
+        let stored = world.history(which).acknowledged_count();
+        world.count(|totals| totals.acknowledged = totals.acknowledged.max(stored));
+    }
+    Ok(())
+}

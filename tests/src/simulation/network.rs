@@ -1,0 +1,323 @@
+//! The way from one instance to the engine, with everything that can go wrong on it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use embedded_dynamodb::{Answer, Engine};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{Clock, Moment};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// What was injected, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Injected {
+    pub(super) throttles: AtomicU64,
+    pub(super) server_errors: AtomicU64,
+    pub(super) lost_answers: AtomicU64,
+    pub(super) late_requests: AtomicU64,
+    pub(super) slow_metadata: AtomicU64,
+    pub(super) freezes: AtomicU64,
+    pub(super) clocks_set_back: AtomicU64,
+    pub(super) deaths: AtomicU64,
+}
+
+impl Injected {
+    pub(super) fn total(&self) -> u64 {
+        let kinds = [
+            &self.throttles,
+            &self.server_errors,
+            &self.lost_answers,
+            &self.late_requests,
+            &self.slow_metadata,
+            &self.freezes,
+            &self.clocks_set_back,
+            &self.deaths,
+        ];
+        kinds.iter().map(|kind| kind.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Throttle(&'static str),
+    ServerErrorBefore,
+    ServerErrorAfter,
+    AnswerDropped,
+    AnswerTooLate,
+    AppliedLate,
+    SlowMetadata,
+}
+
+/// One instance's connection and clock.
+#[derive(Debug)]
+pub(super) struct Instance {
+    engine: Engine,
+    origin: Instant,
+    faults: AtomicBool,
+    dead: AtomicBool,
+    state: Mutex<State>,
+    injected: Arc<Injected>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: StdRng,
+    frozen_until: Instant,
+    frozen: Duration,
+    skew: Duration,
+    metadata_down_until: Instant,
+    set_back_at: Option<Instant>,
+}
+
+/// A freeze hides time from one clock and a set-back hides it from the other; both within the life of one view cannot be noticed by any
+/// process that has these two clocks, so the simulation keeps them apart by more than a lease.
+const APART: Duration = Duration::from_secs(2);
+/// Longer than an attempt waits for its answer.
+const TOO_LATE: Duration = Duration::from_millis(3_200);
+/// Of a thousand requests, so many meet a fault.
+const FAULTS_PER_MILLE: u32 = 40;
+
+impl Instance {
+    pub(super) fn new(engine: Engine, seed: u64, origin: Instant, injected: Arc<Injected>) -> Arc<Self> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let skew = Duration::from_millis(4_000 + rng.random_range(0..100));
+        let state = State {
+            rng,
+            frozen_until: origin,
+            frozen: Duration::ZERO,
+            skew,
+            metadata_down_until: origin,
+            set_back_at: None,
+        };
+        Arc::new(Self {
+            engine,
+            origin,
+            faults: AtomicBool::new(true),
+            dead: AtomicBool::new(false),
+            state: Mutex::new(state),
+            injected,
+        })
+    }
+
+    /// From now on everything works.
+    pub(super) fn heal(&self) {
+        self.faults.store(false, Ordering::Relaxed);
+        self.state().metadata_down_until = self.origin;
+    }
+
+    /// The sandbox stands still: nothing is sent, nothing received, and its monotonic clock stops.
+    pub(super) fn freeze(&self, length: Duration) {
+        let mut state = self.state();
+        let now = Instant::now();
+        if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
+            state.frozen_until = now + length;
+            state.frozen += length;
+            self.injected.freezes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The wall clock is set back.
+    pub(super) fn set_clock_back(&self, by: Duration) {
+        let mut state = self.state();
+        let now = Instant::now();
+        if now < state.frozen_until + APART {
+            return;
+        }
+        state.set_back_at = Some(now);
+        state.skew = state.skew.saturating_sub(by);
+        self.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its metadata requests fail for a while.
+    pub(super) fn lose_metadata(&self, length: Duration) {
+        self.state().metadata_down_until = Instant::now() + length;
+    }
+
+    /// The process dies: what it sent may still be applied, and it does nothing more.
+    pub(super) fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+        self.injected.deaths.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while the sandbox stands still; for ever, once it is dead.
+    async fn run_on(&self) {
+        loop {
+            if self.is_dead() {
+                std::future::pending::<()>().await;
+            }
+            let until = self.state().frozen_until;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+
+    fn latency(&self) -> Duration {
+        Duration::from_micros(self.state().rng.random_range(500..8_000))
+    }
+
+    fn draw(&self, is_metadata: bool, is_write: bool) -> Option<Fault> {
+        if !self.faults.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.state();
+        if is_metadata && Instant::now() < state.metadata_down_until {
+            return Some(Fault::ServerErrorBefore);
+        }
+        if state.rng.random_range(0..1_000) >= FAULTS_PER_MILLE {
+            return None;
+        }
+        const REASONS: [&str; 4] =
+            ["ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded", ""];
+        Some(match state.rng.random_range(0..8) {
+            0 | 1 => Fault::Throttle(REASONS[state.rng.random_range(0..REASONS.len())]),
+            2 => Fault::ServerErrorBefore,
+            3 if is_write => Fault::ServerErrorAfter,
+            4 => Fault::AnswerDropped,
+            5 => Fault::AnswerTooLate,
+            6 if is_write => Fault::AppliedLate,
+            7 if is_metadata => Fault::SlowMetadata,
+            _ => return None,
+        })
+    }
+
+    async fn call(self: &Arc<Self>, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        self.run_on().await;
+        sleep(self.latency()).await;
+        let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
+        let body = request.body().bytes().unwrap_or_default().to_vec();
+        let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
+        let is_write = target.ends_with("PutItem") || target.ends_with("UpdateItem");
+        let fault = self.draw(is_metadata, is_write);
+        let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
+        let apply = || self.engine.respond("/", Some(&target), &body);
+        let answer = match fault {
+            None => apply(),
+            Some(Fault::Throttle(limit)) => {
+                count(&self.injected.throttles);
+                throttled(limit, is_write)
+            }
+            Some(Fault::ServerErrorBefore) => {
+                count(&self.injected.server_errors);
+                server_error()
+            }
+            Some(Fault::ServerErrorAfter) => {
+                count(&self.injected.server_errors);
+                drop(apply());
+                server_error()
+            }
+            Some(Fault::AnswerDropped) => {
+                count(&self.injected.lost_answers);
+                drop(apply());
+                return Err(ConnectorError::io("the connection broke".into()));
+            }
+            Some(Fault::AnswerTooLate) => {
+                count(&self.injected.lost_answers);
+                let answer = apply();
+                sleep(TOO_LATE).await;
+                answer
+            }
+            Some(Fault::AppliedLate) => {
+                count(&self.injected.late_requests);
+                let delay = TOO_LATE + Duration::from_millis(self.state().rng.random_range(0..6_000));
+                let engine = self.engine.clone();
+                tokio::spawn(async move {
+                    sleep(delay).await;
+                    drop(engine.respond("/", Some(&target), &body));
+                });
+                return std::future::pending().await;
+            }
+            Some(Fault::SlowMetadata) => {
+                count(&self.injected.slow_metadata);
+                let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
+                sleep(delay).await;
+                apply()
+            }
+        };
+        sleep(self.latency()).await;
+        self.run_on().await;
+        respond(answer)
+    }
+}
+
+fn respond(answer: Answer) -> Result<HttpResponse, ConnectorError> {
+    let status = answer.status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+    let mut response = HttpResponse::new(status, SdkBody::from(answer.body));
+    response.headers_mut().insert("content-type", answer.content_type);
+    Ok(response)
+}
+
+fn throttled(limit: &str, is_write: bool) -> Answer {
+    let access = if is_write { "Write" } else { "Read" };
+    let reasons = if limit.is_empty() {
+        String::new()
+    } else {
+        format!(r#"{{"reason":"Table{access}{limit}","resource":"arn"}}"#)
+    };
+    let body = format!(r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#);
+    Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
+}
+
+fn server_error() -> Answer {
+    let body = br#"{"__type":"x#InternalServerError","message":"injected"}"#.to_vec();
+    Answer { status: 500, content_type: "application/x-amz-json-1.0", body }
+}
+
+/// The instance as the SDK's HTTP client.
+#[derive(Debug, Clone)]
+pub(super) struct Connection(pub(super) Arc<Instance>);
+
+impl Connection {
+    pub(super) fn into_shared(self) -> SharedHttpClient {
+        SharedHttpClient::new(self)
+    }
+}
+
+impl HttpClient for Connection {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Connection {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let instance = Arc::clone(&self.0);
+        HttpConnectorFuture::new(async move { instance.call(request).await })
+    }
+}
+
+/// The instance's clocks.
+#[derive(Debug, Clone)]
+pub(super) struct InstanceClock(pub(super) Arc<Instance>);
+
+/// A wall-clock time of the origin, far from zero.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+impl Clock for InstanceClock {
+    fn now(&self) -> Moment {
+        let state = self.0.state();
+        let now = Instant::now();
+        let elapsed = now.duration_since(self.0.origin);
+        let still_frozen = state.frozen_until.saturating_duration_since(now);
+        let stood_still = state.frozen.saturating_sub(still_frozen);
+        Moment { monotonic: elapsed.saturating_sub(stood_still), wall: EPOCH + elapsed + state.skew }
+    }
+}

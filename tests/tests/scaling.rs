@@ -1,0 +1,177 @@
+//! Scaling as a whole: a crowd of writers makes one change, a hot key is relieved within seconds, and reads are exact all the while.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::simulate::{Contender, Scenario, SimulateOptions, run, scenarios, table};
+use local::{ServeOptions, create_tables};
+use serde_json::json;
+use sharding::{
+    Append, Attributes, Clock, Deadline, Environment, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType,
+};
+use system_tests::{CountingMetadata, TestEdition, config};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The paused clock of the runtime, for both clocks of an instance.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Moment {
+        let elapsed = self.0.elapsed();
+        Moment { monotonic: elapsed, wall: Duration::from_secs(1_700_000_000) + elapsed }
+    }
+}
+
+fn append(key: &PartitionKey, number: usize) -> Append {
+    let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key");
+    Append { partition_key: key.clone(), sort_key, attributes: Attributes::new() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_throttled_writers_make_one_change() {
+    let engine = Engine::in_memory().expect("an engine");
+    let limits = PartitionLimits { partitions: 1_000, write_units: 1_000.0, ..PartitionLimits::default() };
+    engine.set_limits([("items".to_owned(), limits)]);
+    let metadata = CountingMetadata::new(InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)));
+    let client = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("local"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+        .endpoint_url("http://embedded")
+        .http_client(metadata.clone().into_shared())
+        .build();
+    let client = aws_sdk_dynamodb::Client::from_conf(client);
+    create_tables(&client, &config()).await.expect("tables");
+    let origin = Instant::now();
+    let writers: Vec<_> = (0..200)
+        .map(|seed| ShardedTable::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
+        .collect();
+    let key = PartitionKey::new("hot").expect("a key");
+    // Ten kilobytes a write: 3,000 units at once, and 3,000 more every half second, against one partition of 1,000 a second.
+    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(10_000)))]);
+    let mut under_way = JoinSet::new();
+    for (index, writer) in writers.iter().enumerate() {
+        for round in 0..8 {
+            let (writer, mut item) = (writer.clone(), append(&key, index * 100 + round));
+            item.attributes = heavy.clone();
+            let begins = Duration::from_millis(round as u64 * 125 + index as u64 % 100);
+            under_way.spawn(async move {
+                tokio::time::sleep(begins).await;
+                writer.append(&item, Deadline::now() + Duration::from_secs(9)).await.is_ok()
+            });
+        }
+    }
+    let stored = under_way.join_all().await.into_iter().filter(|stored| *stored).count();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let after =
+        writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("registered");
+    let scale_outs = after.shard_history.entries().len() - 1;
+    let (tried, made) = metadata.updates();
+    println!(
+        "{stored} of 1600 stored; {scale_outs} scale-out(s) to {}; {made} conditional updates succeeded, {tried} tried",
+        after.number_of_shards
+    );
+    assert!(scale_outs >= 1 && after.number_of_shards.get() > 4, "{after:?}");
+    assert!(made <= 3 * scale_outs as u64 && tried <= 20 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
+}
+
+#[test]
+fn relief_meets_its_targets() {
+    let options = SimulateOptions {
+        demand: vec![20_000, 50_000],
+        partitions: vec![4, 1_000],
+        seconds: 60,
+        writers: 200,
+        seed: 1,
+        csv: None,
+        svg: None,
+    };
+    let ours: Vec<Scenario> = scenarios(&options)
+        .into_iter()
+        .filter(|scenario| scenario.contender == Contender::Policy(sharding::ScalingPolicy::default()))
+        .collect();
+    let outcomes: Vec<_> = (1..=5)
+        .flat_map(|seed| run(&ours.iter().map(|scenario| Scenario { seed, ..scenario.clone() }).collect::<Vec<_>>()))
+        .collect();
+    println!("{}", table(&outcomes));
+    for outcome in &outcomes {
+        let (demand, partitions) = (outcome.scenario.demand, outcome.scenario.partitions);
+        if partitions == 4 {
+            assert!(outcome.final_width < 200, "four partitions must not drive a key to MAX_SHARDS: {outcome:?}");
+            continue;
+        }
+        let within = if demand == 20_000 { 5.0 } else { 15.0 };
+        assert!(
+            outcome.relieved_after.is_some_and(|seconds| seconds <= within),
+            "{demand}: {:?}",
+            outcome.relieved_after
+        );
+        assert!(outcome.accepted >= 0.995, "{demand}: {}", outcome.accepted);
+        // Two shards on one partition must fit, so a demand of d partitions needs about 2 d shards.
+        assert!(outcome.final_width <= 4 * 2 * demand / 1_000, "{demand}: {}", outcome.final_width);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing() {
+    let options = ServeOptions { partitions: 64, partition_write_units: 40, ..ServeOptions::default() };
+    let edition = Arc::new(TestEdition::start(options, config()).await);
+    let acknowledged = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
+    let (loading, number, scans) =
+        (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..24 {
+        let (edition, acknowledged, loading, number) =
+            (Arc::clone(&edition), Arc::clone(&acknowledged), Arc::clone(&loading), Arc::clone(&number));
+        tasks.spawn(async move {
+            while loading.load(Ordering::Relaxed) {
+                let sort_key = format!("{:08}", number.fetch_add(1, Ordering::Relaxed));
+                let item = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {}});
+                if edition.post("/items", &item).await.status == 201 {
+                    acknowledged.lock().expect("nobody panics with it").insert(sort_key);
+                }
+            }
+        });
+    }
+    {
+        let (edition, acknowledged, loading, scans) =
+            (Arc::clone(&edition), Arc::clone(&acknowledged), Arc::clone(&loading), Arc::clone(&scans));
+        tasks.spawn(async move {
+            while loading.load(Ordering::Relaxed) {
+                let before: Vec<String> = acknowledged.lock().expect("nobody panics with it").iter().cloned().collect();
+                let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
+                let seen: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
+                assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
+                let seen: BTreeSet<&str> = seen.into_iter().collect();
+                let missed = before.iter().find(|sort_key| !seen.contains(sort_key.as_str()));
+                assert_eq!(missed, None, "acknowledged before the read began");
+                scans.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let until = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    loading.store(false, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task fails");
+    }
+    let shards = edition.get("/shards?partition_key=hot").await.body;
+    let history = shards["shard_history"].as_array().map_or(0, Vec::len);
+    let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
+    let stored = acknowledged.lock().expect("nobody panics with it").len();
+    println!(
+        "{stored} writes acknowledged, {} scans exact, widths {}",
+        scans.load(Ordering::Relaxed),
+        shards["shard_history"]
+    );
+    assert!(items.len() >= stored && scans.load(Ordering::Relaxed) > 3);
+    assert!((2..=4).contains(&history), "the width must rise in a few steps: {shards}");
+    Arc::try_unwrap(edition).expect("all tasks have ended").stop().await;
+}

@@ -1,0 +1,89 @@
+//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use system_tests::simulation::{Plan, Totals, run};
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 200;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}; a whole number is needed")))
+}
+
+/// Runs seeds on all cores until one finds a violation; returns the totals, or the lowest seed that found one.
+fn run_seeds(seeds: impl Iterator<Item = u64> + Send, without_waiting: bool) -> Result<(u64, Totals), (u64, String)> {
+    let seeds = Mutex::new(seeds);
+    let (count, totals, found) = (AtomicU64::new(0), Mutex::new(Totals::default()), Mutex::new(None::<(u64, String)>));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while found.lock().expect("no seed panics while it holds it").is_none()
+                    && let Some(seed) = { seeds.lock().expect("no seed panics while it holds it").next() }
+                {
+                    match run(Plan { seed, without_waiting }) {
+                        Ok(of_seed) => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            let mut totals = totals.lock().expect("no seed panics while it holds it");
+                            *totals = totals.plus(&of_seed);
+                        }
+                        Err(violation) => {
+                            let mut found = found.lock().expect("no seed panics while it holds it");
+                            if found.as_ref().is_none_or(|(before, _)| seed < *before) {
+                                *found = Some((seed, violation));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    match found.into_inner().expect("no seed panics while it holds it") {
+        Some(found) => Err(found),
+        None => Ok((count.into_inner(), totals.into_inner().expect("no seed panics while it holds it"))),
+    }
+}
+
+#[test]
+fn no_seed_finds_a_violation() {
+    let seeds = match variable("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("SIMULATION_SEEDS").unwrap_or(SEEDS),
+    };
+    match run_seeds(seeds, false) {
+        Ok((count, totals)) => {
+            println!(
+                "{count} seeds without a violation: {} writes acknowledged, {} not; {} reads checked, {} unanswered; {} scale-outs, up to {} shards; {} faults injected",
+                totals.acknowledged,
+                totals.unacknowledged,
+                totals.reads,
+                totals.unanswered_reads,
+                totals.scale_outs,
+                totals.widest,
+                totals.faults
+            );
+            assert!(
+                totals.scale_outs >= count && totals.reads > 10 * count && totals.faults > 10 * count,
+                "the runs must do something: {totals:?}"
+            );
+        }
+        Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn a_build_that_does_not_wait_is_caught_within_100_seeds() {
+    match run_seeds(0..100, true) {
+        Err((seed, violation)) => println!("without the wait, seed {seed} finds: {violation}"),
+        Ok(_) => panic!("100 seeds did not notice that the wait is missing"),
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let plan = Plan { seed: 7, without_waiting: false };
+    assert_eq!(run(plan), run(plan));
+}
