@@ -21,6 +21,7 @@ VARIABLES = {
     "LEASE_MS",
     "COLD_APPEND",
     "SCALING",
+    "SCALING_POLICY",
 }
 
 ROUTES = {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use system_tests::simulation::{Plan, Totals, run};
 
 /// Seeds of an ordinary run.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name)
