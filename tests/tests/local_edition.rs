@@ -13,7 +13,15 @@ fn item(sort_key: &str) -> serde_json::Value {
 
 fn load_options(file: &std::path::Path, url: String) -> LoadOptions {
     let partition_key = "path".to_owned();
-    LoadOptions { file: file.to_owned(), partition_key, sort_key: vec!["time".into()], url, batch: 10, concurrency: 2, attempts: 3 }
+    LoadOptions {
+        file: file.to_owned(),
+        partition_key,
+        sort_key: vec!["time".into()],
+        url,
+        batch: 10,
+        concurrency: 2,
+        attempts: 3,
+    }
 }
 
 #[tokio::test]
@@ -43,7 +51,8 @@ async fn another_server_can_stand_behind_the_api() {
     child.stdout(std::process::Stdio::piped());
     let mut child = child.spawn().expect("the local edition starts");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("its output")));
-    let api = lines.find_map(|line| line.ok()?.strip_prefix("API").map(|rest| rest.trim().to_owned())).expect("its address");
+    let api =
+        lines.find_map(|line| line.ok()?.strip_prefix("API").map(|rest| rest.trim().to_owned())).expect("its address");
     let posted = reqwest::Client::new()
         .post(format!("{api}/items"))
         .header("content-type", "application/json")
@@ -69,7 +78,8 @@ async fn a_port_in_use_and_an_unusable_directory_are_said() {
     running.stop().await;
 
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let options = ServeOptions { port: 0, dynamodb_port: 0, data_dir: Some(file.path().to_owned()), ..ServeOptions::default() };
+    let options =
+        ServeOptions { port: 0, dynamodb_port: 0, data_dir: Some(file.path().to_owned()), ..ServeOptions::default() };
     let error = Edition::start(&options, config()).await.err().expect("a file is no directory");
     assert!(matches!(error, EditionError::DataDir { .. }) && error.to_string().contains("--data-dir"), "{error}");
 }
@@ -83,11 +93,15 @@ async fn load_says_what_is_wrong_and_stores_nothing_then() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"a\"\n").expect("written");
     let malformed = load(&load_options(file.path(), edition.url())).await.expect_err("line 2 is malformed");
-    assert!(malformed.to_string().contains("line 2") && malformed.to_string().contains("nothing was stored"), "{malformed}");
+    assert!(
+        malformed.to_string().contains("line 2") && malformed.to_string().contains("nothing was stored"),
+        "{malformed}"
+    );
     assert_eq!(edition.engine().traffic("items").writes, 0);
 
     std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n").expect("written");
-    let unreachable = load(&load_options(file.path(), "http://127.0.0.1:9".into())).await.expect_err("nobody listens there");
+    let unreachable =
+        load(&load_options(file.path(), "http://127.0.0.1:9".into())).await.expect_err("nobody listens there");
     assert!(matches!(unreachable, LoadError::Api { .. }), "{unreachable}");
 
     // A line that the API refuses is listed with its number, and the others are stored.

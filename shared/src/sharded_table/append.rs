@@ -100,6 +100,12 @@ impl ShardedTable {
     }
 }
 
+/// Where an attempt without an answer went, and by which view; `None` for shard 1, which every width contains.
+struct Unanswered {
+    shard: ShardNumber,
+    placed_by: Option<Arc<View>>,
+}
+
 /// One append with its attempts.
 struct AppendRun<'a> {
     inner: &'a Arc<Inner>,
@@ -108,7 +114,7 @@ struct AppendRun<'a> {
     attempts: u32,
     throttled: u32,
     /// An attempt had no answer and may yet be applied: stay on its shard until one answers.
-    unanswered: Option<ShardNumber>,
+    unanswered: Option<Unanswered>,
     last: Option<TableError>,
 }
 
@@ -126,6 +132,9 @@ impl<'a> AppendRun<'a> {
                 Ok(view) => view,
                 Err(error) => return Err(self.give_up(Some(error))),
             };
+            if !self.may_repeat() {
+                return Err(self.give_up(None));
+            }
             let (shard, width) = self.place(view.as_deref());
             self.attempts += 1;
             let shard_key = self.inner.tables.shard_key(&self.item.partition_key, shard).map_err(AppendError::Table)?;
@@ -134,7 +143,7 @@ impl<'a> AppendRun<'a> {
             let answer = match timeout_at(deadline, put).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    self.unanswered = Some(shard);
+                    self.went_unanswered(shard, view);
                     return Err(self.give_up(None));
                 }
             };
@@ -167,7 +176,7 @@ impl<'a> AppendRun<'a> {
                     }
                 }
                 Err(error @ TableError::Transient(_)) => {
-                    self.unanswered = Some(shard);
+                    self.went_unanswered(shard, view);
                     self.last = Some(error);
                 }
                 Err(error) => return Err(AppendError::Table(error)),
@@ -194,16 +203,30 @@ impl<'a> AppendRun<'a> {
             .map(Some)
     }
 
+    fn unanswered_shard(&self) -> Option<ShardNumber> {
+        self.unanswered.as_ref().map(|unanswered| unanswered.shard)
+    }
+
+    /// A repetition goes where the first attempt went, so it stands under the same lease: a shrink waits for no longer one.
+    fn may_repeat(&self) -> bool {
+        let placed_by = self.unanswered.as_ref().and_then(|unanswered| unanswered.placed_by.as_ref());
+        placed_by.is_none_or(|view| view.is_valid(self.inner.environment.now(), APPEND_LEASE))
+    }
+
+    fn went_unanswered(&mut self, shard: ShardNumber, view: Option<Arc<View>>) {
+        self.unanswered.get_or_insert(Unanswered { shard, placed_by: view });
+    }
+
     fn place(&self, view: Option<&View>) -> (ShardNumber, ShardCount) {
         let Some(view) = view else {
-            return (self.unanswered.unwrap_or(ShardNumber::FIRST), ShardCount::ONE);
+            return (self.unanswered_shard().unwrap_or(ShardNumber::FIRST), ShardCount::ONE);
         };
         let width = view.width();
         let placed = || {
             let home = self.inner.config.placement.home(&self.item.partition_key, &self.item.sort_key, width);
             home.unwrap_or_else(|| self.inner.random_shard(&self.state, width))
         };
-        (self.unanswered.unwrap_or_else(placed), width)
+        (self.unanswered_shard().unwrap_or_else(placed), width)
     }
 
     /// First attempts are the demand; a repetition counts only where it succeeds.
