@@ -72,7 +72,7 @@ async fn a_port_in_use_and_an_unusable_directory_are_said() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let taken = Edition::start(&ServeOptions { port, dynamodb_port: 0, ..ServeOptions::default() }, config()).await;
-    let error = taken.err().expect("the port is taken");
+    let error = taken.expect_err("the port is taken");
     assert!(matches!(error, EditionError::Port { option: "--port", .. }), "{error}");
     assert!(error.to_string().contains(&port.to_string()) && error.to_string().contains("--port"), "{error}");
     running.stop().await;
@@ -80,7 +80,7 @@ async fn a_port_in_use_and_an_unusable_directory_are_said() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let options =
         ServeOptions { port: 0, dynamodb_port: 0, data_dir: Some(file.path().to_owned()), ..ServeOptions::default() };
-    let error = Edition::start(&options, config()).await.err().expect("a file is no directory");
+    let error = Edition::start(&options, config()).await.expect_err("a file is no directory");
     assert!(matches!(error, EditionError::DataDir { .. }) && error.to_string().contains("--data-dir"), "{error}");
 }
 

@@ -307,7 +307,9 @@ async fn finish(
     let Some((_, table)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
         return Err("every instance died".into());
     };
-    let fresh = self::table(&Instance::new(engine.clone(), 1, world.ends - LENGTH, Arc::default()), plan, 1);
+    let newcomer = Instance::new(engine.clone(), 1, world.ends - LENGTH, Arc::default());
+    newcomer.heal();
+    let fresh = self::table(&newcomer, plan, 1);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {
         let began = Instant::now();
         let seen = scan(reader, which, 1_000, false).await.ok_or("a read fails though nothing is wrong any more")?;
