@@ -16,10 +16,11 @@ use tokio::task::JoinSet;
 pub use event::{Alarm, EventError, ScalerEvent};
 pub use throttled_keys::Insights;
 
-use throttled_keys::WINDOW;
-
 /// Write units a second that one partition gives. [DynamoDB developer guide]
 const PARTITION_WRITE_UNITS: u64 = 1_000;
+/// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have lasted, the smaller it looks; so
+/// it is taken as short, and a long one is met again by the next alarm.
+const OVERLOAD_SECONDS: u64 = 10;
 
 /// Carries out one event and says what was done. A wrong event is an answer, not an error: repeating it would not mend it.
 ///
@@ -146,7 +147,7 @@ async fn relieve(table: &ShardedTable, key: &PartitionKey, throttled: u64, deadl
         Err(error) => return told("scale", key, Err(error.into())),
     };
     // What was turned away is known; what was let in is at most what the shards' partitions give.
-    let accepted = u64::from(width) * PARTITION_WRITE_UNITS * WINDOW.as_secs();
+    let accepted = u64::from(width) * PARTITION_WRITE_UNITS * OVERLOAD_SECONDS;
     let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };
     let mut answer = told("scale", key, table.scale_by_policy(key, seen, deadline).await);
     if let Some(object) = answer.as_object_mut() {

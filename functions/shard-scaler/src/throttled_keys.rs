@@ -11,7 +11,7 @@ const MOST_CONTRIBUTORS: i32 = 25;
 /// The rule that counts throttled partition keys.
 const RULE_KIND: &str = "-PKT-";
 /// How far back the report looks.
-pub(crate) const WINDOW: Duration = Duration::from_secs(120);
+const WINDOW: Duration = Duration::from_secs(120);
 
 /// The clients that a report needs.
 #[derive(Debug, Clone)]
