@@ -3,6 +3,7 @@
 mod counting;
 mod edition;
 mod lambda;
+pub mod model;
 pub mod simulation;
 
 pub use counting::CountingMetadata;

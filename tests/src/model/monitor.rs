@@ -1,0 +1,131 @@
+//! Whether what the callers were told can be true: an exact linearizability check for one sort key.
+//!
+//! A sort key is a register that is written, created, deleted and read. The monitor keeps every order in which the operations so far
+//! can have taken effect, as the value that the order ends in. An operation takes effect once, after it began and, where it was
+//! answered, before its answer. One without an answer may take effect at any later time, or never: it stays pending for ever.
+
+use std::collections::BTreeSet;
+
+use super::state::Value;
+
+/// What an operation does to the register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Write(Value),
+    CreateOnly(Value),
+    Delete,
+    Read,
+}
+
+/// What a caller was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    Done,
+    Exists,
+    Found(Option<Value>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Pending {
+    operation: u8,
+    kind: Kind,
+}
+
+/// An order of effects: the value it ends in, and what the pending operations that it contains would be told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Order {
+    value: Option<Value>,
+    told: Vec<(u8, Outcome)>,
+}
+
+impl Order {
+    fn contains(&self, operation: u8) -> bool {
+        self.told.iter().any(|(other, _)| *other == operation)
+    }
+
+    fn then(&self, pending: Pending) -> Self {
+        let (value, outcome) = match pending.kind {
+            Kind::Write(value) => (Some(value), Outcome::Done),
+            Kind::CreateOnly(value) => match self.value {
+                None => (Some(value), Outcome::Done),
+                Some(standing) => (Some(standing), Outcome::Exists),
+            },
+            Kind::Delete => (None, Outcome::Done),
+            Kind::Read => (self.value, Outcome::Found(self.value)),
+        };
+        let mut told = self.told.clone();
+        told.push((pending.operation, outcome));
+        told.sort_unstable();
+        Self { value, told }
+    }
+
+    fn without(&self, operation: u8) -> Self {
+        let told = self.told.iter().copied().filter(|(other, _)| *other != operation).collect();
+        Self { value: self.value, told }
+    }
+}
+
+/// The history of one sort key, as far as it matters for what may happen next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Monitor {
+    pending: Vec<Pending>,
+    /// Closed: with every order, also each one that a pending operation can make of it.
+    orders: BTreeSet<Order>,
+}
+
+impl Monitor {
+    pub(crate) fn starting_with(value: Option<Value>) -> Self {
+        Self { pending: Vec::new(), orders: BTreeSet::from([Order { value, told: Vec::new() }]) }
+    }
+
+    /// A caller begins an operation.
+    pub(crate) fn invoke(&mut self, operation: u8, kind: Kind) {
+        self.pending.push(Pending { operation, kind });
+        self.pending.sort_unstable();
+        let mut todo: Vec<Order> = self.orders.iter().cloned().collect();
+        while let Some(order) = todo.pop() {
+            for pending in &self.pending {
+                if order.contains(pending.operation) {
+                    continue;
+                }
+                let longer = order.then(*pending);
+                if self.orders.insert(longer.clone()) {
+                    todo.push(longer);
+                }
+            }
+        }
+    }
+
+    /// A caller gets an answer: only the orders stay in which it is true.
+    pub(crate) fn respond(&mut self, operation: u8, outcome: Outcome) {
+        self.pending.retain(|pending| pending.operation != operation);
+        let told = (operation, outcome);
+        self.orders = self
+            .orders
+            .iter()
+            .filter(|order| order.told.contains(&told))
+            .map(|order| order.without(operation))
+            .collect();
+    }
+
+    /// A read ends without an answer for this sort key.
+    pub(crate) fn cancel(&mut self, operation: u8) {
+        self.pending.retain(|pending| pending.operation != operation);
+        self.orders = self.orders.iter().map(|order| order.without(operation)).collect();
+    }
+
+    /// Whether no order is left: somebody was told what cannot be.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Whether a read that begins and ends now may return this.
+    pub(crate) fn allows(&self, value: Option<Value>) -> bool {
+        self.orders.iter().any(|order| order.value == value)
+    }
+
+    /// Whether the item stands in every order.
+    pub(crate) fn certainly_stands(&self) -> bool {
+        !self.is_broken() && self.orders.iter().all(|order| order.value.is_some())
+    }
+}
