@@ -3,7 +3,9 @@
 //! `MODEL_SIZE=large` explores longer scenarios.
 
 use stateright::{Checker, Model};
-use system_tests::model::{I1, I3, I4, I5, I6, Moving, ProtocolModel, Rules, SignatureWait, Size, scenario, scenarios};
+use system_tests::model::{
+    I1, I2, I3, I4, I5, I6, Moving, ProtocolModel, Rules, SignatureWait, Size, scenario, scenarios,
+};
 
 fn size() -> Size {
     match std::env::var("MODEL_SIZE").as_deref() {
