@@ -31,12 +31,12 @@ pub const DRAINED: &str = "a drain was finished";
 /// Every invariant, and what the scenario must show.
 pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
     let mut properties = vec![
-        Property::always(I1, reads_are_right),
-        Property::always(I2, copies_are_told_apart),
-        Property::always(I3, creations_are_unique),
-        Property::always(I4, scans_are_complete),
-        Property::always(I5, widths_are_right),
-        Property::always(I6, nothing_is_lost_or_stuck),
+        Property::<ProtocolModel>::always(I1, reads_are_right),
+        Property::<ProtocolModel>::always(I2, copies_are_told_apart),
+        Property::<ProtocolModel>::always(I3, creations_are_unique),
+        Property::<ProtocolModel>::always(I4, scans_are_complete),
+        Property::<ProtocolModel>::always(I5, widths_are_right),
+        Property::<ProtocolModel>::always(I6, nothing_is_lost_or_stuck),
     ];
     for shown in &scenario.shows {
         let condition: fn(&ProtocolModel, &State) -> bool = match *shown {

@@ -129,3 +129,56 @@ impl Monitor {
         !self.is_broken() && self.orders.iter().all(|order| order.value.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a history can be: `None` begins an operation, an outcome ends it.
+    fn can_be(first: Option<Value>, steps: &[(u8, Kind, Option<Outcome>)]) -> bool {
+        let mut monitor = Monitor::starting_with(first);
+        for (operation, kind, outcome) in steps {
+            match outcome {
+                None => monitor.invoke(*operation, *kind),
+                Some(outcome) => monitor.respond(*operation, *outcome),
+            }
+        }
+        !monitor.is_broken()
+    }
+
+    #[test]
+    fn a_read_after_an_acknowledged_write_must_return_it() {
+        let write = Kind::Write('x');
+        let read = |found| {
+            let steps = [
+                (1, write, None),
+                (1, write, Some(Outcome::Done)),
+                (2, Kind::Read, None),
+                (2, Kind::Read, Some(found)),
+            ];
+            can_be(None, &steps)
+        };
+        assert!(read(Outcome::Found(Some('x'))));
+        assert!(!read(Outcome::Found(None)));
+    }
+
+    #[test]
+    fn an_unanswered_write_may_take_effect_late_but_only_once() {
+        let (late, read) = (Kind::Write('x'), Kind::Read);
+        let found = |value| Some(Outcome::Found(Some(value)));
+        let mut steps = vec![(1, late, None), (2, read, None), (2, read, found('o'))];
+        steps.extend([(3, read, None), (3, read, found('x'))]);
+        assert!(can_be(Some('o'), &steps));
+        steps.extend([(4, read, None), (4, read, found('o'))]);
+        assert!(!can_be(Some('o'), &steps));
+    }
+
+    #[test]
+    fn of_two_creations_one_is_told_that_it_exists() {
+        let (x, y) = (Kind::CreateOnly('x'), Kind::CreateOnly('y'));
+        let began = [(1, x, None), (2, y, None), (1, x, Some(Outcome::Done))];
+        let ended = |outcome| can_be(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
+        assert!(ended(Outcome::Exists));
+        assert!(!ended(Outcome::Done));
+    }
+}
