@@ -115,13 +115,15 @@ struct AppendRun<'a> {
     throttled: u32,
     /// An attempt had no answer and may yet be applied: stay on its shard until one answers.
     unanswered: Option<Unanswered>,
+    /// Some attempt had no answer: whatever comes later, the item may be stored.
+    may_be_stored: bool,
     last: Option<TableError>,
 }
 
 impl<'a> AppendRun<'a> {
     fn new(inner: &'a Arc<Inner>, item: &'a Append) -> Self {
         let state = inner.keys.state(&item.partition_key);
-        Self { inner, item, state, attempts: 0, throttled: 0, unanswered: None, last: None }
+        Self { inner, item, state, attempts: 0, throttled: 0, unanswered: None, may_be_stored: false, last: None }
     }
 
     async fn run(mut self, deadline: Deadline) -> Result<Appended, AppendError> {
@@ -214,6 +216,7 @@ impl<'a> AppendRun<'a> {
     }
 
     fn went_unanswered(&mut self, shard: ShardNumber, view: Option<Arc<View>>) {
+        self.may_be_stored = true;
         self.unanswered.get_or_insert(Unanswered { shard, placed_by: view });
     }
 
@@ -253,7 +256,7 @@ impl<'a> AppendRun<'a> {
     }
 
     fn give_up(&mut self, error: Option<TableError>) -> AppendError {
-        if self.unanswered.is_some() {
+        if self.may_be_stored {
             return AppendError::Unknown("an attempt had no answer before the deadline".into());
         }
         match error.or_else(|| self.last.take()) {
