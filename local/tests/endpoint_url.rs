@@ -6,7 +6,7 @@ use local::ServeOptions;
 use serde_json::json;
 use system_tests::{TestEdition, config};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn another_server_can_stand_behind_the_api() {
     let engine = TestEdition::start(ServeOptions::default(), config()).await;
     // The SDK's standard chain finds these in the environment of a user; a test must not change its own, so a child process has them.
