@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -49,8 +48,6 @@ def main() -> int:
                 continue
             if not command.startswith(("curl ", "aws dynamodb")):
                 continue
-            # Registration of a new key is off the critical path of its first write.
-            time.sleep(0.2)
             here = command.replace("127.0.0.1:3000", f"127.0.0.1:{api}").replace("127.0.0.1:8000", f"127.0.0.1:{dynamodb}")
             done = subprocess.run(["sh", "-c", f"{exports}; {here}"], capture_output=True, text=True, timeout=60, check=False)
             printed = done.stdout.rstrip("\n")
