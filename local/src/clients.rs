@@ -1,6 +1,6 @@
 //! The SDK's clients: over the embedded engine, or over another server.
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedHttpClient};
 use embedded_dynamodb::InProcess;
 
 /// What the functions call.
@@ -19,8 +19,13 @@ const HOST: &str = "http://embedded";
 /// Clients that call the engine in this process.
 #[must_use]
 pub fn in_process_clients(connector: &InProcess) -> Clients {
+    clients_over(connector.clone().into_shared())
+}
+
+/// Clients over any connection that stays in this process.
+#[must_use]
+pub fn clients_over(http: SharedHttpClient) -> Clients {
     let credentials = Credentials::new("local", "local", None, None, "local");
-    let http = connector.clone().into_shared();
     let dynamodb = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(REGION)

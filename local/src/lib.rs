@@ -8,6 +8,6 @@ pub mod load;
 pub mod simulate;
 mod tables;
 
-pub use clients::{Clients, in_process_clients};
+pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};
 pub use tables::create_tables;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
 };
@@ -13,7 +12,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
+use local::{clients_over, create_tables, in_process_clients};
 use sharding::{Append, AppendError, Attributes, Deadline, PartitionKey, ShardedTable, SortKey, SortKeyType};
 use system_tests::config;
 
@@ -56,14 +55,8 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
     create_tables(&in_process_clients(&inner).dynamodb, &config()).await.expect("tables");
     let connection = LostThenThrottled { inner: inner.clone(), puts: Arc::default() };
-    let client = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::from_static("local"))
-        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-        .endpoint_url("http://embedded")
-        .http_client(SharedHttpClient::new(connection.clone()))
-        .build();
-    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::from_conf(client), config());
+    let client = clients_over(SharedHttpClient::new(connection.clone())).dynamodb;
+    let table = ShardedTable::new(&client, config());
     let partition_key = PartitionKey::new("k").expect("a key");
     let sort_key = SortKey::parse(SortKeyType::String, "s").expect("a sort key");
     let item =

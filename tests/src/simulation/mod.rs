@@ -7,9 +7,8 @@ mod network;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
@@ -131,20 +130,14 @@ fn sort_key(text: &str) -> SortKey {
 }
 
 fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::from_static("local"))
-        .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-        .endpoint_url("http://embedded")
-        .http_client(Connection(Arc::clone(instance)).into_shared())
-        .build();
+    let client = clients_over(Connection(Arc::clone(instance)).into_shared()).dynamodb;
     let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
     if plan.without_waiting {
         environment = environment.without_waiting_for_views();
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
-    ShardedTable::with_environment(&aws_sdk_dynamodb::Client::from_conf(config), of_table, environment)
+    ShardedTable::with_environment(&client, of_table, environment)
 }
 
 async fn simulate(plan: Plan) -> Result<Totals, String> {
