@@ -10,6 +10,7 @@ pub use config::{ConfigError, ScalingActors, TableConfig};
 pub use core::capacity::CapacityScope;
 pub use core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
 pub use core::history::{HistoryEntry, HistoryError, ShardHistory};
+pub use core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use core::key::{
     KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
     SortKey, SortKeyType,
@@ -27,10 +28,10 @@ pub use core::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, THROTTLED_VIEW, View,
 };
 pub use environment::{Clock, Environment, SystemClock};
-pub use sharded_table::append::{Append, AppendError, Appended};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};
+pub use sharded_table::write::{WriteError, Written};
 pub use sharded_table::{Deadline, ShardedTable};
 pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;
 pub use table::error::TableError;

@@ -105,6 +105,16 @@ impl TestEdition {
         Response { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_default() }
     }
 
+    /// Sends a GET and returns the body as it came.
+    ///
+    /// # Panics
+    /// Where the answer is not 200.
+    pub async fn text(&self, path: &str) -> String {
+        let response = self.http.get(format!("{}{path}", self.url())).send().await.expect("the server answers");
+        assert_eq!(response.status(), 200, "{path}");
+        response.text().await.expect("the body comes")
+    }
+
     /// Sends a GET.
     pub async fn get(&self, path: &str) -> Response {
         self.send("GET", path, &[], None).await

@@ -10,7 +10,7 @@ use local::simulate::{Contender, Scenario, SimulateOptions, run, scenarios, tabl
 use local::{ServeOptions, clients_over, create_tables};
 use serde_json::json;
 use sharding::{
-    Append, Attributes, Clock, Deadline, Environment, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType,
+    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType,
 };
 use system_tests::{CountingMetadata, TestEdition, config};
 use tokio::task::JoinSet;
@@ -26,9 +26,9 @@ impl Clock for PausedClock {
     }
 }
 
-fn append(key: &PartitionKey, number: usize) -> Append {
+fn append(key: &PartitionKey, number: usize) -> Item {
     let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key");
-    Append { partition_key: key.clone(), sort_key, attributes: Attributes::new() }
+    Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() }
 }
 
 #[tokio::test(start_paused = true)]

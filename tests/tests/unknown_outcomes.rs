@@ -13,7 +13,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::{Append, AppendError, Attributes, Deadline, PartitionKey, ShardedTable, SortKey, SortKeyType};
+use sharding::{Attributes, Deadline, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, WriteError};
 use system_tests::config;
 
 /// The first put of an item is applied and its answer lost; every further one is throttled.
@@ -59,12 +59,11 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
     let table = ShardedTable::new(&client, config());
     let partition_key = PartitionKey::new("k").expect("a key");
     let sort_key = SortKey::parse(SortKeyType::String, "s").expect("a sort key");
-    let item =
-        Append { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
+    let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
     let soon = || Deadline::now() + Duration::from_secs(2);
     let result = table.append(&item, soon()).await;
     assert!(connection.puts.load(Ordering::Relaxed) > 1, "it was repeated");
-    assert!(matches!(result, Err(AppendError::Unknown(_))), "{result:?}");
+    assert!(matches!(result, Err(WriteError::Unknown(_))), "{result:?}");
     let other = ShardedTable::new(&in_process_clients(&inner).dynamodb, config());
     assert!(
         other.get(&partition_key, &sort_key, true, soon()).await.expect("read").is_some(),

@@ -3,7 +3,8 @@
 use lambda_http::Request;
 use serde_json::value::RawValue;
 use sharding::{
-    Append, Attributes, KeyError, MAX_ITEM_BYTES, PartitionKey, ShardedTable, SortKey, SortKeyType, attributes_size,
+    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, ShardedTable, SortKey, SortKeyType,
+    attributes_size,
 };
 
 use crate::item::read_attributes;
@@ -42,19 +43,42 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Reads `{"partition_key", "sort_key"?, "attributes"}`. Without a sort key, one is made, where the table's sort key is a string.
+/// Reads `{"partition_key", "sort_key"?, "attributes"}`. Without a sort key, one is made, where the table's sort key is a string: from
+/// the idempotency key where there is one.
 ///
 /// # Errors
 /// 400 or 413, naming the field.
-pub fn item_body(body: &Body<'_>, table: &ShardedTable) -> Result<Append, Problem> {
-    read_item(body.0, table)
+pub fn item_body(
+    body: &Body<'_>,
+    table: &ShardedTable,
+    idempotency_key: Option<&IdempotencyKey>,
+) -> Result<Item, Problem> {
+    read_item(body.0, table, idempotency_key, 0)
+}
+
+/// Reads `{"attributes"}`, for the item with these keys.
+///
+/// # Errors
+/// 400 or 413, naming the field.
+pub fn attributes_body(
+    body: &Body<'_>,
+    table: &ShardedTable,
+    partition_key: PartitionKey,
+    sort_key: SortKey,
+) -> Result<Item, Problem> {
+    let [attributes] = fields(body.0, ["attributes"])?;
+    item_with(attributes, table, partition_key, sort_key)
 }
 
 /// Reads `{"items": […]}`, 1 to 500 items with different keys.
 ///
 /// # Errors
 /// 400 or 413, naming the item by its index; then nothing of the batch is stored.
-pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, Problem> {
+pub fn items_body(
+    body: &Body<'_>,
+    table: &ShardedTable,
+    idempotency_key: Option<&IdempotencyKey>,
+) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
     let items = items
         .ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; an array of 1 to 500 items is needed"))?;
@@ -77,7 +101,7 @@ pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, 
         .enumerate()
         .map(|(index, raw)| {
             let place = format!("items[{index}]");
-            let item = read_item(raw, table).map_err(|problem| problem.within(&place))?;
+            let item = read_item(raw, table, idempotency_key, index).map_err(|problem| problem.within(&place))?;
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
@@ -90,14 +114,21 @@ pub fn items_body(body: &Body<'_>, table: &ShardedTable) -> Result<Vec<Append>, 
         .collect()
 }
 
-fn read_item(raw: &RawValue, table: &ShardedTable) -> Result<Append, Problem> {
+fn read_item(
+    raw: &RawValue,
+    table: &ShardedTable,
+    idempotency_key: Option<&IdempotencyKey>,
+    index: usize,
+) -> Result<Item, Problem> {
     let config = table.config();
     let [partition_key, sort_key, attributes] = fields(raw, ["partition_key", "sort_key", "attributes"])?;
     let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
     let sort_key = match sort_key {
         Some(raw) => read_sort_key(raw, config.sort_key_type)?,
         None if config.sort_key_type == SortKeyType::String => {
-            SortKey::parse(SortKeyType::String, &table.make_sort_key())
+            let made = idempotency_key
+                .map_or_else(|| table.make_sort_key(), |idempotency| idempotency.sort_key(&partition_key, index));
+            SortKey::parse(SortKeyType::String, &made)
                 .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))?
         }
         None => {
@@ -108,10 +139,20 @@ fn read_item(raw: &RawValue, table: &ShardedTable) -> Result<Append, Problem> {
             ));
         }
     };
+    item_with(attributes, table, partition_key, sort_key)
+}
+
+fn item_with(
+    attributes: Option<&RawValue>,
+    table: &ShardedTable,
+    partition_key: PartitionKey,
+    sort_key: SortKey,
+) -> Result<Item, Problem> {
+    let config = table.config();
     let raw_attributes = required(attributes, "attributes")?;
     let attributes = read_attributes(raw_attributes, [&config.partition_key_name, &config.sort_key_name])?;
     check_size(&partition_key, &sort_key, &attributes, table)?;
-    Ok(Append { partition_key, sort_key, attributes })
+    Ok(Item { partition_key, sort_key, attributes })
 }
 
 /// The members of an object by name, each at most once and no others.

@@ -1,6 +1,7 @@
 //! The HTTP contract that the writer and the reader share: parameters, bodies, items as JSON, problems, and a function's start.
 
 mod body;
+mod header;
 mod item;
 mod object;
 mod problem;
@@ -8,7 +9,8 @@ mod query;
 mod respond;
 mod start;
 
-pub use body::{Body, MAX_BATCH_ITEMS, MAX_BODY_BYTES, item_body, items_body};
+pub use body::{Body, MAX_BATCH_ITEMS, MAX_BODY_BYTES, attributes_body, item_body, items_body};
+pub use header::{create_only, idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};
 pub use lambda_http::{Request, Response};
 pub use problem::Problem;

@@ -2,7 +2,7 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::{AppendError, KeyError, ReadError, TableError};
+use sharding::{KeyError, ReadError, TableError, WriteError};
 
 /// A request that was not carried out, told to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,10 +96,16 @@ impl Problem {
         Self::new(415, "unsupported_media_type", "The media type is not supported", detail).on("content-type")
     }
 
-    /// 501: part of the contract, and not of this release.
-    #[must_use]
-    pub fn not_implemented(what: &str) -> Self {
-        Self::new(501, "not_implemented", "Not implemented", format!("{what} is not part of this release"))
+    fn exists() -> Self {
+        let detail = "there is an item with this partition_key and sort_key; nothing was changed";
+        Self::new(412, "already_exists", "The item exists", detail)
+    }
+
+    fn append_only() -> Self {
+        let detail = "this table places items at random, which takes neither PUT nor DELETE nor If-None-Match; allowed: plain POST";
+        let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
+        problem.0.allow = Some("GET, POST");
+        problem
     }
 
     fn unavailable(code: &'static str, title: &'static str, detail: String) -> Self {
@@ -108,24 +114,32 @@ impl Problem {
         problem
     }
 
-    /// What a failed append is to the client. What only the operator can mend goes to the log, not into the answer.
+    /// What a failed write is to the client. What only the operator can mend goes to the log, not into the answer.
     #[must_use]
-    pub fn from_append(error: AppendError) -> Self {
+    pub fn from_write(error: WriteError) -> Self {
         match error {
-            AppendError::Capacity { scope, .. } => Self::unavailable(
+            WriteError::Capacity { scope, .. } => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
                 format!(
-                    "the item is not stored: no capacity came before the deadline (limit: {}); try again",
+                    "nothing was changed: no capacity came before the deadline (limit: {}); try again",
                     scope.name()
                 ),
             ),
-            AppendError::Unknown(cause) => {
+            WriteError::Unknown(cause) => {
                 tracing::warn!(cause, "the outcome of a write is unknown");
-                let detail = "the item may or may not be stored: no answer came before the deadline; repeat it with the same sort key".to_owned();
-                Self::unavailable("outcome_unknown", "The outcome is unknown", detail)
+                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST or PUT with the same sort key or Idempotency-Key, read before you repeat a DELETE";
+                Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
             }
-            AppendError::Table(error) => Self::from_table(&error),
+            WriteError::Contended => Self::unavailable(
+                "contended",
+                "Other writes of the item were in the way",
+                "nothing was changed: other writes of the same item were under way until the deadline; try again"
+                    .to_owned(),
+            ),
+            WriteError::Exists => Self::exists(),
+            WriteError::AppendOnly => Self::append_only(),
+            WriteError::Table(error) => Self::from_table(&error),
         }
     }
 
@@ -146,7 +160,7 @@ impl Problem {
     #[must_use]
     pub fn from_table(error: &TableError) -> Self {
         match error {
-            TableError::Capacity(_) | TableError::Transient(_) => {
+            TableError::Capacity(_) | TableError::Conflict | TableError::Transient(_) => {
                 tracing::warn!(%error, "the tables did not answer in time");
                 Self::unavailable(
                     "no_capacity",
@@ -160,6 +174,13 @@ impl Problem {
             TableError::Rejected(message) => {
                 tracing::warn!(%message, "DynamoDB refused a request");
                 Self::new(400, "refused", "The request is not valid", format!("DynamoDB refused the item: {message}"))
+            }
+            TableError::Unsupported(message) => {
+                tracing::error!(%message, "the DynamoDB server lacks an operation");
+                let detail = format!(
+                    "the DynamoDB server behind this API lacks an operation that the request needs ({message}); DynamoDB itself has it"
+                );
+                Self::new(501, "not_supported", "Not supported by the server", detail)
             }
             TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
                 tracing::error!(%error, "a request failed for good");

@@ -1,8 +1,8 @@
-//! The writer: parse, place, put.
+//! The writer: parse, place, write.
 
-use api::{Body, Problem, Request, Response, SortKeyJson, item_body, items_body, json};
+use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
 use serde::Serialize;
-use sharding::{Append, AppendError, Appended, Deadline, ShardedTable};
+use sharding::{Deadline, Item, PartitionKey, ShardedTable, SortKey, WriteError, Written};
 
 /// Attempts of all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
@@ -12,7 +12,7 @@ pub const THROTTLED_HEADER: &str = "x-throttled-attempts";
 pub const THROTTLED_ITEMS_HEADER: &str = "x-throttled-items";
 
 #[derive(Serialize)]
-struct Created<'a> {
+struct Stored<'a> {
     partition_key: &'a str,
     sort_key: SortKeyJson<'a>,
     shard: u32,
@@ -38,8 +38,8 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
     let result = match (request.method().as_str(), request.uri().path()) {
         ("POST", "/items") => post_item(table, &request, deadline).await,
         ("POST", "/items/batch") => post_batch(table, &request, deadline).await,
-        ("PUT", "/item") => Err(Problem::not_implemented("PUT /item")),
-        ("DELETE", "/item") => Err(Problem::not_implemented("DELETE /item")),
+        ("PUT", "/item") => put_item(table, &request, deadline).await,
+        ("DELETE", "/item") => delete_item(table, &request, deadline).await,
         (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
         (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
         (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, DELETE")),
@@ -54,25 +54,60 @@ async fn post_item(
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
     api::Parameters::of(request, &[])?;
-    if request.headers().contains_key("if-none-match") {
-        return Err(Problem::not_implemented("If-None-Match"));
-    }
-    let item = item_body(&Body::of(request)?, table)?;
-    let appended = table.append(&item, deadline).await;
-    let mut response = match &appended {
-        Ok(done) => json(201, &created(&item, done)),
-        Err(_) => Response::default(),
+    let idempotency_key = api::idempotency_key(request)?;
+    let create_only = api::create_only(request)?;
+    let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
+    let written = if create_only {
+        table.create(&item, idempotency_key.as_ref(), deadline).await
+    } else {
+        table.append(&item, deadline).await
     };
-    let effort = Effort::of(&appended);
-    if let Err(error) = appended {
-        response = Problem::from_append(error).into_response();
-    }
-    effort.tell(&mut response);
-    Ok(response)
+    Ok(answer(written, |done| json(201, &stored(&item, done))))
 }
 
-fn created<'a>(item: &'a Append, done: &Appended) -> Created<'a> {
-    Created {
+async fn put_item(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
+    let (partition_key, sort_key) = item_keys(table, request)?;
+    let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
+    let written = table.put(&item, deadline).await;
+    Ok(answer(written, |done| json(200, &stored(&item, done))))
+}
+
+async fn delete_item(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
+    let (partition_key, sort_key) = item_keys(table, request)?;
+    let deleted = table.delete(&partition_key, &sort_key, deadline).await;
+    Ok(answer(deleted, |_| api::no_content()))
+}
+
+fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
+    api::unconditional(request)?;
+    let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
+    let partition_key = api::partition_key(&parameters, table)?;
+    Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
+}
+
+fn answer(
+    written: Result<Written, WriteError>,
+    success: impl FnOnce(&Written) -> Response<lambda_http::Body>,
+) -> Response<lambda_http::Body> {
+    let effort = Effort::of(&written);
+    let mut response = match written {
+        Ok(done) => success(&done),
+        Err(error) => Problem::from_write(error).into_response(),
+    };
+    effort.tell(&mut response);
+    response
+}
+
+fn stored<'a>(item: &'a Item, done: &Written) -> Stored<'a> {
+    Stored {
         partition_key: item.partition_key.as_str(),
         sort_key: SortKeyJson(&item.sort_key),
         shard: done.shard.get(),
@@ -86,7 +121,9 @@ async fn post_batch(
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
     api::Parameters::of(request, &[])?;
-    let items = items_body(&Body::of(request)?, table)?;
+    api::unconditional(request)?;
+    let idempotency_key = api::idempotency_key(request)?;
+    let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
     let results = table.append_batch(items, deadline).await;
     let mut effort = Effort::default();
     let mut answer = BatchAnswer { written: 0, failed: Vec::new() };
@@ -95,7 +132,7 @@ async fn post_batch(
         match result {
             Ok(_) => answer.written += 1,
             Err(error) => {
-                let problem = Problem::from_append(error);
+                let problem = Problem::from_write(error);
                 let (code, retryable) = (problem.code(), problem.is_retryable());
                 answer.failed.push(FailedItem { index, code, detail: problem.detail().to_owned(), retryable });
             }
@@ -119,11 +156,12 @@ struct Effort {
 }
 
 impl Effort {
-    fn of(result: &Result<Appended, AppendError>) -> Self {
+    fn of(result: &Result<Written, WriteError>) -> Self {
         let (attempts, throttled) = match result {
             Ok(done) => (done.attempts, done.throttled),
-            Err(AppendError::Capacity { throttled, .. }) => (*throttled, *throttled),
-            Err(AppendError::Unknown(_) | AppendError::Table(_)) => (1, 0),
+            Err(WriteError::Capacity { throttled, .. }) => (*throttled, *throttled),
+            Err(WriteError::AppendOnly) => (0, 0),
+            Err(WriteError::Exists | WriteError::Contended | WriteError::Unknown(_) | WriteError::Table(_)) => (1, 0),
         };
         Self { attempts, throttled, throttled_items: u32::from(throttled > 0) }
     }

@@ -3,11 +3,13 @@
 pub(crate) mod capacity;
 pub mod cursor;
 pub(crate) mod history;
+pub(crate) mod idempotency;
 pub(crate) mod key;
 pub(crate) mod merge;
 pub(crate) mod metadata;
 pub(crate) mod number;
 pub(crate) mod placement;
+pub(crate) mod point_write;
 pub(crate) mod policy;
 pub(crate) mod pressure;
 pub(crate) mod query;

@@ -19,6 +19,20 @@ impl Version {
         Self(epoch_micros as u128 * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128)
     }
 
+    /// The version of a create-only write that was planned under this generation of the metadata: below every version by the clock, so
+    /// that a create-only write which lands late loses to whatever was written since.
+    #[must_use]
+    pub const fn create_only(generation: u64, tie_breaker: u32) -> Self {
+        Self::new(generation, tie_breaker)
+    }
+
+    /// The next version above this one.
+    #[must_use]
+    pub const fn raised(self, tie_breaker: u32) -> Self {
+        let micros = self.0 / TIE_BREAKERS as u128 + 1;
+        Self(micros * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128)
+    }
+
     /// The version of an item that another program stored without one: below all others.
     pub const NONE: Self = Self(0);
 
@@ -44,6 +58,9 @@ mod tests {
         assert!(Version::new(2, 0) > Version::new(1, 999_999_999));
         assert!(Version::new(1, 2) > Version::new(1, 1));
         assert!(Version::new(1, 0) > Version::NONE);
+        assert!(Version::create_only(1_000_000, 7) < Version::new(1_764_000_000_000_000, 0));
+        assert!(Version::new(5, 999_999_999).raised(0) > Version::new(5, 999_999_999));
+        assert!(Version::new(5, 9).raised(3) < Version::new(7, 0));
         assert_eq!(Version::parse(&Version::new(u64::MAX, 7).to_string()), Some(Version::new(u64::MAX, 7)));
     }
 }

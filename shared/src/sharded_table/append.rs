@@ -1,4 +1,4 @@
-//! Append: store an item under a sort key, the plain POST.
+//! Item: store an item under a sort key, the plain POST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::{KeyState, Running};
 use super::retry::Backoff;
+use super::write::{WriteError, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::placement::Placement;
 use crate::core::pressure::Pressure;
-use crate::core::value::Attributes;
+use crate::core::value::Item;
 use crate::core::view::{APPEND_LEASE, THROTTLED_VIEW, View};
 use crate::table::error::TableError;
 
@@ -23,64 +24,21 @@ const BATCH_CONCURRENCY: usize = 64;
 const RENEW_AFTER: Duration = Duration::from_secs(45);
 const _: () = assert!(RENEW_AFTER.as_secs() < APPEND_LEASE.as_secs());
 
-/// An item to store.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Append {
-    /// The logical key.
-    pub partition_key: PartitionKey,
-    /// The sort key; see [`ShardedTable::make_sort_key`].
-    pub sort_key: SortKey,
-    /// Everything else.
-    pub attributes: Attributes,
-}
-
-/// A stored item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// The shard that took it.
-    pub shard: ShardNumber,
-    /// The write width that it was placed under.
-    pub number_of_shards: ShardCount,
-    /// Attempts made, the successful one included.
-    pub attempts: u32,
-    /// Attempts that were throttled.
-    pub throttled: u32,
-}
-
-/// An item that was not, or not certainly, stored.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// Not stored: capacity did not come before the deadline. Try again later.
-    #[error("no capacity before the deadline ({})", scope.name())]
-    Capacity {
-        /// The limit that the last attempt met.
-        scope: CapacityScope,
-        /// Attempts that were throttled.
-        throttled: u32,
-    },
-    /// The outcome is unknown: an attempt had no answer. Repeating it with the same sort key is safe.
-    #[error("the outcome is unknown: {0}")]
-    Unknown(String),
-    /// Not stored, and repeating it will not help.
-    #[error(transparent)]
-    Table(TableError),
-}
-
 impl ShardedTable {
     /// Stores an item. A standing item with the same keys is replaced; of concurrent writes of one sort key the later by the
     /// writers' clocks wins.
     ///
     /// # Errors
-    /// [`AppendError`] says whether the item may be stored and whether trying again helps.
-    pub async fn append(&self, item: &Append, deadline: Deadline) -> Result<Appended, AppendError> {
+    /// [`WriteError`] says whether the item may be stored and whether trying again helps.
+    pub async fn append(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
         AppendRun::new(&self.inner, item).run(deadline).await
     }
 
     /// Stores items in parallel, each as [`append`](Self::append) does; the results are in the order of the items.
-    pub async fn append_batch(&self, items: Vec<Append>, deadline: Deadline) -> Vec<Result<Appended, AppendError>> {
+    pub async fn append_batch(&self, items: Vec<Item>, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
         let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
         let mut tasks = tokio::task::JoinSet::new();
-        let mut results: Vec<Option<Result<Appended, AppendError>>> = items.iter().map(|_| None).collect();
+        let mut results: Vec<Option<Result<Written, WriteError>>> = items.iter().map(|_| None).collect();
         for (index, item) in items.into_iter().enumerate() {
             let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
             tasks.spawn(async move {
@@ -95,7 +53,7 @@ impl ShardedTable {
                 *slot = Some(result);
             }
         }
-        let lost = || Err(AppendError::Unknown("the task that stored it died".into()));
+        let lost = || Err(WriteError::Unknown("the task that stored it died".into()));
         results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
     }
 }
@@ -109,7 +67,7 @@ struct Unanswered {
 /// One append with its attempts.
 struct AppendRun<'a> {
     inner: &'a Arc<Inner>,
-    item: &'a Append,
+    item: &'a Item,
     state: Arc<KeyState>,
     attempts: u32,
     throttled: u32,
@@ -121,12 +79,12 @@ struct AppendRun<'a> {
 }
 
 impl<'a> AppendRun<'a> {
-    fn new(inner: &'a Arc<Inner>, item: &'a Append) -> Self {
+    fn new(inner: &'a Arc<Inner>, item: &'a Item) -> Self {
         let state = inner.keys.state(&item.partition_key);
         Self { inner, item, state, attempts: 0, throttled: 0, unanswered: None, may_be_stored: false, last: None }
     }
 
-    async fn run(mut self, deadline: Deadline) -> Result<Appended, AppendError> {
+    async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
         let version = self.inner.environment.version();
         let mut backoff = Backoff::default();
         loop {
@@ -139,9 +97,7 @@ impl<'a> AppendRun<'a> {
             }
             let (shard, width) = self.place(view.as_deref());
             self.attempts += 1;
-            let shard_key = self.inner.tables.shard_key(&self.item.partition_key, shard).map_err(AppendError::Table)?;
-            let Append { partition_key, sort_key, attributes } = self.item;
-            let put = self.inner.tables.put_item(shard_key, partition_key, sort_key, attributes, version);
+            let put = self.inner.tables.put_item(shard, self.item, version);
             let answer = match timeout_at(deadline, put).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -155,7 +111,7 @@ impl<'a> AppendRun<'a> {
                     self.count(width, false);
                     self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
                     let (attempts, throttled) = (self.attempts, self.throttled);
-                    return Ok(Appended { shard, number_of_shards: width, attempts, throttled });
+                    return Ok(Written { shard, number_of_shards: width, attempts, throttled });
                 }
                 Err(TableError::Capacity(scope)) => {
                     self.throttled += 1;
@@ -177,11 +133,13 @@ impl<'a> AppendRun<'a> {
                         continue;
                     }
                 }
+                // A single put that meets a transaction on its item.
+                Err(error @ TableError::Conflict) => self.last = Some(error),
                 Err(error @ TableError::Transient(_)) => {
                     self.went_unanswered(shard, view);
                     self.last = Some(error);
                 }
-                Err(error) => return Err(AppendError::Table(error)),
+                Err(error) => return Err(WriteError::Table(error)),
             }
             let pause = backoff.next(&self.inner.environment);
             if Instant::now() + pause >= deadline {
@@ -255,17 +213,18 @@ impl<'a> AppendRun<'a> {
         }
     }
 
-    fn give_up(&mut self, error: Option<TableError>) -> AppendError {
+    fn give_up(&mut self, error: Option<TableError>) -> WriteError {
         if self.may_be_stored {
-            return AppendError::Unknown("an attempt had no answer before the deadline".into());
+            return WriteError::Unknown("an attempt had no answer before the deadline".into());
         }
         match error.or_else(|| self.last.take()) {
-            Some(TableError::Capacity(scope)) => AppendError::Capacity { scope, throttled: self.throttled },
+            Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },
+            Some(TableError::Conflict) => WriteError::Contended,
             // Nothing was sent to the main table, or all of it was refused: the item is not stored.
             Some(TableError::Transient(_)) | None => {
-                AppendError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
+                WriteError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
             }
-            Some(other) => AppendError::Table(other),
+            Some(other) => WriteError::Table(other),
         }
     }
 }
@@ -278,7 +237,7 @@ impl Inner {
     }
 
     /// What must follow a write but not delay its answer: registration of a new key, and renewal of an ageing view.
-    fn after_append(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>, view: Option<&View>) {
+    pub(super) fn after_append(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>, view: Option<&View>) {
         let fresh = view.is_some_and(|view| view.is_valid(self.environment.now(), RENEW_AFTER));
         if fresh && view.is_some_and(|view| view.metadata.is_some()) {
             return;

@@ -2,9 +2,11 @@
 
 pub(crate) mod append;
 mod keys;
+pub(crate) mod point_write;
 pub(crate) mod read;
 pub(crate) mod retry;
 pub(crate) mod scale;
+pub(crate) mod write;
 
 use std::sync::Arc;
 

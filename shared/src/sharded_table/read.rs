@@ -54,10 +54,11 @@ impl From<TableError> for ReadError {
     fn from(error: TableError) -> Self {
         match error {
             TableError::Capacity(scope) => Self::Capacity(scope),
-            TableError::Transient(_) => Self::Capacity(CapacityScope::Unknown),
+            TableError::Transient(_) | TableError::Conflict => Self::Capacity(CapacityScope::Unknown),
             TableError::ConditionFailed
             | TableError::Rejected(_)
             | TableError::Damaged(_)
+            | TableError::Unsupported(_)
             | TableError::Unusable(_) => Self::Table(error),
         }
     }
@@ -100,7 +101,7 @@ impl ShardedTable {
             None => BTreeSet::from([ShardNumber::FIRST]),
             Some(view) => inner.config.placement.candidates(key, sort_key, view.widths().widths()),
         };
-        if let Some(view) = inner.leased_view(key, &state) {
+        if let Some(view) = inner.view_for_reading(key, &state) {
             let shards = candidates(Some(&view));
             return Ok(inner.get_newest(target, &shards, deadline).await?.map(|stored| stored.item));
         }
@@ -129,7 +130,7 @@ struct PageRun<'a> {
 impl PageRun<'_> {
     async fn run(mut self, state: &Arc<KeyState>, deadline: Deadline) -> Result<Page, ReadError> {
         let key = self.query.partition_key.clone();
-        match self.inner.leased_view(&key, state) {
+        match self.inner.view_for_reading(&key, state) {
             Some(view) => self.ask(view.widths().read_shards, deadline),
             None => {
                 let known = state.view().map_or(ShardCount::ONE, |view| view.widths().read_shards);
@@ -199,23 +200,32 @@ impl PageRun<'_> {
 
 impl Inner {
     /// The view, if its lease has not run out; renews it in the background when little of the lease is left.
-    fn leased_view(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) -> Option<Arc<View>> {
-        let lease = self.config.lease;
+    pub(super) fn leased_view(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        state: &Arc<KeyState>,
+        lease: Duration,
+        renew_at: Duration,
+    ) -> Option<Arc<View>> {
         let now = self.environment.now();
         let view = state.valid_view(now, lease)?;
-        let renew = lease.mul_f64(RENEW_AT);
-        if !view.is_valid(now, renew)
+        if !view.is_valid(now, renew_at)
             && let Some(running) = Running::start(state, |state| &state.refreshing)
         {
             let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
             self.background.spawn(async move {
                 let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
-                // A failure is met again, and told, by the read that needs the view.
-                let _ = inner.view(&key, &state, deadline, |view, now| view.is_valid(now, renew)).await;
+                // A failure is met again, and told, by the request that needs the view.
+                let _ = inner.view(&key, &state, deadline, |view, now| view.is_valid(now, renew_at)).await;
                 drop(running);
             });
         }
         Some(view)
+    }
+
+    fn view_for_reading(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) -> Option<Arc<View>> {
+        let lease = self.config.lease;
+        self.leased_view(key, state, lease, lease.mul_f64(RENEW_AT))
     }
 
     async fn fresh_view(

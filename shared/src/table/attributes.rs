@@ -78,6 +78,24 @@ pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeVa
         .map_err(|error| TableError::Damaged(format!("a sort key is unusable: {error}")))
 }
 
+/// An item as it is stored on a shard.
+pub(crate) fn item_to_sdk(config: &TableConfig, shard_key: String, item: &Item, version: Version) -> SdkItem {
+    let mut stored: SdkItem = HashMap::with_capacity(item.attributes.len() + 5);
+    stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
+    stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
+    stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(&item.sort_key));
+    stored.insert(LOGICAL_KEY.into(), AttributeValue::S(item.partition_key.as_str().to_owned()));
+    stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
+    stored
+}
+
+/// A stored version; an item that another program stored has none.
+pub(crate) fn version_from_sdk(stored: Option<&AttributeValue>) -> Result<Version, TableError> {
+    let Some(value) = stored else { return Ok(Version::NONE) };
+    let version = value.as_n().ok().and_then(|text| Version::parse(text));
+    version.ok_or_else(|| TableError::Damaged(format!("an item's {VERSION} is not a version")))
+}
+
 /// An item as the caller sees it, with its version.
 pub(crate) fn item_from_sdk(
     config: &TableConfig,
@@ -85,14 +103,7 @@ pub(crate) fn item_from_sdk(
     mut stored: SdkItem,
 ) -> Result<Stored<Item>, TableError> {
     let sort_key = sort_key_from_sdk(config, stored.remove(&config.sort_key_name).as_ref())?;
-    let version = match stored.remove(VERSION) {
-        None => Version::NONE,
-        Some(value) => value
-            .as_n()
-            .ok()
-            .and_then(|text| Version::parse(text))
-            .ok_or_else(|| TableError::Damaged(format!("an item's {VERSION} is not a version")))?,
-    };
+    let version = version_from_sdk(stored.remove(VERSION).as_ref())?;
     for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID] {
         stored.remove(name);
     }

@@ -17,6 +17,9 @@ pub enum TableError {
     /// The condition did not hold; nothing was changed. Read again and decide anew.
     #[error("the condition of the update did not hold")]
     ConditionFailed,
+    /// Another request was at the same item; nothing was changed. Try again.
+    #[error("another request was changing the same item")]
+    Conflict,
     /// No answer, or a server fault: it may or may not have been applied. Try again at the same place.
     #[error("no certain answer: {0}")]
     Transient(String),
@@ -26,6 +29,9 @@ pub enum TableError {
     /// What is stored is not what this product stores. Repair it; repeating will not help.
     #[error("stored data is damaged: {0}")]
     Damaged(String),
+    /// The server does not know the operation: it speaks DynamoDB's protocol, but not all of it.
+    #[error("the DynamoDB server does not know this operation: {0}")]
+    Unsupported(String),
     /// The table is missing or this function may not use it. Repair the deployment; repeating will not help.
     #[error("the table cannot be used: {0}")]
     Unusable(String),
@@ -35,7 +41,7 @@ impl TableError {
     /// Whether the same request may succeed a moment later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Capacity(_) | Self::Transient(_))
+        matches!(self, Self::Capacity(_) | Self::Conflict | Self::Transient(_))
     }
 
     /// Sorts an SDK error.
@@ -61,12 +67,12 @@ impl TableError {
                 Self::Capacity(CapacityScope::from_reasons(reasons.iter().map(String::as_str)))
             }
             "ConditionalCheckFailedException" => Self::ConditionFailed,
-            "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException" => {
-                Self::Transient(message)
-            }
+            "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
+            "TransactionInProgressException" => Self::Transient(message),
             "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException" => {
                 Self::Rejected(message)
             }
+            "UnknownOperationException" => Self::Unsupported(message),
             _ if status >= 500 => Self::Transient(message),
             code => Self::Unusable(format!("{code}: {message}")),
         }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
+use super::attributes::{self, SdkItem, VERSION};
 use super::error::TableError;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
-use crate::core::value::{Attributes, Item};
+use crate::core::value::Item;
 use crate::core::version::Version;
 
 /// The most keys of one BatchGetItem. [DynamoDB limits]
@@ -36,28 +36,15 @@ impl Tables {
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write.
-    pub(crate) async fn put_item(
-        &self,
-        shard_key: String,
-        partition_key: &PartitionKey,
-        sort_key: &SortKey,
-        attributes: &Attributes,
-        version: Version,
-    ) -> Result<(), TableError> {
-        let version = AttributeValue::N(version.to_string());
-        let mut item: SdkItem = HashMap::with_capacity(attributes.len() + 4);
-        item.extend(attributes.iter().map(|(name, value)| (name.clone(), attributes::to_sdk(value.clone()))));
-        item.insert(self.config.partition_key_name.clone(), AttributeValue::S(shard_key));
-        item.insert(self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key));
-        item.insert(LOGICAL_KEY.into(), AttributeValue::S(partition_key.as_str().to_owned()));
-        item.insert(VERSION.into(), version.clone());
+    pub(crate) async fn put_item(&self, shard: ShardNumber, item: &Item, version: Version) -> Result<(), TableError> {
+        let shard_key = self.shard_key(&item.partition_key, shard)?;
         self.client
             .put_item()
             .table_name(&self.config.table_name)
-            .set_item(Some(item))
+            .set_item(Some(attributes::item_to_sdk(&self.config, shard_key, item, version)))
             .condition_expression("attribute_not_exists(#v) OR #v < :v")
             .expression_attribute_names("#v", VERSION)
-            .expression_attribute_values(":v", version)
+            .expression_attribute_values(":v", AttributeValue::N(version.to_string()))
             .send()
             .await
             .map(drop)
@@ -177,7 +164,7 @@ impl Tables {
             .map_err(|error| TableError::Rejected(format!("the partition key with its shard suffix: {error}")))
     }
 
-    fn key(&self, shard_key: String, sort_key: &SortKey) -> SdkItem {
+    pub(super) fn key(&self, shard_key: String, sort_key: &SortKey) -> SdkItem {
         HashMap::from([
             (self.config.partition_key_name.clone(), AttributeValue::S(shard_key)),
             (self.config.sort_key_name.clone(), attributes::sort_key_to_sdk(sort_key)),

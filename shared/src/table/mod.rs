@@ -4,6 +4,7 @@ pub(crate) mod attributes;
 pub(crate) mod error;
 mod items;
 mod metadata;
+mod point_writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::config::TableConfig;
 
 pub(crate) use items::{GetTarget, ShardQueryPage};
 pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate};
+pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};
 
 /// The longest that one attempt of one request may take.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);

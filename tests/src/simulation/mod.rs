@@ -12,7 +12,7 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
-    Append, Attributes, Deadline, Environment, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
+    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
     SortKeyType, Value,
 };
 use tokio::time::{Instant, sleep};
@@ -196,7 +196,7 @@ async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, worl
         let (table, world) = (table.clone(), Arc::clone(&world));
         under_way.spawn(async move {
             let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-            let item = Append { partition_key: key(which), sort_key: sort_key(&text), attributes };
+            let item = Item { partition_key: key(which), sort_key: sort_key(&text), attributes };
             match table.append(&item, Deadline::now() + WRITE_DEADLINE).await {
                 Ok(_) => {
                     world.history(which).acknowledged(&text, Instant::now());

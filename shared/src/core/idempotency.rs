@@ -1,0 +1,109 @@
+//! Idempotency keys: a client that repeats a request after a timeout stores one item.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use uuid::{Builder, Uuid};
+
+use super::key::PartitionKey;
+
+/// The most characters of an idempotency key.
+const MAX_CHARS: usize = 255;
+
+/// A client's own name for one request, the same on every repetition.
+///
+/// ```
+/// use sharding::{IdempotencyKey, PartitionKey};
+/// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
+/// assert_eq!(key.sort_key(&partition_key, 0), key.sort_key(&partition_key, 0));
+/// assert_ne!(key.sort_key(&partition_key, 0), key.sort_key(&partition_key, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+/// Not an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it has {chars} characters, or one that is not visible ASCII; allowed: 1 to {MAX_CHARS} visible ASCII characters"
+)]
+pub struct IdempotencyKeyError {
+    chars: usize,
+}
+
+impl IdempotencyKey {
+    /// Takes 1 to 255 visible ASCII characters.
+    ///
+    /// # Errors
+    /// [`IdempotencyKeyError`] for anything else.
+    pub fn new(text: &str) -> Result<Self, IdempotencyKeyError> {
+        let good = (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if good { Ok(Self(text.to_owned())) } else { Err(IdempotencyKeyError { chars: text.chars().count() }) }
+    }
+
+    /// The sort key of the request's `index`th item under this partition key.
+    ///
+    /// A UUID of version 8, in no order of time; where the idempotency key itself is a UUID of version 7, one of that version with
+    /// the same time.
+    #[must_use]
+    pub fn sort_key(&self, partition_key: &PartitionKey, index: usize) -> String {
+        let mut digest = Sha256::new();
+        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes()] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        digest.update((index as u64).to_be_bytes());
+        let digest = digest.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        let own_time = Uuid::try_parse(&self.0).ok().filter(|own| own.get_version_num() == 7);
+        match own_time {
+            Some(own) => {
+                bytes[..6].copy_from_slice(&own.as_bytes()[..6]);
+                Builder::from_bytes(bytes).with_version(uuid::Version::SortRand).with_variant(uuid::Variant::RFC4122)
+            }
+            None => Builder::from_custom_bytes(bytes),
+        }
+        .into_uuid()
+        .to_string()
+    }
+
+    /// What a create-only write knows its own earlier attempt by.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_derived_sort_key_depends_on_key_partition_and_index_and_keeps_a_time() {
+        let key = |text: &str| IdempotencyKey::new(text).unwrap();
+        let of = |text: &str| PartitionKey::new(text).unwrap();
+        let derived = key("a").sort_key(&of("p"), 0);
+        assert_eq!(Uuid::parse_str(&derived).unwrap().get_version_num(), 8);
+        for other in [key("b").sort_key(&of("p"), 0), key("a").sort_key(&of("q"), 0), key("a").sort_key(&of("p"), 1)] {
+            assert_ne!(derived, other);
+        }
+        let timed = key("01912d68-783e-7a03-8467-5661c1243ad4").sort_key(&of("p"), 0);
+        assert!(timed.starts_with("01912d68-783e-7"), "{timed}");
+        assert_eq!(Uuid::parse_str(&timed).unwrap().get_version_num(), 7);
+    }
+
+    #[test]
+    fn only_visible_ascii_is_taken() {
+        for wrong in ["", "a b", "ä", "a\n", &"x".repeat(256)] {
+            assert!(IdempotencyKey::new(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(IdempotencyKey::new(&"~!".repeat(127)).is_ok());
+    }
+}

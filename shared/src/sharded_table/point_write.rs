@@ -1,0 +1,344 @@
+//! Point writes: put, create-only and delete.
+//!
+//! They go out only under a view within its lease, checked between signing and sending, and again when the answer is in: if the
+//! lease has run out by then, somebody may have written under a newer width, and nothing can be claimed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::keys::KeyState;
+use super::retry::Backoff;
+use super::write::{WriteError, Written};
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::capacity::CapacityScope;
+use crate::core::idempotency::IdempotencyKey;
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::placement::Placement;
+use crate::core::point_write::{Effect, Part, PointKind, Refusal, plan};
+use crate::core::pressure::Pressure;
+use crate::core::value::Item;
+use crate::core::version::{TIE_BREAKERS, Version};
+use crate::core::view::View;
+use crate::table::error::TableError;
+use crate::table::{LeaseLasts, NewItem, PointAnswer, PointTarget};
+
+/// The part of the lease within which a point write is sent. The rest of it is the attempt's timeout.
+const SEND_WITHIN: f64 = 0.5;
+/// The part of the lease after which a view is renewed ahead of that, in the background.
+const RENEW_AT: f64 = 0.3;
+
+impl ShardedTable {
+    /// Replaces an item, or stores it where none stands. Two puts of one item leave the later one that was answered.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`AppendOnly`](WriteError::AppendOnly) on random placement. An unknown outcome may be resolved by repeating it.
+    pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
+        let bringing = Bringing { item, write_id: None };
+        PointRun::new(&self.inner, PointKind::Put, &item.partition_key, &item.sort_key, Some(bringing))
+            .run(deadline)
+            .await
+    }
+
+    /// Stores an item where none stands: of any number of concurrent calls for one item, exactly one succeeds.
+    ///
+    /// A call that repeats an earlier one, after an unknown outcome, knows that one's item by the idempotency key and succeeds again.
+    ///
+    /// # Errors
+    /// [`WriteError::Exists`] where an item stands, and the rest of [`WriteError`].
+    pub async fn create(
+        &self,
+        item: &Item,
+        idempotency_key: Option<&IdempotencyKey>,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        let write_id = idempotency_key.map_or_else(
+            || uuid::Builder::from_random_bytes(self.inner.environment.bytes()).into_uuid().to_string(),
+            |key| format!("idempotency-key:{key}"),
+        );
+        let bringing = Bringing { item, write_id: Some(write_id) };
+        PointRun::new(&self.inner, PointKind::CreateOnly, &item.partition_key, &item.sort_key, Some(bringing))
+            .run(deadline)
+            .await
+    }
+
+    /// Deletes an item. That none stands is no error.
+    ///
+    /// # Errors
+    /// [`WriteError`]. After an unknown outcome, read before deleting again: somebody may have stored the item anew.
+    pub async fn delete(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        PointRun::new(&self.inner, PointKind::Delete, key, sort_key, None).run(deadline).await
+    }
+}
+
+/// What a put or a create-only write brings.
+struct Bringing<'a> {
+    item: &'a Item,
+    write_id: Option<String>,
+}
+
+/// One point write with its attempts.
+struct PointRun<'a> {
+    inner: &'a Arc<Inner>,
+    state: Arc<KeyState>,
+    kind: PointKind,
+    partition_key: &'a PartitionKey,
+    sort_key: &'a SortKey,
+    bringing: Option<Bringing<'a>>,
+    /// Taken once, at the first send; a put that meets a higher one goes above it.
+    version: Option<Version>,
+    /// Drawn once.
+    tie_breaker: u32,
+    /// The shards on which refusals have shown copies.
+    standing: BTreeSet<ShardNumber>,
+    attempts: u32,
+    throttled: u32,
+    /// An attempt had no answer: whatever is refused from now on proves nothing.
+    doubt: bool,
+    last: Option<TableError>,
+}
+
+/// How the run goes on after an attempt.
+enum Next {
+    Done(Written),
+    Failed(WriteError),
+    /// At once: something was learnt.
+    Again,
+    /// After a pause.
+    Later,
+}
+
+impl<'a> PointRun<'a> {
+    fn new(
+        inner: &'a Arc<Inner>,
+        kind: PointKind,
+        partition_key: &'a PartitionKey,
+        sort_key: &'a SortKey,
+        bringing: Option<Bringing<'a>>,
+    ) -> Self {
+        Self {
+            inner,
+            state: inner.keys.state(partition_key),
+            kind,
+            partition_key,
+            sort_key,
+            bringing,
+            version: None,
+            tie_breaker: inner.environment.below(TIE_BREAKERS),
+            standing: BTreeSet::new(),
+            attempts: 0,
+            throttled: 0,
+            doubt: false,
+            last: None,
+        }
+    }
+
+    async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
+        if self.inner.config.placement == Placement::Random {
+            return Err(WriteError::AppendOnly);
+        }
+        let mut backoff = Backoff::default();
+        loop {
+            if Instant::now() >= deadline {
+                return Err(self.give_up());
+            }
+            let view = match self.leased_or_fresh_view(deadline).await {
+                Ok(view) => view,
+                Err(error) => {
+                    self.last = Some(error);
+                    return Err(self.give_up());
+                }
+            };
+            match self.attempt(&view, deadline).await {
+                Next::Done(written) => return Ok(written),
+                Next::Failed(error) => return Err(error),
+                Next::Again => {}
+                Next::Later => {
+                    let pause = backoff.next(&self.inner.environment);
+                    if Instant::now() + pause >= deadline {
+                        return Err(self.give_up());
+                    }
+                    sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// The view of a point write: the one that is known, if enough of its lease is left, or a new one.
+    async fn leased_or_fresh_view(&self, deadline: Deadline) -> Result<Arc<View>, TableError> {
+        let lease = self.inner.config.lease;
+        let send_within = lease.mul_f64(SEND_WITHIN);
+        match self.inner.leased_view(self.partition_key, &self.state, send_within, lease.mul_f64(RENEW_AT)) {
+            Some(view) => Ok(view),
+            None => {
+                let good = |view: &View, now| view.is_valid(now, send_within);
+                self.inner.view(self.partition_key, &self.state, deadline, good).await
+            }
+        }
+    }
+
+    async fn attempt(&mut self, view: &Arc<View>, deadline: Deadline) -> Next {
+        let parts = self.plan(view);
+        let (inner, lease) = (self.inner, self.inner.config.lease);
+        let lasts: LeaseLasts = {
+            let (inner, view, send_within) = (Arc::clone(inner), Arc::clone(view), lease.mul_f64(SEND_WITHIN));
+            Arc::new(move || view.is_valid(inner.environment.now(), send_within))
+        };
+        let age = inner.environment.now().since(view.asked_at).unwrap_or(lease);
+        let answer_by = deadline.min(Instant::now() + lease.saturating_sub(age));
+        self.attempts += 1;
+        let target = self.target(view);
+        let sent = timeout_at(answer_by, inner.tables.write_point(target, &parts, lasts)).await;
+        match sent {
+            Ok(Ok(PointAnswer::NotSent)) => {
+                self.attempts -= 1;
+                Next::Again
+            }
+            Ok(Ok(PointAnswer::Applied | PointAnswer::Refused(_)))
+                if !view.is_valid(inner.environment.now(), lease) =>
+            {
+                Next::Failed(WriteError::Unknown("the answer came after the view's lease had run out".into()))
+            }
+            Ok(Ok(PointAnswer::Applied)) => Next::Done(self.written(view, &parts)),
+            Ok(Ok(PointAnswer::Refused(refusal))) => self.refused(view, &parts, &refusal),
+            Ok(Ok(PointAnswer::Conflict)) => {
+                self.last = Some(TableError::Conflict);
+                Next::Later
+            }
+            Ok(Ok(PointAnswer::Throttled(shard, scope))) => {
+                self.met_throttle(view, &parts, shard, scope, answer_by).await
+            }
+            Ok(Err(error @ TableError::Transient(_))) => self.unanswered(error),
+            Ok(Err(error)) => Next::Failed(WriteError::Table(error)),
+            Err(_) => self.unanswered(TableError::Transient("an attempt had no answer in time".into())),
+        }
+    }
+
+    fn plan(&mut self, view: &View) -> Vec<Part> {
+        let (key, sort_key, placement) = (self.partition_key, self.sort_key, self.inner.config.placement);
+        self.version = match self.kind {
+            PointKind::Put => self.version.or_else(|| Some(self.inner.environment.version())),
+            PointKind::CreateOnly => Some(Version::create_only(view.generation(), self.tie_breaker)),
+            PointKind::Delete => None,
+        };
+        let candidates = placement.candidates(key, sort_key, view.widths().widths());
+        let home = placement.home(key, sort_key, view.width()).unwrap_or(ShardNumber::FIRST);
+        plan(self.kind, &candidates, home, &self.standing)
+    }
+
+    fn target(&self, view: &View) -> PointTarget<'_> {
+        let version = self.version.unwrap_or_else(|| Version::create_only(view.generation(), self.tie_breaker));
+        let new = self.bringing.as_ref().map(|bringing| NewItem {
+            item: bringing.item,
+            version,
+            write_id: bringing.write_id.as_deref(),
+        });
+        PointTarget { partition_key: self.partition_key, sort_key: self.sort_key, new }
+    }
+
+    fn refused(&mut self, view: &Arc<View>, parts: &[Part], refusal: &Refusal) -> Next {
+        let own = match (self.kind, self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref())) {
+            (PointKind::CreateOnly, Some(id)) => refusal.copies().any(|copy| copy.write_id.as_deref() == Some(id)),
+            _ => refusal.copies().any(|copy| Some(copy.version) == self.version),
+        };
+        if own {
+            return Next::Done(self.written(view, parts));
+        }
+        let unknown = || {
+            Next::Failed(WriteError::Unknown("a repetition was refused, and an attempt before it had no answer".into()))
+        };
+        if self.kind == PointKind::CreateOnly {
+            return if self.doubt { unknown() } else { Next::Failed(WriteError::Exists) };
+        }
+        let highest = refusal.copies().map(|copy| copy.version).max();
+        if let Some(above) = highest.filter(|highest| Some(*highest) > self.version) {
+            if self.doubt {
+                return unknown();
+            }
+            self.version = Some(above.raised(self.tie_breaker));
+        }
+        // The first refusal teaches what stands; another one means that somebody else is at the same item.
+        let first = self.standing.is_empty();
+        refusal.correct(&mut self.standing);
+        self.last = Some(TableError::Conflict);
+        if first { Next::Again } else { Next::Later }
+    }
+
+    /// A throttle counts towards more shards only where they would help: shard 1 is every item's candidate under every width.
+    async fn met_throttle(
+        &mut self,
+        view: &View,
+        parts: &[Part],
+        shard: ShardNumber,
+        scope: CapacityScope,
+        answer_by: Deadline,
+    ) -> Next {
+        self.throttled += 1;
+        let mut scope = scope;
+        if scope == CapacityScope::Unknown && parts.len() > 1 {
+            let target = self.target(view);
+            match timeout_at(answer_by, self.inner.tables.learn_limit(target, shard)).await {
+                Ok(Ok(Some(learnt))) => scope = learnt,
+                // Not throttled any more, or no answer in time.
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error)) if error.is_retryable() => {}
+                Ok(Err(error)) => return Next::Failed(WriteError::Table(error)),
+            }
+        }
+        if scope.is_cured_by_shards() && shard != ShardNumber::FIRST {
+            let now = self.inner.environment.now();
+            self.state.note_throttled(shard, now);
+            if self.attempts == 1 {
+                self.state.record(view.width(), Pressure::first_attempt(true), now);
+            }
+            self.inner.relieve(self.partition_key, &self.state);
+        }
+        self.last = Some(TableError::Capacity(scope));
+        Next::Later
+    }
+
+    fn unanswered(&mut self, error: TableError) -> Next {
+        self.doubt = true;
+        self.last = Some(error);
+        // Between two deletions somebody may store the item anew, and be answered: the second would remove what stands by right.
+        if self.kind == PointKind::Delete { Next::Failed(self.give_up()) } else { Next::Later }
+    }
+
+    fn written(&self, view: &Arc<View>, parts: &[Part]) -> Written {
+        let home = self.inner.config.placement.home(self.partition_key, self.sort_key, view.width());
+        let put = parts.iter().find(|part| part.effect == Effect::Put).map(|part| part.shard);
+        if self.attempts == 1 {
+            self.state.record(view.width(), Pressure::first_attempt(false), self.inner.environment.now());
+        }
+        if self.kind != PointKind::Delete {
+            self.inner.after_append(self.partition_key, &self.state, Some(view));
+        }
+        Written {
+            shard: put.or(home).unwrap_or(ShardNumber::FIRST),
+            number_of_shards: view.width(),
+            attempts: self.attempts,
+            throttled: self.throttled,
+        }
+    }
+
+    fn give_up(&mut self) -> WriteError {
+        if self.doubt {
+            return WriteError::Unknown("an attempt had no answer in time".into());
+        }
+        match self.last.take() {
+            Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },
+            Some(TableError::Conflict) => WriteError::Contended,
+            // Nothing was sent to the main table.
+            Some(TableError::Transient(_)) | None => {
+                WriteError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
+            }
+            Some(other) => WriteError::Table(other),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Items come back as they went in.
+
+use serde_json::{Value, json};
+use system_tests::config;
+
+use crate::{JSON, assert_problem, start};
+
+#[tokio::test]
+async fn an_item_comes_back_as_it_went_in() {
+    let edition = start(config()).await;
+    let attributes = r#"{"exact":12345678901234567890123456789012345678,"small":1E-130,"empty":"","nested":{"l":[null,true,{"x":[]}]},"set":{"$string_set":["a","b"]}}"#;
+    let body = format!(r#"{{"partition_key":"a/b.7 \u00e9","sort_key":"☃","attributes":{attributes}}}"#);
+    let stored = edition.send("POST", "/items", &[JSON], Some(body.into_bytes())).await;
+    assert_eq!((stored.status, &stored.body["shard"], &stored.body["number_of_shards"]), (201, &json!(1), &json!(1)));
+    let item = edition.get("/item?partition_key=a%2Fb.7%20%C3%A9&sort_key=%E2%98%83&consistent=true").await;
+    assert_eq!(item.status, 200, "{}", item.body);
+    let text = item.body["attributes"].to_string();
+    assert!(text.contains("\"empty\":\"\"") && text.contains("\"$string_set\":[\"a\",\"b\"]"), "{text}");
+    assert_problem(&edition.get("/item?partition_key=a&sort_key=b").await, 404, "not_found", None, "absent item");
+    assert_problem(&edition.get("/shards?partition_key=a").await, 404, "not_found", None, "absent key");
+    let empty = edition.get("/items?partition_key=never").await;
+    assert_eq!((empty.status, &empty.body["items"], &empty.body["cursor"]), (200, &json!([]), &Value::Null));
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn numbers_and_what_json_has_no_type_for_come_back_digit_for_digit() {
+    let edition = start(config()).await;
+    let attributes = concat!(
+        r#"{"binary":{"$binary":"AAEC/w=="},"binary_set":{"$binary_set":["AA==","AQ=="]},"empty":"","empty_list":[],"empty_map":{},"#,
+        r#""exact":12345678901234567890123456789012345678,"map":{"$map":{"$binary":"a name"}},"negative":-0.00000000000000000000000000000000000001,"#,
+        r#""nested":{"l":[null,true,{"x":[1.5,""]}]},"number_set":{"$number_set":[1,2]},"small":1e-130,"string_set":{"$string_set":["a","b"]}}"#
+    );
+    let body = format!(r#"{{"partition_key":"k","sort_key":"s","attributes":{attributes}}}"#);
+    assert_eq!(edition.send("POST", "/items", &[JSON], Some(body.into_bytes())).await.status, 201);
+    let text = edition.text("/item?partition_key=k&sort_key=s&consistent=true").await;
+    let exact: &[&str] = &[
+        r#""binary":{"$binary":"AAEC/w=="}"#,
+        r#""empty":"","empty_list":[],"empty_map":{}"#,
+        r#""exact":12345678901234567890123456789012345678"#,
+        r#""map":{"$map":{"$binary":"a name"}}"#,
+        r#""nested":{"l":[null,true,{"x":[1.5,""]}]}"#,
+    ];
+    for part in exact {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    // A server may write a number in other digits, never as another number; and a set in another order.
+    let parsed: Value = serde_json::from_str(&text).expect("JSON");
+    let number = |name: &str| -> sharding::Number {
+        let rest = text.split(&format!("\"{name}\":")).nth(1).expect("the name is there");
+        rest.split([',', '}']).next().expect("a value").parse().expect("a number")
+    };
+    for (name, expected) in [("negative", "-1E-38"), ("small", "1E-130")] {
+        assert_eq!(number(name), expected.parse().expect("a number"), "{text}");
+    }
+    for (name, kind, members) in [
+        ("string_set", "$string_set", json!(["a", "b"])),
+        ("number_set", "$number_set", json!([1, 2])),
+        ("binary_set", "$binary_set", json!(["AA==", "AQ=="])),
+    ] {
+        let mut found = parsed["attributes"][name][kind].as_array().cloned().unwrap_or_default();
+        found.sort_by_key(Value::to_string);
+        assert_eq!(Value::Array(found), members, "{name} in {text}");
+    }
+    edition.stop().await;
+}

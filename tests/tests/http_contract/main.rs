@@ -1,0 +1,62 @@
+//! The HTTP contract over real HTTP: every route, what is wrong and how it is told; nothing is stored by a request that got a 4xx.
+//!
+//! It stands over the embedded engine, or over the server that `DYNAMODB_ENDPOINT` names: `checks/servers` runs it over two that are
+//! not ours.
+
+mod items;
+mod pages;
+mod point_writes;
+mod wrong_input;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use local::ServeOptions;
+use sharding::{SortKeyType, TableConfig};
+use system_tests::{Response, TestEdition, config};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+static TABLES: AtomicU32 = AtomicU32::new(0);
+
+/// An edition over the server under test, with tables of its own.
+async fn start(config: TableConfig) -> TestEdition {
+    let endpoint_url = std::env::var("DYNAMODB_ENDPOINT").ok();
+    let name = match &endpoint_url {
+        None => config.table_name.clone(),
+        Some(_) => format!("contract-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed)),
+    };
+    let config = TableConfig { metadata_table_name: format!("{name}-metadata"), table_name: name, ..config };
+    TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, config).await
+}
+
+/// Whether the server under test has transactions.
+fn has_transactions() -> bool {
+    std::env::var("DYNAMODB_SERVER").map_or(true, |server| server != "dynalite")
+}
+
+fn number_table() -> TableConfig {
+    TableConfig { sort_key_type: SortKeyType::Number, ..config() }
+}
+
+async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
+    let key = sharding::PartitionKey::new(key).expect("a key");
+    let count = sharding::ShardCount::new(count).expect("a count");
+    let soon = sharding::Deadline::now() + std::time::Duration::from_secs(20);
+    edition.table().set_shards(&key, count, soon).await.expect("scaled");
+}
+
+#[track_caller]
+fn assert_problem(response: &Response, status: u16, code: &str, field: Option<&str>, about: &str) {
+    assert_eq!((response.status, response.body["code"].as_str()), (status, Some(code)), "{about}: {}", response.body);
+    assert_eq!(response.headers["content-type"], "application/problem+json", "{about}");
+    assert_eq!(response.body["status"], status, "{about}");
+    assert!(response.body["title"].is_string() && response.body["type"].is_string(), "{about}: {}", response.body);
+    assert_eq!(response.body["field"].as_str(), field, "{about}: {}", response.body);
+    if let Some(field) = field {
+        assert!(
+            response.body["detail"].as_str().is_some_and(|detail| detail.starts_with(field)),
+            "{about}: {}",
+            response.body
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Pages over many shards.
+
+use serde_json::{Value, json};
+use system_tests::config;
+
+use crate::{assert_problem, number_table, set_shards, start};
+
+#[tokio::test]
+async fn pages_are_right_for_number_keys_both_orders_and_ranges_over_many_shards() {
+    let edition = start(number_table()).await;
+    set_shards(&edition, "numbers", 8).await;
+    let numbers: Vec<i64> = (-60..60).map(|n| n * 7).collect();
+    let items: Vec<Value> =
+        numbers.iter().map(|n| json!({"partition_key": "numbers", "sort_key": n, "attributes": {"n": n}})).collect();
+    assert_eq!(edition.post("/items/batch", &json!({ "items": items })).await.body["written"], 120);
+    for (parameters, expected) in [
+        ("&limit=1000", numbers.clone()),
+        ("&limit=7", numbers.clone()),
+        ("&limit=1", numbers.clone()),
+        ("&limit=11&order=desc", numbers.iter().rev().copied().collect()),
+        ("&limit=5&from=-70&to=1.4e2", (-10..=20).map(|n| n * 7).collect()),
+        ("&limit=5&from=-70&to=140&order=desc", (-10..=20).rev().map(|n| n * 7).collect()),
+        ("&from=400", (58..60).map(|n| n * 7).collect()),
+        ("&to=-420&consistent=true", vec![-420]),
+        ("&from=1&to=2", vec![]),
+    ] {
+        let (items, _) = edition.read_all("numbers", parameters).await;
+        let got: Vec<i64> = items.iter().filter_map(|item| item["sort_key"].as_i64()).collect();
+        assert_eq!(got, expected, "{parameters}");
+    }
+    let string = edition.post("/items", &json!({"partition_key": "k", "sort_key": "1", "attributes": {}})).await;
+    assert_problem(&string, 400, "wrong_type", Some("sort_key"), "a string for a number");
+    let missing = edition.post("/items", &json!({"partition_key": "k", "attributes": {}})).await;
+    assert_problem(&missing, 400, "missing_field", Some("sort_key"), "no sort key");
+    let prefix = edition.get("/items?partition_key=numbers&prefix=7").await;
+    assert_problem(&prefix, 400, "invalid_parameter", Some("prefix"), "a prefix of numbers");
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_prefix_reads_its_part_in_order() {
+    let edition = start(config()).await;
+    let items: Vec<Value> = ["a", "ab", "ab#1", "ab#2", "b", "ä"]
+        .iter()
+        .map(|s| json!({"partition_key": "k", "sort_key": s, "attributes": {}}))
+        .collect();
+    edition.post("/items/batch", &json!({ "items": items })).await;
+    let (found, pages) = edition.read_all("k", "&prefix=ab&limit=1&order=desc").await;
+    let keys: Vec<_> = found.iter().filter_map(|item| item["sort_key"].as_str()).collect();
+    assert_eq!(keys, ["ab#2", "ab#1", "ab"]);
+    assert!(pages >= 3);
+    edition.stop().await;
+}

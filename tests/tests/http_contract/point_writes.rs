@@ -1,0 +1,161 @@
+//! PUT, DELETE, create-only POST and Idempotency-Key, on keys of one shard and of several.
+
+use serde_json::{Value, json};
+use system_tests::{Response, TestEdition, config};
+
+use crate::{JSON, assert_problem, has_transactions, set_shards, start};
+
+const CREATE_ONLY: (&str, &str) = ("if-none-match", "*");
+
+async fn put(edition: &TestEdition, key: &str, sort_key: &str, value: u32) -> Response {
+    let body = json!({"attributes": {"value": value}}).to_string().into_bytes();
+    edition.send("PUT", &format!("/item?partition_key={key}&sort_key={sort_key}"), &[JSON], Some(body)).await
+}
+
+async fn delete(edition: &TestEdition, key: &str, sort_key: &str) -> Response {
+    edition.send("DELETE", &format!("/item?partition_key={key}&sort_key={sort_key}"), &[], None).await
+}
+
+async fn create(edition: &TestEdition, key: &str, sort_key: &str, more: &[(&str, &str)]) -> Response {
+    let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"value": 0}}).to_string().into_bytes();
+    edition.send("POST", "/items", &[&[JSON, CREATE_ONLY], more].concat(), Some(body)).await
+}
+
+async fn value(edition: &TestEdition, key: &str, sort_key: &str) -> Value {
+    let item = edition.get(&format!("/item?partition_key={key}&sort_key={sort_key}&consistent=true")).await;
+    item.body["attributes"]["value"].clone()
+}
+
+async fn exercise(edition: &TestEdition, key: &str, sort_key: &str) {
+    let about = format!("{key} {sort_key}");
+    assert_eq!(delete(edition, key, sort_key).await.status, 204, "absent is fine: {about}");
+    let created = create(edition, key, sort_key, &[]).await;
+    assert_eq!(created.status, 201, "{about}: {}", created.body);
+    assert_problem(&create(edition, key, sort_key, &[]).await, 412, "already_exists", None, &about);
+    for number in 1..3 {
+        let stored = put(edition, key, sort_key, number).await;
+        assert_eq!(stored.status, 200, "{about}: {}", stored.body);
+        assert_eq!(stored.body["sort_key"], sort_key, "{about}");
+        assert_eq!(value(edition, key, sort_key).await, number, "{about}");
+    }
+    let deleted = delete(edition, key, sort_key).await;
+    assert_eq!((deleted.status, deleted.body), (204, Value::Null), "{about}");
+    assert_problem(
+        &edition.get(&format!("/item?partition_key={key}&sort_key={sort_key}&consistent=true")).await,
+        404,
+        "not_found",
+        None,
+        &about,
+    );
+    assert_eq!(create(edition, key, sort_key, &[]).await.status, 201, "free again: {about}");
+}
+
+#[tokio::test]
+async fn a_key_of_one_shard_behaves_like_a_table() {
+    let edition = start(config()).await;
+    exercise(&edition, "k", "s").await;
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_of_many_shards_behaves_the_same() {
+    let edition = start(config()).await;
+    // These stand where width 1 put them.
+    for number in 0..20 {
+        assert_eq!(put(&edition, "k", &format!("old-{number}"), number).await.status, 200);
+    }
+    set_shards(&edition, "k", 16).await;
+    if !has_transactions() {
+        let grown: Vec<_> = puts(&edition).await;
+        let refused = grown.iter().find(|response| response.status != 200).expect("some item has two candidates");
+        assert_problem(refused, 501, "not_supported", None, "without transactions");
+        assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("TransactWriteItems")));
+        edition.stop().await;
+        return;
+    }
+    for number in 0..10 {
+        exercise(&edition, "k", &format!("new-{number}")).await;
+        let old = format!("old-{number}");
+        assert_problem(&create(&edition, "k", &old, &[]).await, 412, "already_exists", None, &old);
+        assert_eq!(value(&edition, "k", &old).await, number);
+        assert_eq!(put(&edition, "k", &old, 1_000).await.status, 200);
+        assert_eq!(value(&edition, "k", &old).await, 1_000);
+        assert_eq!(delete(&edition, "k", &old).await.status, 204);
+    }
+    let (items, _) = edition.read_all("k", "&consistent=true&limit=7").await;
+    let keys: Vec<_> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
+    let expected: Vec<_> = (0..10).map(|n| format!("new-{n}")).chain((10..20).map(|n| format!("old-{n}"))).collect();
+    assert_eq!(keys, expected, "each once, whatever its shard");
+    edition.stop().await;
+}
+
+async fn puts(edition: &TestEdition) -> Vec<Response> {
+    let mut responses = Vec::new();
+    for number in 0..5 {
+        responses.push(put(edition, "k", &format!("new-{number}"), number).await);
+    }
+    responses
+}
+
+#[tokio::test]
+async fn a_post_that_repeats_a_sort_key_after_growth_leaves_one_item() {
+    let edition = start(config()).await;
+    let post = async |number: u32| {
+        let item = json!({"partition_key": "k", "sort_key": "s7", "attributes": {"value": number}});
+        assert_eq!(edition.post("/items", &item).await.status, 201);
+    };
+    post(1).await;
+    set_shards(&edition, "k", 16).await;
+    post(2).await;
+    assert_eq!(value(&edition, "k", "s7").await, 2);
+    assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
+    if has_transactions() {
+        // Two copies may stand by now; a put overwrites all of them, and a delete takes all.
+        assert_eq!(put(&edition, "k", "s7", 3).await.status, 200);
+        assert_eq!(value(&edition, "k", "s7").await, 3);
+        assert_eq!(delete(&edition, "k", "s7").await.status, 204);
+        assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn an_idempotency_key_makes_repeated_posts_one_item() {
+    let edition = start(config()).await;
+    let key = ("idempotency-key", "order-1147");
+    let body = json!({"partition_key": "k", "attributes": {"value": 1}}).to_string().into_bytes();
+    let post = async |headers: &[(&str, &str)]| {
+        let response = edition.send("POST", "/items", headers, Some(body.clone())).await;
+        assert_eq!(response.status, 201, "{}", response.body);
+        response.body["sort_key"].as_str().expect("a sort key").to_owned()
+    };
+    let first = post(&[JSON, key]).await;
+    assert_eq!(post(&[JSON, key]).await, first);
+    let other = [JSON, CREATE_ONLY, ("idempotency-key", "order-1148")];
+    assert_ne!(post(&other).await, first);
+    assert_eq!(post(&other).await, post(&other).await);
+    assert_ne!(post(&[JSON]).await, post(&[JSON]).await, "without a key every post is an item");
+    let batch = json!({"items": [{"partition_key": "b", "attributes": {}}, {"partition_key": "b", "attributes": {}}]});
+    for _ in 0..2 {
+        let stored = edition.send("POST", "/items/batch", &[JSON, key], Some(batch.to_string().into_bytes())).await;
+        assert_eq!((stored.status, &stored.body["written"]), (200, &json!(2)));
+    }
+    assert_eq!(edition.read_all("k", "").await.0.len(), 4);
+    assert_eq!(edition.read_all("b", "").await.0.len(), 2);
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_create_only_post_knows_its_own_earlier_attempt() {
+    let edition = start(config()).await;
+    let mine = [("idempotency-key", "mine")];
+    assert_eq!(create(&edition, "k", "s", &mine).await.status, 201);
+    assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "a repetition is no second write");
+    assert_problem(&create(&edition, "k", "s", &[("idempotency-key", "yours")]).await, 412, "already_exists", None, "");
+    assert_problem(&create(&edition, "k", "s", &[]).await, 412, "already_exists", None, "");
+    if has_transactions() {
+        set_shards(&edition, "k", 16).await;
+        assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "also on another number of shards");
+    }
+    edition.stop().await;
+}
