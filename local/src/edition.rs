@@ -29,7 +29,7 @@ pub struct ServeOptions {
     /// Keep the data in this directory; without it, everything is in memory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Use another DynamoDB server instead of the embedded engine
+    /// Use another DynamoDB server instead of the embedded engine; one on this machine needs no credentials
     #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units"])]
     pub endpoint_url: Option<String>,
     /// Physical partitions of the main table

@@ -5,7 +5,9 @@ mod edition;
 mod lambda;
 pub mod model;
 pub mod simulation;
+mod wire;
 
 pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use lambda::{Function, event};
+pub use wire::{Call, Fate, TestClock, Wire};

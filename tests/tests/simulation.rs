@@ -56,9 +56,12 @@ fn no_seed_finds_a_violation() {
     match run_seeds(seeds, false) {
         Ok((count, totals)) => {
             println!(
-                "{count} seeds without a violation: {} writes acknowledged, {} not; {} reads checked, {} unanswered; {} scale-outs, up to {} shards; {} faults injected",
+                "{count} seeds without a violation: {} appends acknowledged, {} not; {} point writes acknowledged, {} found an item, {} had neither; {} reads checked, {} unanswered; {} scale-outs, up to {} shards; {} faults injected",
                 totals.acknowledged,
                 totals.unacknowledged,
+                totals.point_writes,
+                totals.existed,
+                totals.unacknowledged_point_writes,
                 totals.reads,
                 totals.unanswered_reads,
                 totals.scale_outs,
@@ -66,7 +69,11 @@ fn no_seed_finds_a_violation() {
                 totals.faults
             );
             assert!(
-                totals.scale_outs >= count && totals.reads > 10 * count && totals.faults > 10 * count,
+                totals.scale_outs >= count
+                    && totals.point_writes > 10 * count
+                    && totals.existed > count
+                    && totals.reads > 10 * count
+                    && totals.faults > 10 * count,
                 "the runs must do something: {totals:?}"
             );
         }

@@ -1,72 +1,184 @@
-//! A write whose answer was lost is never told as "not stored".
+//! A write whose answer was lost is never told as "not stored", and a point write that outlived its lease claims nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::body::SdkBody;
-use embedded_dynamodb::{Engine, InProcess};
+use aws_credential_types::provider::{ProvideCredentials, future};
+use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::{Attributes, Deadline, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, WriteError};
-use system_tests::config;
+use sharding::{
+    Attributes, CapacityScope, Deadline, Environment, Item, PartitionKey, ShardCount, ShardedTable, SortKey,
+    SortKeyType, WriteError,
+};
+use system_tests::{Call, Fate, TestClock, Wire, config};
 
-/// The first put of an item is applied and its answer lost; every further one is throttled.
-#[derive(Debug, Clone)]
-struct LostThenThrottled {
-    inner: InProcess,
-    puts: Arc<AtomicU32>,
+const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
+
+struct Bench {
+    engine: Engine,
+    wire: Wire,
+    clock: TestClock,
+    table: ShardedTable,
 }
 
-impl HttpClient for LostThenThrottled {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
+fn item(sort_key: &str) -> Item {
+    let partition_key = PartitionKey::new("k").expect("a key");
+    let sort_key = SortKey::parse(SortKeyType::String, sort_key).expect("a sort key");
+    Item { partition_key, sort_key, attributes: Attributes::new() }
+}
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(5)
+}
+
+async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
+    let engine = Engine::in_memory().expect("an engine");
+    let inner = InProcess::new(engine.clone());
+    create_tables(&in_process_clients(&inner).dynamodb, &config()).await.expect("tables");
+    let wire = Wire::new(inner, decide);
+    let clock = TestClock::default();
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(clock.clone(), 1));
+    Bench { engine, wire, clock, table }
+}
+
+impl Bench {
+    /// Reads past the wire and the cache.
+    async fn stands(&self, item: &Item) -> bool {
+        let other = ShardedTable::new(&in_process_clients(&InProcess::new(self.engine.clone())).dynamodb, config());
+        other.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read").is_some()
     }
 }
 
-impl HttpConnector for LostThenThrottled {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let to_items = String::from_utf8_lossy(request.body().bytes().unwrap_or_default()).contains("\"items\"");
-        let is_put =
-            to_items && request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("PutItem"));
-        if !is_put {
-            return self.inner.call(request);
-        }
-        let first = self.puts.fetch_add(1, Ordering::Relaxed) == 0;
-        let applied = first.then(|| self.inner.call(request));
-        HttpConnectorFuture::new(async move {
-            if let Some(applied) = applied {
-                drop(applied.await?);
-                return Err(ConnectorError::io("the connection broke".into()));
-            }
-            let body = br#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
-            Ok(HttpResponse::new(400.try_into().expect("a status"), SdkBody::from(&body[..])))
-        })
-    }
+fn nth(operation: &'static str, which: usize, fate: Fate) -> impl Fn(&Call) -> Fate + Send + Sync {
+    move |call| if call.to_items && call.operation == operation && call.before == which { fate } else { Fate::Pass }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
-    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    create_tables(&in_process_clients(&inner).dynamodb, &config()).await.expect("tables");
-    let connection = LostThenThrottled { inner: inner.clone(), puts: Arc::default() };
-    let client = clients_over(SharedHttpClient::new(connection.clone())).dynamodb;
-    let table = ShardedTable::new(&client, config());
-    let partition_key = PartitionKey::new("k").expect("a key");
-    let sort_key = SortKey::parse(SortKeyType::String, "s").expect("a sort key");
-    let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
-    let soon = || Deadline::now() + Duration::from_secs(2);
-    let result = table.append(&item, soon()).await;
-    assert!(connection.puts.load(Ordering::Relaxed) > 1, "it was repeated");
-    assert!(matches!(result, Err(WriteError::Unknown(_))), "{result:?}");
-    let other = ShardedTable::new(&in_process_clients(&inner).dynamodb, config());
+    let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0) => Fate::LoseAnswer,
+        (true, "PutItem", _) => Fate::Refuse(FULL),
+        _ => Fate::Pass,
+    })
+    .await;
+    for write in [bench.table.append(&item("s"), soon()).await, bench.table.put(&item("s"), soon()).await] {
+        // The put meets only throttles, and the item of the append does not matter to it.
+        assert!(matches!(write, Err(WriteError::Unknown(_) | WriteError::Capacity { .. })), "{write:?}");
+    }
+    assert!(bench.wire.operations().len() > 2, "both were repeated");
+    assert!(bench.stands(&item("s")).await, "it was stored after all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_only_write_knows_its_own_item_after_a_lost_answer() {
+    for shards in [1, 8] {
+        let operation = if shards == 1 { "PutItem" } else { "TransactWriteItems" };
+        let bench = bench(nth(operation, 0, Fate::LoseAnswer)).await;
+        let key = PartitionKey::new("k").expect("a key");
+        let count = ShardCount::new(shards).expect("a count");
+        bench.table.set_shards(&key, count, soon()).await.expect("scaled");
+        let item = item("s2");
+        let written = bench.table.create(&item, None, soon()).await.expect("its own item is no other's");
+        assert_eq!(written.attempts, 2, "{shards} shards");
+        assert!(matches!(bench.table.create(&item, None, soon()).await, Err(WriteError::Exists)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_without_an_answer_is_not_repeated() {
+    let bench = bench(nth("DeleteItem", 0, Fate::LoseAnswer)).await;
+    bench.table.append(&item("s"), soon()).await.expect("stored");
+    let deleted = bench.table.delete(&item("s").partition_key, &item("s").sort_key, soon()).await;
+    assert!(matches!(deleted, Err(WriteError::Unknown(_))), "{deleted:?}");
+    assert_eq!(bench.wire.operations(), ["PutItem", "DeleteItem"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_lease_claims_nothing() {
+    let bench = bench(|_| Fate::Pass).await;
+    let clock = bench.clock.clone();
+    let client = clients_over(
+        Wire::new(InProcess::new(bench.engine.clone()), move |call| {
+            // The process is frozen while the request is on its way.
+            if call.to_items && call.operation != "GetItem" {
+                clock.jump(Duration::from_secs(2));
+            }
+            Fate::Pass
+        })
+        .into_shared(),
+    )
+    .dynamodb;
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
+    let item = item("s");
+    for write in [
+        table.create(&item, None, soon()).await,
+        table.create(&item, None, soon()).await,
+        table.put(&item, soon()).await,
+        table.delete(&item.partition_key, &item.sort_key, soon()).await,
+    ] {
+        assert!(matches!(write, Err(WriteError::Unknown(_))), "{write:?}");
+    }
+}
+
+/// Credentials are asked for when a request is signed; the process is frozen there, once.
+#[derive(Debug)]
+struct SlowSigner {
+    clock: TestClock,
+    armed: Arc<AtomicBool>,
+}
+
+impl ProvideCredentials for SlowSigner {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        if self.armed.swap(false, Ordering::Relaxed) {
+            self.clock.jump(Duration::from_secs(2));
+        }
+        future::ProvideCredentials::ready(Ok(Credentials::new("local", "local", None, None, "test")))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_while_signing_sends_nothing() {
+    let bench = bench(|_| Fate::Pass).await;
+    let armed = Arc::new(AtomicBool::new(false));
+    let signer = SlowSigner { clock: bench.clock.clone(), armed: Arc::clone(&armed) };
+    let client = clients_over(bench.wire.clone().into_shared()).dynamodb;
+    let slow =
+        client.config().to_builder().credentials_provider(signer).identity_cache(IdentityCache::no_cache()).build();
+    let client = aws_sdk_dynamodb::Client::from_conf(slow);
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
+    table.put(&item("s"), soon()).await.expect("stored, and the view is in the cache");
+    assert_eq!(bench.wire.operations(), ["PutItem"]);
+    bench.clock.jump(Duration::from_millis(1));
+    armed.store(true, Ordering::Relaxed);
+    let written = table.put(&item("s"), soon()).await.expect("stored under a view that was read anew");
+    assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
+    assert_eq!((written.attempts, bench.wire.operations().len()), (1, 2), "what was signed too early was not sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_transaction_learns_its_reason() {
+    let bench = bench(|_| Fate::Pass).await;
+    let key = PartitionKey::new("k").expect("a key");
+    bench.table.set_shards(&key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
+    let limits = PartitionLimits { partitions: 1, write_units: 0.001, ..PartitionLimits::default() };
+    bench.engine.set_limits([("items".to_owned(), limits)]);
+    let mut last = None;
+    for number in 0..400 {
+        last = Some(bench.table.put(&item(&format!("s{number}")), Deadline::now() + Duration::from_secs(1)).await);
+        if last.as_ref().is_some_and(Result::is_err) {
+            break;
+        }
+    }
+    let last = last.expect("a put was made");
     assert!(
-        other.get(&partition_key, &sort_key, true, soon()).await.expect("read").is_some(),
-        "it was stored after all"
+        matches!(last, Err(WriteError::Capacity { scope: CapacityScope::KeyRange, throttled }) if throttled > 0),
+        "{last:?}"
     );
+    assert!(bench.wire.operations().contains(&"DeleteItem".to_owned()), "by a single write that changes nothing");
 }

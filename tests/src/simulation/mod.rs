@@ -3,6 +3,7 @@
 
 mod history;
 mod network;
+mod registers;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,12 +14,13 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
     Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
-    SortKeyType, Value,
+    SortKeyType, Value, WriteError,
 };
 use tokio::time::{Instant, sleep};
 
 use history::KeyHistory;
 use network::{Connection, Injected, Instance, InstanceClock};
+use registers::{Outcome, Registers};
 
 /// What one seed runs.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +40,16 @@ impl Plan {
 /// What a run did.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Totals {
-    /// Writes that were acknowledged.
+    /// Appends that were acknowledged.
     pub acknowledged: u64,
-    /// Writes without an acknowledgement: refused, or unknown.
+    /// Appends without an acknowledgement: refused, or unknown.
     pub unacknowledged: u64,
+    /// Puts, deletions and create-only writes that were acknowledged.
+    pub point_writes: u64,
+    /// Create-only writes that were told of an item.
+    pub existed: u64,
+    /// Point writes without an acknowledgement.
+    pub unacknowledged_point_writes: u64,
     /// Scans and point reads that were checked.
     pub reads: u64,
     /// Reads that had no answer in time.
@@ -61,6 +69,9 @@ impl Totals {
         Self {
             acknowledged: self.acknowledged + other.acknowledged,
             unacknowledged: self.unacknowledged + other.unacknowledged,
+            point_writes: self.point_writes + other.point_writes,
+            existed: self.existed + other.existed,
+            unacknowledged_point_writes: self.unacknowledged_point_writes + other.unacknowledged_point_writes,
             reads: self.reads + other.reads,
             unanswered_reads: self.unanswered_reads + other.unanswered_reads,
             scale_outs: self.scale_outs + other.scale_outs,
@@ -80,6 +91,7 @@ const READ_DEADLINE: Duration = Duration::from_secs(6);
 
 struct World {
     histories: [Mutex<KeyHistory>; KEYS],
+    registers: [Mutex<Registers>; KEYS],
     totals: Mutex<Totals>,
     violation: Mutex<Option<String>>,
     ends: Instant,
@@ -88,6 +100,10 @@ struct World {
 impl World {
     fn history(&self, key: usize) -> MutexGuard<'_, KeyHistory> {
         self.histories[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registers(&self, key: usize) -> MutexGuard<'_, Registers> {
+        self.registers[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, change: impl FnOnce(&mut Totals)) {
@@ -151,6 +167,7 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
     let origin = Instant::now();
     let world = Arc::new(World {
         histories: Default::default(),
+        registers: Default::default(),
         totals: Mutex::default(),
         violation: Mutex::default(),
         ends: origin + LENGTH,
@@ -188,10 +205,15 @@ async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, worl
         sleep(Duration::from_millis(rng.random_range(10..70))).await;
         number += 1;
         let which = usize::from(rng.random_range(0..10) == 0);
+        let value = number * WRITERS as u64 + writer as u64;
+        if rng.random_range(0..5) == 0 {
+            let deed = PointDeed::draw(&mut rng, &world, which, value);
+            under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, deed));
+            continue;
+        }
         let again = (rng.random_range(0..12) == 0)
             .then(|| world.history(which).some_acknowledged(Instant::now(), rng.random_range(0..1_000)));
         let text = again.flatten().unwrap_or_else(|| format!("{:06}-{writer}", world.age().as_millis()));
-        let value = number * WRITERS as u64 + writer as u64;
         world.history(which).sent(&text, value);
         let (table, world) = (table.clone(), Arc::clone(&world));
         under_way.spawn(async move {
@@ -212,6 +234,71 @@ async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, worl
     }
 }
 
+/// One write of a register.
+struct PointDeed {
+    id: u64,
+    sort_key: String,
+    kind: PointDeedKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PointDeedKind {
+    /// A register's first write may be a plain append, wherever that puts it.
+    Append,
+    Put,
+    Create,
+    Delete,
+}
+
+impl PointDeed {
+    /// Half of the registers are only ever created, and every writer tries; the others see everything.
+    fn draw(rng: &mut StdRng, world: &World, which: usize, id: u64) -> Self {
+        let (sort_key, kind) = if rng.random() {
+            (format!("~only-created-{}", world.age().as_millis() / 500), PointDeedKind::Create)
+        } else {
+            let sort_key = format!("~register-{}", rng.random_range(0..6));
+            let kinds = [PointDeedKind::Put, PointDeedKind::Put, PointDeedKind::Delete, PointDeedKind::Create];
+            let first = !world.registers(which).contains(&sort_key);
+            let kind = if first { PointDeedKind::Append } else { kinds[rng.random_range(0..kinds.len())] };
+            (sort_key, kind)
+        };
+        let value = (kind != PointDeedKind::Delete).then_some(id);
+        world.registers(which).sent(&sort_key, id, value, kind == PointDeedKind::Create);
+        Self { id, sort_key, kind }
+    }
+}
+
+async fn write_point(table: ShardedTable, world: Arc<World>, which: usize, deed: PointDeed) {
+    let (partition_key, sort_key) = (key(which), sort_key(&deed.sort_key));
+    let attributes = Attributes::from([("value".to_owned(), Value::N(deed.id.to_string()))]);
+    let item = Item { partition_key, sort_key, attributes };
+    let deadline = Deadline::now() + WRITE_DEADLINE;
+    let written = match deed.kind {
+        PointDeedKind::Append => table.append(&item, deadline).await,
+        PointDeedKind::Put => table.put(&item, deadline).await,
+        PointDeedKind::Create => table.create(&item, None, deadline).await,
+        PointDeedKind::Delete => table.delete(&item.partition_key, &item.sort_key, deadline).await,
+    };
+    let outcome = match written {
+        Ok(done) => Outcome::Done { may_land_again: done.attempts > 1 + done.throttled },
+        Err(WriteError::Exists) => Outcome::Exists,
+        Err(WriteError::Unknown(_)) => Outcome::Unknown,
+        Err(WriteError::Capacity { .. } | WriteError::Contended) => Outcome::Refused,
+        Err(error @ (WriteError::AppendOnly | WriteError::Table(_))) => {
+            // A key whose metadata cannot be read for long is told so; anything else is a finding.
+            world.check(Err(error.to_string()), "a point write failed for good");
+            Outcome::Refused
+        }
+    };
+    world.count(|totals| match outcome {
+        Outcome::Done { .. } => totals.point_writes += 1,
+        Outcome::Exists => totals.existed += 1,
+        Outcome::Refused | Outcome::Unknown => totals.unacknowledged_point_writes += 1,
+    });
+    let checked = world.registers(which).ended(&deed.sort_key, deed.id, outcome);
+    world.check(checked, "point write");
+}
+
 /// A reader: scans by cursor, with any limit and order, and point reads.
 async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
@@ -219,7 +306,18 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
         sleep(Duration::from_millis(rng.random_range(20..250))).await;
         let which = usize::from(rng.random_range(0..10) == 0);
         let began = Instant::now();
-        let answered = if rng.random_range(0..3) == 0 {
+        let answered = if rng.random_range(0..6) == 0 {
+            let wanted = match rng.random() {
+                true => format!("~only-created-{}", world.age().as_millis() / 500),
+                false => format!("~register-{}", rng.random_range(0..6)),
+            };
+            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            got.is_ok_and(|item| {
+                let value = item.as_ref().and_then(|item| value_of(&item.attributes));
+                world.check(world.registers(which).check(&wanted, value, began), "get of a register");
+                true
+            })
+        } else if rng.random_range(0..3) == 0 {
             let Some(wanted) = world.history(which).some_acknowledged(began, rng.random_range(0..10_000)) else {
                 continue;
             };
@@ -233,12 +331,26 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
             let descending = rng.random();
             let limit = [7, 60, 1_000][rng.random_range(0..3)];
             scan(&table, which, limit, descending).await.is_some_and(|seen| {
-                world.check(world.history(which).check_scan(&seen, began, descending), "scan");
+                let (appended, registers) = apart(seen.clone());
+                world.check(world.history(which).check_scan(&appended, began, descending), "scan");
+                world.check(world.registers(which).check_scan(&registers, began), "scan of registers");
+                world.check(in_order(&seen, descending), "scan");
                 true
             })
         };
         world.count(|totals| if answered { totals.reads += 1 } else { totals.unanswered_reads += 1 });
     }
+}
+
+/// What was appended, and the registers.
+fn apart(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, std::collections::BTreeMap<String, u64>) {
+    let (registers, appended): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(sort_key, _)| sort_key.starts_with('~'));
+    (appended, registers.into_iter().collect())
+}
+
+fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), String> {
+    let fine = seen.windows(2).all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
+    if fine { Ok(()) } else { Err("I2 or I4: a scan is out of order, or has an item twice".into()) }
 }
 
 fn value_of(attributes: &Attributes) -> Option<u64> {
@@ -306,10 +418,10 @@ async fn finish(
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {
         let began = Instant::now();
         let seen = scan(reader, which, 1_000, false).await.ok_or("a read fails though nothing is wrong any more")?;
-        world
-            .history(which)
-            .check_scan(&seen, began, false)
-            .map_err(|violation| format!("I6, at the end: {violation}"))?;
+        let (appended, registers) = apart(seen);
+        let checked = world.history(which).check_scan(&appended, began, false);
+        let checked = checked.and_then(|()| world.registers(which).check_scan(&registers, began));
+        checked.map_err(|violation| format!("I6, at the end: {violation}"))?;
     }
     for which in 0..KEYS {
         let soon = Deadline::now() + Duration::from_secs(30);

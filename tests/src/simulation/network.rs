@@ -25,6 +25,7 @@ pub(super) struct Injected {
     pub(super) lost_answers: AtomicU64,
     pub(super) late_requests: AtomicU64,
     pub(super) slow_metadata: AtomicU64,
+    pub(super) conflicts: AtomicU64,
     pub(super) freezes: AtomicU64,
     pub(super) clocks_set_back: AtomicU64,
     pub(super) deaths: AtomicU64,
@@ -38,6 +39,7 @@ impl Injected {
             &self.lost_answers,
             &self.late_requests,
             &self.slow_metadata,
+            &self.conflicts,
             &self.freezes,
             &self.clocks_set_back,
             &self.deaths,
@@ -55,6 +57,7 @@ enum Fault {
     AnswerTooLate,
     AppliedLate,
     SlowMetadata,
+    Conflict,
 }
 
 /// One instance's connection and clock.
@@ -174,7 +177,7 @@ impl Instance {
         Duration::from_micros(self.state().rng.random_range(500..8_000))
     }
 
-    fn draw(&self, is_metadata: bool, is_write: bool) -> Option<Fault> {
+    fn draw(&self, is_metadata: bool, is_write: bool, is_transaction: bool) -> Option<Fault> {
         if !self.faults.load(Ordering::Relaxed) {
             return None;
         }
@@ -194,6 +197,7 @@ impl Instance {
             4 => Fault::AnswerDropped,
             5 => Fault::AnswerTooLate,
             6 if is_write => Fault::AppliedLate,
+            7 if is_transaction => Fault::Conflict,
             7 if is_metadata => Fault::SlowMetadata,
             _ => return None,
         })
@@ -205,8 +209,10 @@ impl Instance {
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
         let body = request.body().bytes().unwrap_or_default().to_vec();
         let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
-        let is_write = target.ends_with("PutItem") || target.ends_with("UpdateItem");
-        let fault = self.draw(is_metadata, is_write);
+        let is_write =
+            ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].iter().any(|kind| target.ends_with(kind));
+        let is_transaction = target.ends_with("TransactWriteItems");
+        let fault = self.draw(is_metadata, is_write, is_transaction);
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
         let apply = || self.engine.respond("/", Some(&target), &body);
         let answer = match fault {
@@ -245,6 +251,10 @@ impl Instance {
                 });
                 return std::future::pending().await;
             }
+            Some(Fault::Conflict) => {
+                count(&self.injected.conflicts);
+                conflict()
+            }
             Some(Fault::SlowMetadata) => {
                 count(&self.injected.slow_metadata);
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
@@ -274,6 +284,11 @@ fn throttled(limit: &str, is_write: bool) -> Answer {
     };
     let body = format!(r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#);
     Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
+}
+
+fn conflict() -> Answer {
+    let body = br#"{"__type":"x#TransactionCanceledException","message":"injected","CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"None"}]}"#;
+    Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.to_vec() }
 }
 
 fn server_error() -> Answer {

@@ -1,0 +1,146 @@
+//! A connection on which a test decides what becomes of each request.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use embedded_dynamodb::InProcess;
+use sharding::{Clock, Moment};
+use tokio::time::Instant;
+
+/// A request on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The operation, for example `PutItem`.
+    pub operation: String,
+    /// Whether it names the main table of the tests.
+    pub to_items: bool,
+    /// How many calls of the same operation to the same table went before it.
+    pub before: usize,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is applied and answered.
+    Pass,
+    /// It is applied, and its answer is lost.
+    LoseAnswer,
+    /// It is applied, and its answer comes after this time.
+    Delay(Duration),
+    /// It is not applied, and answered with this body and status 400.
+    Refuse(&'static str),
+}
+
+/// The connection.
+#[derive(Clone)]
+pub struct Wire {
+    inner: InProcess,
+    decide: Arc<dyn Fn(&Call) -> Fate + Send + Sync>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// In front of this connection.
+    pub fn new(inner: InProcess, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Self {
+        Self { inner, decide: Arc::new(decide), calls: Arc::default() }
+    }
+
+    /// In the form that an SDK configuration takes.
+    #[must_use]
+    pub fn into_shared(self) -> SharedHttpClient {
+        SharedHttpClient::new(self)
+    }
+
+    /// The operations on the main table so far, in order.
+    #[must_use]
+    pub fn operations(&self) -> Vec<String> {
+        self.lock().iter().filter(|call| call.to_items).map(|call| call.operation.clone()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HttpClient for Wire {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Wire {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let operation = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
+        let operation = operation.unwrap_or_default().to_owned();
+        let to_items = String::from_utf8_lossy(request.body().bytes().unwrap_or_default()).contains("\"items\"");
+        let call = {
+            let mut calls = self.lock();
+            let before = calls.iter().filter(|call| call.operation == operation && call.to_items == to_items).count();
+            let call = Call { operation, to_items, before };
+            calls.push(call.clone());
+            call
+        };
+        let fate = (self.decide)(&call);
+        let inner = self.inner.clone();
+        HttpConnectorFuture::new(async move {
+            match fate {
+                Fate::Pass => inner.call(request).await,
+                Fate::LoseAnswer => {
+                    drop(inner.call(request).await?);
+                    Err(ConnectorError::io("the connection broke".into()))
+                }
+                Fate::Delay(time) => {
+                    let answer = inner.call(request).await;
+                    tokio::time::sleep(time).await;
+                    answer
+                }
+                Fate::Refuse(body) => {
+                    let status = 400.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+                    Ok(HttpResponse::new(status, SdkBody::from(body)))
+                }
+            }
+        })
+    }
+}
+
+/// A clock that stands with tokio's, and that a test can put forward.
+#[derive(Debug, Clone)]
+pub struct TestClock {
+    origin: Instant,
+    ahead: Arc<Mutex<Duration>>,
+}
+
+impl Default for TestClock {
+    fn default() -> Self {
+        Self { origin: Instant::now(), ahead: Arc::default() }
+    }
+}
+
+impl TestClock {
+    /// Time passes at once, as if the process had been frozen.
+    pub fn jump(&self, by: Duration) {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Moment {
+        let elapsed = self.origin.elapsed();
+        let ahead = *self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        Moment { monotonic: elapsed, wall: Duration::from_secs(1_700_000_000) + elapsed + ahead }
+    }
+}
