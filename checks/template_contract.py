@@ -3,10 +3,13 @@
 Usage: template_contract.py [TEMPLATE]
 """
 
+import re
 import sys
 from pathlib import Path
 
 import yaml
+
+ROOT = Path(__file__).parent.parent
 
 VARIABLES = {
     "TABLE_NAME",
@@ -22,13 +25,39 @@ VARIABLES = {
     "COLD_APPEND",
     "SCALING",
     "SCALING_POLICY",
+    "READ_REPLICAS",
 }
+
+# Where the functions read them: `read.set(…, "LEASE_MS", …)`.
+CONFIGURATION = ROOT / "shared/src/config.rs"
+VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
 ROUTES = {
     "WriterFunction": {"POST /items", "POST /items/batch", "PUT /item", "DELETE /item"},
     "ReaderFunction": {"GET /items", "GET /item", "GET /shards"},
     "ShardScalerFunction": set(),
 }
+
+METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+RIGHTS = {
+    "WriterFunction": {
+        "MainTable": {"dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem", "dynamodb:GetItem"},
+        "MetadataTable": METADATA_CHANGES,
+    },
+    "ReaderFunction": {
+        "MainTable": {"dynamodb:Query", "dynamodb:GetItem", "dynamodb:BatchGetItem"},
+        "MetadataTable": {"dynamodb:GetItem"},
+    },
+    "ShardScalerFunction": {
+        "MainTable": {"dynamodb:DescribeContributorInsights"},
+        "MetadataTable": METADATA_CHANGES,
+        "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
+    },
+}
+# What each function may do besides, where the main table has read replicas.
+REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
+
+READ_REPLICA_COUNTS = [0, 1, 2, 3]
 
 ALARM_PRINCIPAL = "lambda.alarms.cloudwatch.amazonaws.com"
 ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:"
@@ -63,16 +92,59 @@ def as_list(value):
     return value if isinstance(value, list) else [value]
 
 
-class Contract:
-    def __init__(self, template):
-        self.resources = template["Resources"]
-        self.globals = template.get("Globals", {}).get("Function", {})
-        self.functions = self.of_type("AWS::Serverless::Function")
-        self.checked = []
-        self.failures = []
+NO_VALUE = {"Ref": "AWS::NoValue"}
+
+
+class Deployment:
+    """The template with its conditions decided, by the parameters' defaults and these values."""
+
+    def __init__(self, template, **values):
+        defaults = {name: body.get("Default") for name, body in template.get("Parameters", {}).items()}
+        self.parameters = defaults | values
+        self.conditions = template.get("Conditions", {})
+        self.resources = self.decided(template["Resources"])
+        self.globals = self.decided(template.get("Globals", {}).get("Function", {}))
 
     def of_type(self, kind):
         return {name: body["Properties"] for name, body in self.resources.items() if body["Type"] == kind}
+
+    def decided(self, value):
+        if isinstance(value, list):
+            return [part for part in map(self.decided, value) if part != NO_VALUE]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"Fn::If"}:
+            condition, then, otherwise = value["Fn::If"]
+            return self.decided(then if self.holds(self.conditions[condition]) else otherwise)
+        members = {name: self.decided(member) for name, member in value.items()}
+        return {name: member for name, member in members.items() if member != NO_VALUE}
+
+    def holds(self, condition):
+        [(kind, operands)] = condition.items()
+        if kind == "Condition":
+            return self.holds(self.conditions[operands])
+        if kind == "Fn::Equals":
+            one, other = map(self.text, operands)
+            return one == other
+        if kind == "Fn::Not":
+            return not self.holds(operands[0])
+        return {"Fn::And": all, "Fn::Or": any}[kind](map(self.holds, operands))
+
+    def text(self, operand):
+        return str(self.parameters[operand["Ref"]] if isinstance(operand, dict) else operand)
+
+
+class Contract:
+    def __init__(self, template):
+        self.parameters = template.get("Parameters", {})
+        self.deployments = {count: Deployment(template, ReadReplicas=count) for count in READ_REPLICA_COUNTS}
+        # What holds for every number of read replicas is looked for where all of the template is deployed.
+        whole = self.deployments[READ_REPLICA_COUNTS[-1]]
+        self.globals = whole.globals
+        self.of_type = whole.of_type
+        self.functions = self.of_type("AWS::Serverless::Function")
+        self.checked = []
+        self.failures = []
 
     def expect(self, holds, promise, failure):
         if holds:
@@ -83,9 +155,13 @@ class Contract:
     def check(self):
         self.the_functions_are_the_known_ones()
         self.every_alarm_action_is_permitted()
+        self.the_variables_are_those_that_the_code_reads()
         self.every_function_has_every_variable()
         self.every_route_has_an_event()
         self.every_statement_is_scoped()
+        self.every_function_has_just_its_rights()
+        self.the_number_of_read_replicas_is_a_parameter()
+        self.every_read_replica_is_a_copy_of_the_table()
 
     def the_functions_are_the_known_ones(self):
         self.expect(
@@ -148,10 +224,19 @@ class Contract:
             {"Fn::Sub": f"${{{function}}}"},
         )
 
+    def the_variables_are_those_that_the_code_reads(self):
+        source = CONFIGURATION.relative_to(ROOT)
+        read = set(VARIABLE_READ.findall(CONFIGURATION.read_text(encoding="utf-8")))
+        self.expect(
+            read == VARIABLES,
+            f"{source} reads the {len(read)} variables",
+            f"{source} does not read {sorted(VARIABLES - read)} and reads the unknown variables {sorted(read - VARIABLES)}",
+        )
+
     def every_function_has_every_variable(self):
         shared = self.variables_of(self.globals)
         for name, properties in self.functions.items():
-            missing = VARIABLES - shared - self.variables_of(properties)
+            missing = VARIABLES - shared.keys() - self.variables_of(properties).keys()
             self.expect(
                 not missing,
                 f"{name} has all {len(VARIABLES)} environment variables",
@@ -160,7 +245,7 @@ class Contract:
 
     @staticmethod
     def variables_of(properties):
-        return set(properties.get("Environment", {}).get("Variables", {}))
+        return properties.get("Environment", {}).get("Variables", {})
 
     def every_route_has_an_event(self):
         for name, properties in self.functions.items():
@@ -205,6 +290,63 @@ class Contract:
             f"{title}: {'; '.join(faults)}",
         )
 
+    def every_function_has_just_its_rights(self):
+        for name in self.functions:
+            faults = {}
+            for count, deployment in self.deployments.items():
+                wanted = RIGHTS.get(name, {}) | (REPLICA_RIGHTS.get(name, {}) if count else {})
+                rights = self.rights_of(deployment.of_type("AWS::Serverless::Function")[name])
+                for scope in wanted.keys() | rights.keys():
+                    needs, has = wanted.get(scope, set()), rights.get(scope, set())
+                    for action in needs ^ has:
+                        fault = f"{'lacks' if action in needs else 'does not need'} {action} on {scope}"
+                        faults.setdefault(fault, []).append(count)
+            told = [f"it {fault} (with {' or '.join(map(str, counts))} read replicas)" for fault, counts in faults.items()]
+            self.expect(
+                not faults,
+                f"{name} has the rights that it needs, and no others",
+                f"{name}: {'; '.join(sorted(told))}",
+            )
+
+    def rights_of(self, properties):
+        rights = {}
+        for policy in as_list(properties.get("Policies")):
+            for statement in as_list(policy.get("Statement")) if isinstance(policy, dict) else []:
+                actions = as_list(statement.get("Action"))
+                for resource in as_list(statement.get("Resource")):
+                    rights.setdefault(self.scope_of(resource, actions), set()).update(actions)
+        return rights
+
+    def the_number_of_read_replicas_is_a_parameter(self):
+        parameter = self.parameters.get("ReadReplicas", {})
+        allowed, default = parameter.get("AllowedValues"), parameter.get("Default")
+        self.expect(
+            (allowed, default) == (READ_REPLICA_COUNTS, 0),
+            f"ReadReplicas is one of {allowed}, by default {default}",
+            f"ReadReplicas should be one of {READ_REPLICA_COUNTS}, by default 0; it is one of {allowed}, by default {default}",
+        )
+
+    def every_read_replica_is_a_copy_of_the_table(self):
+        for count, deployment in self.deployments.items():
+            table = deployment.of_type("AWS::DynamoDB::Table").get("MainTable", {})
+            indexes = table.get("GlobalSecondaryIndexes", [])
+            names = ",".join(index["IndexName"] for index in indexes)
+            faults = [f"the table has the indexes {names!r}"] if len(indexes) != count else []
+            if not count and "GlobalSecondaryIndexes" in table:
+                faults.append("an empty list of indexes is refused; there should be none")
+            for index in indexes:
+                if (index["KeySchema"], index["Projection"]) != (table["KeySchema"], {"ProjectionType": "ALL"}):
+                    faults.append(f"{index['IndexName']} is not a copy of the table")
+            for name, properties in deployment.of_type("AWS::Serverless::Function").items():
+                told = (self.variables_of(deployment.globals) | self.variables_of(properties)).get("READ_REPLICAS")
+                if told != names:
+                    faults.append(f"READ_REPLICAS of {name} is {told!r}, not {names!r}")
+            self.expect(
+                not faults,
+                f"with {count} read replicas, READ_REPLICAS is {names!r}",
+                f"with {count} read replicas: {'; '.join(faults)}",
+            )
+
     def scope_of(self, resource, actions):
         for table in self.of_type("AWS::DynamoDB::Table"):
             if resource in ({"Fn::GetAtt": [table, "Arn"]}, {"Fn::Sub": f"${{{table}.Arn}}"}):
@@ -218,7 +360,7 @@ class Contract:
 
 
 def main():
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "template.yaml"
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "template.yaml"
     contract = Contract(yaml.load(path.read_text(encoding="utf-8"), Loader=CloudFormationLoader))
     contract.check()
     for promise in contract.checked:

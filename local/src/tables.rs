@@ -3,21 +3,23 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableStatus,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TableStatus,
 };
 use sharding::{SortKeyType, TableConfig};
 
 /// How long another server may take to make a table.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Makes the main table and the metadata table as the template does: composite key and partition key alone, on demand.
+/// Makes the main table and the metadata table as the template does: composite key with the configured read replicas, and partition
+/// key alone, on demand.
 ///
 /// # Errors
 /// A text that says which table could not be made, and why.
 pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), String> {
     let sort_key = (config.sort_key_name.as_str(), config.sort_key_type);
-    ensure(client, &config.table_name, &config.partition_key_name, Some(sort_key)).await?;
-    ensure(client, &config.metadata_table_name, &config.partition_key_name, None).await
+    ensure(client, &config.table_name, &config.partition_key_name, Some(sort_key), &config.read_replicas).await?;
+    ensure(client, &config.metadata_table_name, &config.partition_key_name, None, &[]).await
 }
 
 async fn ensure(
@@ -25,6 +27,7 @@ async fn ensure(
     table: &str,
     partition_key: &str,
     sort_key: Option<(&str, SortKeyType)>,
+    replicas: &[String],
 ) -> Result<(), String> {
     let failed = |what: &str, cause: String| format!("the table {table} cannot be {what}: {cause}");
     match client.describe_table().table_name(table).send().await {
@@ -33,6 +36,7 @@ async fn ensure(
         Err(error) => return Err(failed("described", DisplayErrorContext(error).to_string())),
     }
     let mut create = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    let mut schema = Vec::new();
     let keys =
         std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(sort_key.map(|(name, kind)| {
             let kind = match kind {
@@ -45,7 +49,18 @@ async fn ensure(
         let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
         let element = KeySchemaElement::builder().attribute_name(name).key_type(role).build();
         let unusable = |error: aws_sdk_dynamodb::error::BuildError| failed("described to DynamoDB", error.to_string());
-        create = create.attribute_definitions(definition.map_err(unusable)?).key_schema(element.map_err(unusable)?);
+        let element = element.map_err(unusable)?;
+        create = create.attribute_definitions(definition.map_err(unusable)?).key_schema(element.clone());
+        schema.push(element);
+    }
+    for name in replicas {
+        let index = GlobalSecondaryIndex::builder()
+            .index_name(name)
+            .set_key_schema(Some(schema.clone()))
+            .projection(Projection::builder().projection_type(ProjectionType::All).build())
+            .build();
+        let index = index.map_err(|error| failed("described to DynamoDB", error.to_string()))?;
+        create = create.global_secondary_indexes(index);
     }
     create.send().await.map_err(|error| failed("created", DisplayErrorContext(error).to_string()))?;
     let until = tokio::time::Instant::now() + PATIENCE;

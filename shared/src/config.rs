@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::core::capacity::CapacityScope;
 use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
@@ -56,6 +57,8 @@ pub struct TableConfig {
     pub cold_append: bool,
     /// `SCALING`.
     pub scaling: ScalingActors,
+    /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
+    pub read_replicas: Vec<String>,
 }
 
 /// A variable that is missing or wrong; the function must not start.
@@ -81,6 +84,8 @@ pub enum ConfigError {
     },
 }
 
+/// The most global secondary indexes of a table. [DynamoDB limits]
+const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
 const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version and _write_id, and from the metadata's own attributes";
 
@@ -100,7 +105,15 @@ impl TableConfig {
             lease: MAX_LEASE,
             cold_append: true,
             scaling: ScalingActors::default(),
+            read_replicas: Vec::new(),
         }
+    }
+
+    /// Whether more shards of a key help against this limit. Read replicas have the table's own keys, so their hot partitions are cured as
+    /// the table's are.
+    #[must_use]
+    pub fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
+        scope.is_cured_by_shards() || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())
     }
 
     /// Reads the variables that `lookup` knows; an empty value counts as not set.
@@ -150,6 +163,9 @@ impl TableConfig {
         })?;
         read.set(&mut config.cold_append, "COLD_APPEND", "true or false", |value| value.parse().ok())?;
         read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| named(&ScalingActors::NAMES, v))?;
+        let indexes =
+            "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
+        read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
         Ok(config)
     }
 }
@@ -188,10 +204,20 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
 }
 
 fn table_name(name: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let good = (3..=255).contains(&name.len()) && name.chars().all(plain)
+    let good = (3..=255).contains(&name.len()) && name.chars().all(is_plain)
         || name.starts_with("arn:") && name.contains(":table/") && name.len() <= 1_024;
     good.then(|| name.to_owned())
+}
+
+fn index_names(list: &str) -> Option<Vec<String>> {
+    let names: Vec<String> = list.split(',').map(|name| name.trim().to_owned()).collect();
+    let different: std::collections::BTreeSet<&String> = names.iter().collect();
+    let good = names.iter().all(|name| (3..=255).contains(&name.len()) && name.chars().all(is_plain));
+    (good && different.len() == names.len() && names.len() <= MAX_INDEXES).then_some(names)
+}
+
+const fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
 fn attribute_name(name: &str) -> Option<String> {
@@ -240,6 +266,9 @@ mod tests {
             ("LEASE_MS", "0"),
             ("COLD_APPEND", "yes"),
             ("SCALING", "none"),
+            ("READ_REPLICAS", "a,b"),
+            ("READ_REPLICAS", "replica-1,replica-1"),
+            ("READ_REPLICAS", "replica 1"),
         ];
         for (variable, value) in rows {
             match with(variable, value) {
@@ -253,11 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn a_hot_partition_of_a_replica_is_cured_by_shards() {
+        let with_replicas =
+            TableConfig { read_replicas: vec!["replica".into()], ..TableConfig::new("items", "metadata") };
+        assert!(with_replicas.is_cured_by_shards(CapacityScope::IndexKeyRange));
+        assert!(!TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange));
+        assert!(!with_replicas.is_cured_by_shards(CapacityScope::Table));
+    }
+
+    #[test]
     fn every_variable_set_right_is_taken() {
         let config = with("SHARD_SEPARATOR", "#").unwrap();
         assert_eq!(config.shard_keys.parse("a#2").map(|(_, shard)| shard.get()), Some(2));
         assert_eq!(with("MAX_SHARDS", "7").unwrap().policy.max_shards.get(), 7);
         assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
+        assert_eq!(with("READ_REPLICAS", "one, two").unwrap().read_replicas, ["one", "two"]);
         assert!(!with("COLD_APPEND", "false").unwrap().cold_append);
         assert!(!with("SCALING", "alarm").unwrap().scaling.includes_writer());
         assert_eq!(with("SORT_KEY_TYPE", "N").unwrap().sort_key_type, SortKeyType::Number);

@@ -12,6 +12,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::InProcess;
+use serde_json::Value;
 use sharding::{Clock, Moment};
 use tokio::time::Instant;
 
@@ -22,6 +23,8 @@ pub struct Call {
     pub operation: String,
     /// Whether it names the main table of the tests.
     pub to_items: bool,
+    /// The index that it names.
+    pub index: Option<String>,
     /// How many calls of the same operation to the same table went before it.
     pub before: usize,
 }
@@ -65,6 +68,12 @@ impl Wire {
         SharedHttpClient::new(self)
     }
 
+    /// The calls so far, in order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().clone()
+    }
+
     /// The operations on the main table so far, in order.
     #[must_use]
     pub fn operations(&self) -> Vec<String> {
@@ -86,11 +95,13 @@ impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let operation = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
         let operation = operation.unwrap_or_default().to_owned();
-        let to_items = String::from_utf8_lossy(request.body().bytes().unwrap_or_default()).contains("\"items\"");
+        let body: Value = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        let to_items = body.to_string().contains("\"items\"");
+        let index = body["IndexName"].as_str().map(str::to_owned);
         let call = {
             let mut calls = self.lock();
             let before = calls.iter().filter(|call| call.operation == operation && call.to_items == to_items).count();
-            let call = Call { operation, to_items, before };
+            let call = Call { operation, to_items, index, before };
             calls.push(call.clone());
             call
         };

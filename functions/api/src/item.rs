@@ -78,7 +78,12 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
     Ok(match name.as_str() {
         "$binary" => Value::B(bytes(inner, &path)?),
         "$string_set" => Value::Ss(set(elements(inner, &path, string)?, &path)?),
-        "$number_set" => Value::Ns(set(elements(inner, &path, |element, path| number(element.get(), path))?, &path)?),
+        "$number_set" => {
+            let numbers = elements(inner, &path, |element, path| number(element.get(), path))?;
+            // 1 and 1.0 are one number.
+            set(numbers.iter().map(|text| text.parse::<Number>().ok()).collect(), &path)?;
+            Value::Ns(numbers)
+        }
         "$binary_set" => Value::Bs(set(elements(inner, &path, bytes)?, &path)?),
         "$map" => Value::M(read_map(inner, &path, depth + 1)?),
         name if name.starts_with('$') => {
@@ -153,6 +158,8 @@ fn bytes(raw: &RawValue, path: &str) -> Result<Vec<u8>, Problem> {
 
 fn number(text: &str, path: &str) -> Result<String, Problem> {
     match text.parse::<Number>() {
+        // A zero may have any exponent here, and DynamoDB's own have a limit.
+        Ok(number) if number.is_zero() => Ok("0".to_owned()),
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(Problem::bad("invalid_number", path, error)),
     }
@@ -293,6 +300,11 @@ mod tests {
     }
 
     #[test]
+    fn a_zero_is_stored_as_one_whatever_its_exponent() {
+        assert_eq!(write(&read(r#"{"a":0e999,"b":-0.0}"#).unwrap()), r#"{"a":0,"b":0}"#);
+    }
+
+    #[test]
     fn what_cannot_be_stored_is_named() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(32), "]".repeat(32));
         let rows = [
@@ -307,6 +319,7 @@ mod tests {
             (r#"{"a":{"$number_set":["1"]}}"#, "attributes.a.$number_set[0]", "invalid_number"),
             (r#"{"a":{"$string_set":[]}}"#, "attributes.a.$string_set", "invalid_attribute"),
             (r#"{"a":{"$string_set":["x","x"]}}"#, "attributes.a.$string_set", "invalid_attribute"),
+            (r#"{"a":{"$number_set":[1,2,1.0]}}"#, "attributes.a.$number_set", "invalid_attribute"),
             (r#"{"a":{"$what":1}}"#, "attributes.a.$what", "invalid_attribute"),
             (r#"{"a":"\ud800"}"#, "attributes.a", "invalid_json"),
             (

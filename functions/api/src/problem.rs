@@ -101,10 +101,12 @@ impl Problem {
         Self::new(412, "already_exists", "The item exists", detail)
     }
 
-    fn append_only() -> Self {
+    /// 405: the table's placement is random. `allow` names what the route takes all the same.
+    #[must_use]
+    pub fn append_only(allow: &'static str) -> Self {
         let detail = "this table places items at random, which takes neither PUT nor DELETE nor If-None-Match; allowed: plain POST";
         let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
-        problem.0.allow = Some("GET, POST");
+        problem.0.allow = Some(allow);
         problem
     }
 
@@ -138,7 +140,7 @@ impl Problem {
                     .to_owned(),
             ),
             WriteError::Exists => Self::exists(),
-            WriteError::AppendOnly => Self::append_only(),
+            WriteError::AppendOnly => Self::append_only("GET, POST"),
             WriteError::Table(error) => Self::from_table(&error),
         }
     }
@@ -169,7 +171,7 @@ impl Problem {
                 )
             }
             TableError::Rejected(message) if message.contains("Item size") => {
-                Self::new(413, "item_too_large", "Too large", "attributes: the item is over 400 KB")
+                Self::new(413, "item_too_large", "Too large", "attributes: the item is over 400 KB").on("attributes")
             }
             TableError::Rejected(message) => {
                 tracing::warn!(%message, "DynamoDB refused a request");

@@ -28,8 +28,10 @@ impl Parameters {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name, name)?;
             let Some(known_name) = known.iter().find(|known| **known == name) else {
-                let why = format_args!("it is not known; allowed: {}", known.join(", ")).to_string();
-                return Err(Problem::bad("unknown_parameter", name, why));
+                let allowed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let field = if name.is_empty() { "query".to_owned() } else { name.clone() };
+                let why = format!("the parameter {name:?} is not known; allowed: {allowed}");
+                return Err(Problem::bad("unknown_parameter", field, why));
             };
             if parameters.insert(*known_name, decode(value, &name)?).is_some() {
                 return Err(Problem::bad("repeated_parameter", name, "it is given twice"));

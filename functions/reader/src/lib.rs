@@ -35,6 +35,7 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
         ("GET", "/shards") => get_shards(table, &request, deadline).await,
         (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
         (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, DELETE")),
+        (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
         (method, path @ "/shards") => Err(Problem::method(method, path, "GET")),
         (_, path) => Err(Problem::no_route(path)),
     };

@@ -2,7 +2,7 @@
 
 use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
 use serde::Serialize;
-use sharding::{Deadline, Item, PartitionKey, ShardedTable, SortKey, WriteError, Written};
+use sharding::{Deadline, Item, PartitionKey, Placement, ShardedTable, SortKey, WriteError, Written};
 
 /// Attempts of all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
@@ -72,6 +72,7 @@ async fn put_item(
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let (partition_key, sort_key) = item_keys(table, request)?;
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
+    takes_point_writes(table)?;
     let written = table.put(&item, deadline).await;
     Ok(answer(written, |done| json(200, &stored(&item, done))))
 }
@@ -82,6 +83,7 @@ async fn delete_item(
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let (partition_key, sort_key) = item_keys(table, request)?;
+    takes_point_writes(table)?;
     let deleted = table.delete(&partition_key, &sort_key, deadline).await;
     Ok(answer(deleted, |_| api::no_content()))
 }
@@ -91,6 +93,10 @@ fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, S
     let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
     let partition_key = api::partition_key(&parameters, table)?;
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
+}
+
+fn takes_point_writes(table: &ShardedTable) -> Result<(), Problem> {
+    if table.config().placement == Placement::Random { Err(Problem::append_only("GET")) } else { Ok(()) }
 }
 
 fn answer(

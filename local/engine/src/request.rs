@@ -96,7 +96,9 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
             .filter_map(|action| {
                 let (_, action) = action.as_object()?.iter().next()?;
                 let item = action.get("Item").or_else(|| action.get("Key"))?;
-                self.in_item(table_name(action)?, item, access)
+                let touched = self.in_item(table_name(action)?, item, access)?;
+                // A transaction bills each of its parts by whole units, a check of an absent item as one.
+                Some(Touched { weight: (touched.weight / 1_024.0).ceil(), ..touched })
             })
             .collect()
     }

@@ -1,14 +1,15 @@
 //! Many shards, one ordered page.
 //!
-//! Asking every shard for the whole page reads the page n times over. Here each shard is asked for its *share* of the page plus
-//! some slack, and only a shard that runs dry before the page is full is asked again. The merge is sans-IO: it says which pages
-//! it still needs, and is told what arrived.
+//! Asking every shard for the whole page reads the page n times over. Here each shard is asked for about its *share* of the page, in
+//! whole read units, and only the shards that will run dry before the page is full are asked again, up to the last sort key that
+//! can still be on the page. The merge is sans-IO: it says which pages it still needs, and is told what arrived.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::key::{ShardNumber, SortKey};
 use super::query::Order;
+use super::spacing::Spacing;
 use super::version::Version;
 
 /// An item on its way through the merge.
@@ -29,6 +30,8 @@ pub struct ShardPageRequest {
     pub shard: ShardNumber,
     /// Start after this sort key.
     pub after: Option<SortKey>,
+    /// Go no further than this sort key, itself included: what lies beyond it cannot be on the page.
+    pub until: Option<SortKey>,
     /// The most items to ask for.
     pub limit: usize,
 }
@@ -38,26 +41,55 @@ pub struct ShardPageRequest {
 pub struct ShardPage<T> {
     /// In the query's order.
     pub items: Vec<Stored<T>>,
-    /// Where the shard's next page starts; `None` at its end.
+    /// Where the shard's next page starts; `None` at the end of what it was asked for.
     pub next: Option<SortKey>,
 }
 
+/// Where a shard's further items come from.
 #[derive(Debug)]
-enum ShardState {
-    /// Not asked yet, or asked and all that came is used up.
-    Dry { after: Option<SortKey> },
-    /// Asked; the answer is on its way.
-    Asked,
-    /// Its first unused item is in the heap; `next` as the shard said.
-    Ready { next: Option<SortKey> },
-    /// At its end.
-    Exhausted,
+enum Source {
+    /// It was never asked.
+    Fresh,
+    /// It was asked; the answer is on its way. Before that it is known up to `after`.
+    Asked { after: Option<SortKey>, until: Option<SortKey> },
+    /// It is known up to this place, itself included; beyond it there may be more.
+    More { after: SortKey },
+    /// It is known to its end.
+    End,
 }
 
 #[derive(Debug)]
 struct Shard<T> {
-    state: ShardState,
+    source: Source,
+    /// Its first unused item is in the heap.
+    has_head: bool,
     waiting: VecDeque<Stored<T>>,
+}
+
+/// How far the order is known: up to there, no shard has an item that has not arrived.
+#[derive(Debug, PartialEq)]
+enum Horizon {
+    Nothing,
+    UpTo(SortKey),
+    Everything,
+}
+
+/// Where a page that starts after a place will end, as far as that can be foreseen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forecast {
+    pub(crate) spacing: Spacing,
+    /// The query's own end and prefix, which no forecast may leave.
+    pub(crate) end: Option<SortKey>,
+    pub(crate) prefix: Option<String>,
+}
+
+impl Forecast {
+    fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
+        let until = self.spacing.forecast(order, after?, wanted)?;
+        let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
+        let prefixed = self.prefix.as_ref().is_none_or(|prefix| until.to_string().starts_with(prefix.as_str()));
+        (inside && prefixed).then_some(until)
+    }
 }
 
 /// Merges shard pages into one page.
@@ -66,9 +98,10 @@ pub struct PageMerge<T> {
     limit: usize,
     order: Order,
     start: Option<SortKey>,
+    items_per_unit: f64,
+    forecast: Forecast,
     shards: BTreeMap<ShardNumber, Shard<T>>,
-    /// How many shards are dry or asked: while there is one, its next item may be the next of the page.
-    unread: usize,
+    horizon: Horizon,
     heads: BinaryHeap<Head<T>>,
     page: Vec<Stored<T>>,
     closed: bool,
@@ -95,13 +128,18 @@ impl<T> PartialOrd for Head<T> {
 impl<T> Ord for Head<T> {
     /// The greatest head is the next item of the page; of copies, the highest version comes first.
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = self.stored.sort_key.cmp(&other.stored.sort_key);
-        let by_place = match self.order {
-            Order::Ascending => by_key.reverse(),
-            Order::Descending => by_key,
-        };
+        let by_place = self.order.compare(&other.stored.sort_key, &self.stored.sort_key);
         by_place.then_with(|| self.stored.version.cmp(&other.stored.version)).then_with(|| other.shard.cmp(&self.shard))
     }
+}
+
+/// How far the page may reach, judged by what has arrived.
+#[derive(Default)]
+struct Reach {
+    /// The last sort key that can be on the page; `None` where too little has arrived to say.
+    until: Option<SortKey>,
+    /// About where the page will end.
+    likely: Option<SortKey>,
 }
 
 impl<T> PageMerge<T> {
@@ -112,23 +150,38 @@ impl<T> PageMerge<T> {
             limit,
             order,
             start,
+            items_per_unit: 1.0,
+            forecast: Forecast::default(),
             shards: BTreeMap::new(),
-            unread: 0,
+            horizon: Horizon::Everything,
             heads: BinaryHeap::new(),
             page: Vec::new(),
             closed: false,
         }
     }
 
+    /// How many items the smallest amount that is billed pays for, as far as is known: requests are rounded up to it.
+    #[must_use]
+    pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
+        self.items_per_unit = items_per_unit;
+        self
+    }
+
+    /// With an idea of where the page will end, so that each shard is asked for exactly its part.
+    #[must_use]
+    pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
+        self.forecast = forecast;
+        self
+    }
+
     /// Takes a shard in, as far as it is new. Only before the first item was merged, so that none of its items come too late.
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
         debug_assert!(self.page.is_empty(), "a shard was added to a page that has begun");
         for shard in shards {
-            self.shards.entry(shard).or_insert_with(|| {
-                self.unread += 1;
-                Shard { state: ShardState::Dry { after: self.start.clone() }, waiting: VecDeque::new() }
-            });
+            let new = || Shard { source: Source::Fresh, has_head: false, waiting: VecDeque::new() };
+            self.shards.entry(shard).or_insert_with(new);
         }
+        self.look_out();
     }
 
     /// The shards taken in so far.
@@ -137,52 +190,76 @@ impl<T> PageMerge<T> {
         self.shards.len()
     }
 
-    /// The pages that are needed before the merge can go on; each is asked for once.
+    /// The pages that should be asked for now; each is asked for once.
+    ///
+    /// New shards are asked at once. Once all answers are in and the page is not full, so are those that it still needs.
     pub fn requests(&mut self) -> Vec<ShardPageRequest> {
-        let limit = share(self.limit - self.page.len(), self.shards.len());
-        let mut requests = Vec::new();
-        if self.is_full() {
-            return requests;
+        let wanted = self.limit - self.page.len();
+        if self.is_full() || self.heads.peek().is_some_and(|head| self.is_known(&head.stored.sort_key)) {
+            return Vec::new();
         }
+        let all_in = !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
+        let reach = if all_in { self.reach(wanted) } else { Reach::default() };
+        let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
+        let share = Share { wanted, shards: self.shards.len(), items_per_unit: self.items_per_unit };
+        let mut requests = Vec::new();
         for (number, shard) in &mut self.shards {
-            if let ShardState::Dry { after } = &mut shard.state {
-                requests.push(ShardPageRequest { shard: *number, after: after.take(), limit });
-                shard.state = ShardState::Asked;
-            }
+            let (after, until, limit) = match &shard.source {
+                Source::Fresh => {
+                    let limit = if foreseen.is_some() { share.bounded() } else { share.unbounded() };
+                    (self.start.clone(), foreseen.clone(), limit)
+                }
+                // Where too little has arrived to fill the page, everybody's next items are needed.
+                Source::More { after }
+                    if all_in
+                        && reach.likely.as_ref().is_none_or(|likely| self.order.compare(after, likely).is_lt()) =>
+                {
+                    (Some(after.clone()), reach.until.clone(), share.unbounded())
+                }
+                Source::More { .. } | Source::Asked { .. } | Source::End => continue,
+            };
+            shard.source = Source::Asked { after: after.clone(), until: until.clone() };
+            requests.push(ShardPageRequest { shard: *number, after, until, limit });
         }
         requests
     }
 
     /// Takes in what a shard answered.
     pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T>) {
-        if let Some(shard) = self.shards.get_mut(&number)
-            && matches!(shard.state, ShardState::Asked)
-        {
-            shard.waiting.extend(answer.items);
-            shard.state = ShardState::Ready { next: answer.next };
-            self.unread -= 1;
+        let Some(shard) = self.shards.get_mut(&number) else { return };
+        let Source::Asked { until, .. } = &mut shard.source else { return };
+        let until = until.take();
+        shard.waiting.extend(answer.items);
+        shard.source = match answer.next.or(until) {
+            Some(after) => Source::More { after },
+            None => Source::End,
+        };
+        if !shard.has_head {
             self.raise_head(number);
         }
+        self.look_out();
     }
 
-    /// Moves items to the page until it is full, a shard has run dry, or `more` says of an item that it is the page's last.
+    /// Moves items to the page until it is full, the order is not known any further, or `more` says of an item that it is the page's last.
     pub fn advance(&mut self, mut more: impl FnMut(&Stored<T>) -> bool) {
-        while !self.is_full() && self.unread == 0 {
+        while !self.is_full() && self.heads.peek().is_some_and(|head| self.is_known(&head.stored.sort_key)) {
             let Some(head) = self.heads.pop() else { return };
             let shard = head.shard;
-            // The heap gives the highest version of a sort key first, and every shard's head is in it: what follows with the same key is an older copy.
+            // The heap gives the highest version of a sort key first, and every shard's item of it is there: what follows with the same key is an older copy.
             if self.page.last().is_none_or(|last| last.sort_key != head.stored.sort_key) {
                 self.closed = !more(&head.stored);
                 self.page.push(head.stored);
             }
-            self.raise_head(shard);
+            if !self.raise_head(shard) {
+                self.look_out();
+            }
         }
     }
 
     /// Whether nothing more is needed: the page is full or closed, or every shard is at its end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.is_full() || self.shards.values().all(|shard| matches!(shard.state, ShardState::Exhausted))
+        self.is_full() || (self.heads.is_empty() && self.horizon == Horizon::Everything)
     }
 
     /// What the page holds so far.
@@ -197,10 +274,7 @@ impl<T> PageMerge<T> {
         let last = self.page.last().map(|stored| stored.sort_key.clone());
         let copies_only = self.heads.iter().all(|head| Some(&head.stored.sort_key) == last.as_ref());
         let at_end = copies_only
-            && self.shards.values().all(|shard| {
-                shard.waiting.is_empty()
-                    && matches!(shard.state, ShardState::Exhausted | ShardState::Ready { next: None })
-            });
+            && self.shards.values().all(|shard| shard.waiting.is_empty() && matches!(shard.source, Source::End));
         let next = if at_end { None } else { last.or(self.start) };
         (self.page, next)
     }
@@ -209,36 +283,113 @@ impl<T> PageMerge<T> {
         self.closed || self.page.len() >= self.limit
     }
 
-    fn raise_head(&mut self, number: ShardNumber) {
-        let Some(shard) = self.shards.get_mut(&number) else { return };
-        match shard.waiting.pop_front() {
-            Some(stored) => self.heads.push(Head { order: self.order, stored, shard: number }),
-            None => {
-                if let ShardState::Ready { next } = &mut shard.state {
-                    shard.state = match next.take() {
-                        Some(after) => {
-                            self.unread += 1;
-                            ShardState::Dry { after: Some(after) }
-                        }
-                        None => ShardState::Exhausted,
-                    };
+    fn is_known(&self, sort_key: &SortKey) -> bool {
+        match &self.horizon {
+            Horizon::Nothing => false,
+            Horizon::UpTo(horizon) => self.order.compare(sort_key, horizon).is_le(),
+            Horizon::Everything => true,
+        }
+    }
+
+    /// Finds how far the order is known. A shard with an item in the heap hides nothing before that.
+    fn look_out(&mut self) {
+        let mut nearest = None::<&SortKey>;
+        for shard in self.shards.values().filter(|shard| !shard.has_head) {
+            match &shard.source {
+                Source::Fresh | Source::Asked { after: None, .. } => {
+                    self.horizon = Horizon::Nothing;
+                    return;
                 }
+                Source::Asked { after: Some(after), .. } | Source::More { after } => {
+                    if nearest.is_none_or(|nearest| self.order.compare(after, nearest).is_lt()) {
+                        nearest = Some(after);
+                    }
+                }
+                Source::End => {}
             }
         }
+        self.horizon = nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
+    }
+
+    /// Raises the next item of a shard that has none in the heap; says whether there is one.
+    fn raise_head(&mut self, number: ShardNumber) -> bool {
+        let Some(shard) = self.shards.get_mut(&number) else { return false };
+        let next = shard.waiting.pop_front();
+        shard.has_head = next.is_some();
+        self.heads.extend(next.map(|stored| Head { order: self.order, stored, shard: number }));
+        shard.has_head
+    }
+
+    /// How far a page with `wanted` more items may reach.
+    ///
+    /// What has arrived of each shard covers the order up to some place. Beyond it the shard's items are missing, so an item there
+    /// stands for more than itself: for n / (shards that cover its place) of n, as the placement spreads items evenly.
+    fn reach(&self, wanted: usize) -> Reach {
+        let mut arrived: Vec<&SortKey> = self.heads.iter().map(|head| &head.stored.sort_key).collect();
+        arrived.extend(self.shards.values().flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key)));
+        arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
+        arrived.dedup();
+        // An older copy of the page's last item is none of the page's.
+        if let Some(last) = self.page.last() {
+            arrived.retain(|sort_key| **sort_key != last.sort_key);
+        }
+        let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
+        let mut ends: Vec<&SortKey> = self
+            .shards
+            .values()
+            .filter_map(|shard| match &shard.source {
+                Source::More { after } => Some(after),
+                Source::Fresh | Source::Asked { .. } | Source::End => None,
+            })
+            .collect();
+        ends.sort_unstable_by(|one, other| self.order.compare(one, other));
+        let shards = self.shards.len() as f64;
+        let mut ended = 0;
+        let mut count = 0.0;
+        let likely = arrived.into_iter().find(|sort_key| {
+            while ends.get(ended).is_some_and(|end| self.order.compare(end, sort_key) == Ordering::Less) {
+                ended += 1;
+            }
+            count += shards / (shards - ended as f64).max(1.0);
+            count >= wanted as f64
+        });
+        Reach { until, likely: likely.cloned() }
     }
 }
 
-/// How many items to ask one of `shards` shards for, when `wanted` are wanted in all.
+/// How many items to ask each of some shards for, when so many are wanted in all.
 ///
-/// A hash spreads the items binomially, so a shard's part is about `wanted / shards`, give or take its square root. Two square
-/// roots of slack make a second question rare, and cost less than it.
-fn share(wanted: usize, shards: usize) -> usize {
-    if shards <= 1 {
-        return wanted.max(1);
+/// A hash spreads the items binomially, so a shard's part is about `wanted / shards`, give or take its square root.
+struct Share {
+    wanted: usize,
+    shards: usize,
+    items_per_unit: f64,
+}
+
+impl Share {
+    /// Part of the standard deviation that is asked for on top of the mean: more would cost more than a second question.
+    const SLACK: f64 = 0.4;
+    /// The same where the range of the request keeps the cost down.
+    const AMPLE: f64 = 3.0;
+
+    /// Rounded up to whole read units, which are paid for anyway.
+    fn unbounded(&self) -> usize {
+        let units = ((self.mean() + Self::SLACK * self.mean().sqrt()) / self.items_per_unit).ceil();
+        self.clamped((units * self.items_per_unit).floor())
     }
-    let mean = wanted as f64 / shards as f64;
-    let ask = (mean + 2.0 * mean.sqrt()).ceil() as usize;
-    ask.clamp(1, wanted.max(1))
+
+    fn bounded(&self) -> usize {
+        self.clamped((self.mean() + Self::AMPLE * self.mean().sqrt()).ceil() + 1.0)
+    }
+
+    fn mean(&self) -> f64 {
+        self.wanted as f64 / self.shards.max(1) as f64
+    }
+
+    fn clamped(&self, ask: f64) -> usize {
+        let most = self.wanted.max(1);
+        if self.shards <= 1 { most } else { (ask as usize).clamp(1, most) }
+    }
 }
 
 #[cfg(test)]
@@ -262,6 +413,7 @@ mod tests {
         }
         let rows: Vec<_> = rows
             .into_iter()
+            .filter(|row| request.until.as_ref().is_none_or(|until| order.compare(&sort_key(row.1), until).is_le()))
             .filter(|row| match (&request.after, order) {
                 (None, _) => true,
                 (Some(after), Order::Ascending) => sort_key(row.1) > *after,
@@ -279,10 +431,19 @@ mod tests {
         ShardPage { items, next }
     }
 
-    fn read_all(table: &Table, shards: u32, order: Order, limit: usize, cap: usize) -> Vec<(SortKey, u32)> {
-        let (mut all, mut start) = (Vec::new(), None);
+    fn read_all(
+        table: &Table,
+        shards: u32,
+        order: Order,
+        limit: usize,
+        cap: usize,
+        per_unit: f64,
+    ) -> Vec<(SortKey, u32)> {
+        let (mut all, mut start, mut spacing) = (Vec::new(), None, Spacing::default());
         loop {
-            let mut merge = PageMerge::new(limit, order, start);
+            let forecast = Forecast { spacing: spacing.clone(), ..Forecast::default() };
+            let began_after = start.clone();
+            let mut merge = PageMerge::new(limit, order, start).with_items_per_unit(per_unit).with_forecast(forecast);
             merge.add_shards(ShardCount::new(shards).unwrap().shards());
             while !merge.is_complete() {
                 for request in merge.requests() {
@@ -293,6 +454,9 @@ mod tests {
             }
             let (page, next) = merge.finish();
             assert!(page.len() <= limit);
+            if let (Some(after), Some(last)) = (began_after, page.last()) {
+                spacing.learn(&after, &last.sort_key, page.len());
+            }
             all.extend(page.into_iter().map(|stored| (stored.sort_key, stored.item)));
             match next {
                 Some(next) => start = Some(next),
@@ -304,8 +468,14 @@ mod tests {
     proptest! {
         #[test]
         fn paging_by_any_limit_yields_every_item_once_in_order_and_newest(
-            rows in proptest::collection::vec((1u32..8, 0u32..200, 1u32..1_000), 0..300),
+            rows in prop_oneof![
+                proptest::collection::vec((1u32..8, 0u32..200, 1u32..1_000), 0..300),
+                // Evenly spaced, so that pages are foreseen.
+                proptest::collection::vec(1u32..8, 0..300)
+                    .prop_map(|shards| shards.into_iter().zip(0..).map(|(shard, key)| (shard, 3 * key, 1)).collect()),
+            ],
             limit in 1usize..50, cap in 1usize..40, descending in any::<bool>(),
+            per_unit in 0.2f64..30.0,
         ) {
             // One copy of a sort key per shard, as a table has.
             let table: Table = rows.into_iter().map(|(s, k, v)| ((s, k), v)).collect::<BTreeMap<_, _>>()
@@ -320,16 +490,16 @@ mod tests {
             if descending {
                 expected.reverse();
             }
-            prop_assert_eq!(read_all(&table, 8, order, limit, cap), expected);
+            prop_assert_eq!(read_all(&table, 8, order, limit, cap, per_unit), expected);
         }
     }
 
     #[test]
     fn a_shard_is_asked_for_its_share_and_not_for_the_page() {
-        let mut merge = PageMerge::<()>::new(100, Order::Ascending, None);
+        let mut merge = PageMerge::<()>::new(100, Order::Ascending, None).with_items_per_unit(4.0);
         merge.add_shards(ShardCount::new(16).unwrap().shards());
         let asked: Vec<_> = merge.requests().iter().map(|request| request.limit).collect();
-        assert_eq!(asked, vec![12; 16]);
+        assert_eq!(asked, vec![8; 16], "7.25 in whole units of four");
         assert!(merge.requests().is_empty(), "each page is asked for once");
     }
 

@@ -65,6 +65,12 @@ impl FromStr for Number {
 }
 
 impl Number {
+    /// Whether it is 0, however it is written.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// One text per value, for hashing: an integer without trailing zeros and a power of ten.
     #[must_use]
     pub fn canonical(&self) -> String {

@@ -13,6 +13,15 @@ pub enum Order {
 }
 
 impl Order {
+    /// Which of two sort keys comes first.
+    #[must_use]
+    pub fn compare(self, one: &SortKey, other: &SortKey) -> std::cmp::Ordering {
+        match self {
+            Self::Ascending => one.cmp(other),
+            Self::Descending => other.cmp(one),
+        }
+    }
+
     /// As the HTTP contract writes it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -116,7 +116,7 @@ impl<'a> AppendRun<'a> {
                 Err(TableError::Capacity(scope)) => {
                     self.throttled += 1;
                     self.unanswered = None;
-                    if scope.is_cured_by_shards() {
+                    if self.inner.config.is_cured_by_shards(scope) {
                         self.state.note_throttled(shard, self.inner.environment.now());
                         self.count(width, true);
                         self.inner.relieve(&self.item.partition_key, &self.state);

@@ -9,9 +9,10 @@ use quick_cache::sync::Cache;
 
 use super::retry::retrying;
 use super::{Deadline, Inner};
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::metadata::ShardMetadata;
 use crate::core::pressure::{Pressure, PressureTracker, Seen};
+use crate::core::spacing::Spacing;
 use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
 
@@ -57,6 +58,9 @@ struct Known {
     /// The key had an item once: it may change, but never go.
     registered: bool,
     pressure: PressureTracker,
+    /// Mean bytes of the items on the last pages.
+    item_bytes: Option<f64>,
+    spacing: Spacing,
     throttled_at: HashMap<ShardNumber, Moment>,
     /// No decision before this instant of the monotonic clock: a cooldown was read.
     quiet_until: Option<Duration>,
@@ -102,6 +106,29 @@ impl KeyState {
     /// What a scaling decision is made from.
     pub(crate) fn seen(&self, now: Moment) -> Seen {
         self.lock().pressure.seen(now.monotonic)
+    }
+
+    /// Learns from a page how large the key's items are.
+    pub(crate) fn learn_item_bytes(&self, bytes: usize, items: usize) {
+        if items > 0 {
+            let mean = bytes as f64 / items as f64;
+            let mut known = self.lock();
+            known.item_bytes = Some(known.item_bytes.map_or(mean, |before| (before + mean) / 2.0));
+        }
+    }
+
+    /// Mean bytes of the key's items, as far as pages of it were read here.
+    pub(crate) fn item_bytes(&self) -> Option<f64> {
+        self.lock().item_bytes
+    }
+
+    /// Learns from a page how far apart the key's items lie.
+    pub(crate) fn learn_spacing(&self, after: &SortKey, last: &SortKey, items: usize) {
+        self.lock().spacing.learn(after, last, items);
+    }
+
+    pub(crate) fn spacing(&self) -> Spacing {
+        self.lock().spacing.clone()
     }
 
     pub(crate) fn note_throttled(&self, shard: ShardNumber, now: Moment) {

@@ -4,6 +4,7 @@ pub(crate) mod append;
 mod keys;
 pub(crate) mod point_write;
 pub(crate) mod read;
+mod replicas;
 pub(crate) mod retry;
 pub(crate) mod scale;
 pub(crate) mod write;
@@ -17,6 +18,7 @@ use crate::config::TableConfig;
 use crate::environment::Environment;
 use crate::table::Tables;
 use keys::KeyCache;
+use replicas::Replicas;
 
 /// The instant by which an operation must have an answer.
 pub type Deadline = tokio::time::Instant;
@@ -36,6 +38,7 @@ struct Inner {
     tables: Tables,
     environment: Environment,
     keys: KeyCache,
+    replicas: Replicas,
     background: TaskTracker,
 }
 
@@ -51,7 +54,9 @@ impl ShardedTable {
     pub fn with_environment(client: &Client, config: TableConfig, environment: Environment) -> Self {
         let config = Arc::new(config);
         let tables = Tables::new(client, Arc::clone(&config));
-        let inner = Inner { config, tables, environment, keys: KeyCache::default(), background: TaskTracker::new() };
+        let replicas = Replicas::new(&config.read_replicas);
+        let (keys, background) = (KeyCache::default(), TaskTracker::new());
+        let inner = Inner { config, tables, environment, keys, replicas, background };
         Self { inner: Arc::new(inner) }
     }
 

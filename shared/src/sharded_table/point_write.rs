@@ -291,7 +291,7 @@ impl<'a> PointRun<'a> {
                 Ok(Err(error)) => return Next::Failed(WriteError::Table(error)),
             }
         }
-        if scope.is_cured_by_shards() && shard != ShardNumber::FIRST {
+        if self.inner.config.is_cured_by_shards(scope) && shard != ShardNumber::FIRST {
             let now = self.inner.environment.now();
             self.state.note_throttled(shard, now);
             if self.attempts == 1 {

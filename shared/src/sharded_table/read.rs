@@ -12,8 +12,8 @@ use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::merge::{PageMerge, ShardPageRequest, Stored};
-use crate::core::query::PageQuery;
+use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
+use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
 use crate::core::view::View;
 use crate::table::error::TableError;
@@ -23,6 +23,10 @@ use crate::table::{GetTarget, ShardQueryPage};
 const FAN_OUT: usize = 64;
 /// A page ends early at about this many bytes: a function's answer may have six megabytes, and JSON is longer than the items.
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
+/// What the smallest amount that is billed pays for. [DynamoDB pricing]
+const READ_UNIT_BYTES: f64 = 4_096.0;
+/// Of items that were never read here.
+const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 /// Part of the lease after which a view is renewed ahead of its end.
 const RENEW_AT: f64 = 0.7;
 
@@ -74,11 +78,18 @@ impl ShardedTable {
         let run = PageRun {
             inner: &self.inner,
             query: Arc::new(query.clone()),
-            merge: PageMerge::new(query.limit, query.order, query.after.clone()),
+            merge: PageMerge::new(query.limit, query.order, query.after.clone())
+                .with_items_per_unit(READ_UNIT_BYTES / state.item_bytes().unwrap_or(ASSUMED_ITEM_BYTES))
+                .with_forecast(Forecast {
+                    spacing: state.spacing(),
+                    end: if query.order == Order::Ascending { query.to.clone() } else { query.from.clone() },
+                    prefix: query.prefix.clone(),
+                }),
             pages: JoinSet::new(),
             waiting: Vec::new(),
             consumed: 0.0,
             bytes: 0,
+            own_bytes: self.inner.tables.own_bytes(&query.partition_key),
         };
         run.run(&state, deadline).await
     }
@@ -125,6 +136,8 @@ struct PageRun<'a> {
     waiting: Vec<ShardPageRequest>,
     consumed: f64,
     bytes: usize,
+    /// What an item weighs without its attributes and its sort key.
+    own_bytes: usize,
 }
 
 impl PageRun<'_> {
@@ -160,9 +173,9 @@ impl PageRun<'_> {
                     break;
                 }
             }
-            let bytes = &mut self.bytes;
+            let (bytes, own_bytes) = (&mut self.bytes, self.own_bytes);
             self.merge.advance(|stored| {
-                *bytes += attributes_size(&stored.item.attributes);
+                *bytes += attributes_size(&stored.item.attributes) + own_bytes;
                 *bytes < PAGE_BYTES
             });
             self.waiting.extend(self.merge.requests());
@@ -176,6 +189,10 @@ impl PageRun<'_> {
             return Err(error.into());
         }
         let (page, next) = self.merge.finish();
+        state.learn_item_bytes(self.bytes, page.len());
+        if let (Some(after), Some(last)) = (&self.query.after, page.last()) {
+            state.learn_spacing(after, &last.sort_key, page.len());
+        }
         let items = page.into_iter().map(|stored| stored.item).collect();
         Ok(Page { items, next, shards, consumed_capacity: self.consumed })
     }
@@ -190,15 +207,30 @@ impl PageRun<'_> {
         while self.pages.len() < FAN_OUT {
             let Some(request) = self.waiting.pop() else { return };
             let (inner, query) = (Arc::clone(self.inner), Arc::clone(&self.query));
-            self.pages.spawn(async move {
-                let ask = || inner.tables.query_shard(&query, &request);
-                (request.shard, retrying(&inner.environment, deadline, ask).await)
-            });
+            self.pages.spawn(async move { (request.shard, inner.query_shard(&query, &request, deadline).await) });
         }
     }
 }
 
 impl Inner {
+    /// Queries one shard: on a read replica, where the query may lag and one is awake, else on the table.
+    async fn query_shard(
+        &self,
+        query: &PageQuery,
+        request: &ShardPageRequest,
+        deadline: Deadline,
+    ) -> Result<ShardQueryPage, TableError> {
+        let replica = if query.consistent { None } else { self.replicas.choose(&self.environment) };
+        if let Some(index) = replica {
+            match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await {
+                Ok(Ok(page)) => return Ok(page),
+                Ok(Err(error)) => self.replicas.rest(&index, &error, &self.environment),
+                Err(_) => return Err(TableError::Transient("the deadline passed".into())),
+            }
+        }
+        retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await
+    }
+
     /// The view, if its lease has not run out; renews it in the background when little of the lease is left.
     pub(super) fn leased_view(
         self: &Arc<Self>,

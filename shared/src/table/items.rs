@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
-use super::attributes::{self, SdkItem, VERSION};
+use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
 use super::error::TableError;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
@@ -51,18 +51,20 @@ impl Tables {
             .map_err(TableError::from_sdk)
     }
 
-    /// Queries one shard for its part of a page.
+    /// Queries one shard for its part of a page, on the table or on an index with the table's own keys.
     pub(crate) async fn query_shard(
         &self,
         query: &PageQuery,
         request: &ShardPageRequest,
+        index: Option<&str>,
     ) -> Result<ShardQueryPage, TableError> {
         let shard_key = self.shard_key(&query.partition_key, request.shard)?;
-        let (condition, bounds) = key_condition(query);
+        let (condition, bounds) = key_condition(query, request);
         let mut call = self
             .client
             .query()
             .table_name(&self.config.table_name)
+            .set_index_name(index.map(str::to_owned))
             .key_condition_expression(condition)
             .expression_attribute_names("#p", &self.config.partition_key_name)
             .expression_attribute_values(":p", AttributeValue::S(shard_key.clone()))
@@ -115,7 +117,11 @@ impl Tables {
         Ok(newest)
     }
 
-    async fn get_one(&self, target: GetTarget<'_>, shard: ShardNumber) -> Result<Option<SdkItem>, TableError> {
+    pub(super) async fn get_one(
+        &self,
+        target: GetTarget<'_>,
+        shard: ShardNumber,
+    ) -> Result<Option<SdkItem>, TableError> {
         let key = self.key(self.shard_key(target.partition_key, shard)?, target.sort_key);
         let answer = self
             .client
@@ -157,6 +163,14 @@ impl Tables {
         Ok(found)
     }
 
+    /// Bytes of an item besides its attributes and its sort key.
+    pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
+        let names =
+            self.config.partition_key_name.len() + self.config.sort_key_name.len() + LOGICAL_KEY.len() + VERSION.len();
+        // The suffix of the shard key is about two bytes, a version of 25 digits 14.
+        names + 2 * key.as_str().len() + 16
+    }
+
     pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {
         self.config
             .shard_keys
@@ -173,9 +187,17 @@ impl Tables {
 }
 
 /// The key condition of a page query, and the values that it names besides the partition key.
-fn key_condition(query: &PageQuery) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
+///
+/// Where the request has a place to start after and one to stop at, these lie within the query's own range, so the latter replaces its bound.
+fn key_condition(query: &PageQuery, request: &ShardPageRequest) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let value = attributes::sort_key_to_sdk;
-    match (&query.prefix, &query.from, &query.to) {
+    let until = request.after.as_ref().and(request.until.as_ref());
+    let (prefix, from, to) = match (until, query.order) {
+        (None, _) => (query.prefix.as_ref(), query.from.as_ref(), query.to.as_ref()),
+        (Some(until), Order::Ascending) => (None, query.from.as_ref(), Some(until)),
+        (Some(until), Order::Descending) => (None, Some(until), query.to.as_ref()),
+    };
+    match (prefix, from, to) {
         (Some(prefix), _, _) => ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))]),
         (None, Some(from), Some(to)) => {
             ("#p = :p AND #s BETWEEN :f AND :t", vec![(":f", value(from)), (":t", value(to))])

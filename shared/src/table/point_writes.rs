@@ -20,6 +20,7 @@ use aws_sdk_dynamodb::types::{
 use super::Tables;
 use super::attributes::{self, SdkItem, VERSION, WRITE_ID};
 use super::error::TableError;
+use super::items::GetTarget;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::point_write::{Condition, Copy, Effect, Part, Refusal};
@@ -140,7 +141,10 @@ impl Tables {
         let sent = match (part.effect, target.new) {
             (Effect::Put, Some(new)) => {
                 let put = self.put_builder(new, part, target)?.customize().interceptor(check).send().await;
-                put.map(drop).map_err(|error| self.refused_put(part.shard, error))
+                match put {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(self.refused_put(target, part, error).await),
+                }
             }
             (Effect::Delete, _) => {
                 let delete = self.delete_builder(target, part.shard)?.customize().interceptor(check).send().await;
@@ -159,15 +163,22 @@ impl Tables {
         }
     }
 
-    fn refused_put(
+    async fn refused_put(
         &self,
-        shard: ShardNumber,
+        target: PointTarget<'_>,
+        part: Part,
         error: SdkError<PutItemError, HttpResponse>,
     ) -> Result<Refusal, TableError> {
         let Some(PutItemError::ConditionalCheckFailedException(failed)) = error.as_service_error() else {
             return Err(TableError::from_sdk(error));
         };
-        Ok(Refusal(vec![(shard, failed.item().map(copy).transpose()?)]))
+        let mut found = failed.item().map(copy).transpose()?;
+        // DynamoDB shows what stands; not every server that speaks its protocol does.
+        if found.is_none() && part.condition != Condition::StandsLower {
+            let target = GetTarget { partition_key: target.partition_key, sort_key: target.sort_key, consistent: true };
+            found = self.get_one(target, part.shard).await?.as_ref().map(copy).transpose()?;
+        }
+        Ok(Refusal(vec![(part.shard, found)]))
     }
 
     async fn write_transaction(
@@ -203,6 +214,7 @@ impl Tables {
                 return match (TableError::from_sdk(error), parts.first()) {
                     (TableError::Capacity(scope), Some(part)) => Ok(PointAnswer::Throttled(part.shard, scope)),
                     (TableError::Conflict, _) => Ok(PointAnswer::Conflict),
+                    (TableError::Unsupported(_), _) => Err(TableError::Unsupported("TransactWriteItems".into())),
                     (error, _) => Err(error),
                 };
             }

@@ -125,16 +125,12 @@ async fn routes_methods_and_media_types() {
     assert_problem(&edition.get("/nothing").await, 404, "no_such_route", None, "GET /nothing");
     for (method, path, allow) in [
         ("PATCH", "/items", "GET, POST"),
-        ("GET", "/items/batch", ""),
+        ("GET", "/items/batch", "POST"),
         ("POST", "/item", "GET, PUT, DELETE"),
         ("DELETE", "/shards", "GET"),
         ("HEAD", "/items", "GET, POST"),
     ] {
         let response = edition.send(method, path, &[JSON], None).await;
-        if allow.is_empty() {
-            assert_eq!(response.status, 404, "{method} {path}");
-            continue;
-        }
         assert_eq!(
             (response.status, response.headers["allow"].to_str().expect("ASCII")),
             (405, allow),
@@ -210,7 +206,7 @@ async fn random_placement_takes_appends_only() {
         edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(item.to_string().into_bytes())).await,
     ] {
         assert_problem(&response, 405, "append_only", None, "random placement");
-        assert!(response.headers.contains_key("allow"));
+        assert!(["GET", "GET, POST"].iter().any(|allow| response.headers["allow"] == *allow));
     }
     assert_eq!(edition.get(path).await.body["attributes"], json!({"n": 1}));
     edition.stop().await;

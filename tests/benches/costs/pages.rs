@@ -1,0 +1,187 @@
+//! A page of 100 items of 1 KB: unsharded, by an oracle, by us, and by asking each shard for the whole page.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{create_tables, in_process_clients};
+use sharding::{
+    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, ShardedTable, SortKey, SortKeyType,
+};
+use system_tests::config;
+use tokio::task::JoinSet;
+
+const ITEMS: usize = 3_000;
+const PAGE: usize = 100;
+/// Bytes of an item, all its attributes and their names included.
+const ITEM_BYTES: usize = 1_024;
+/// Bytes that one half of a read unit pays for.
+const UNIT_BYTES: usize = 4_096;
+const WIDTHS: [u32; 3] = [4, 16, 64];
+
+struct Bench {
+    engine: Engine,
+    shard_keys: ShardKeys,
+}
+
+fn sort_key(number: usize) -> SortKey {
+    SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key")
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new("hot").expect("a key")
+}
+
+fn home(number: usize, width: u32) -> u32 {
+    let width = ShardCount::new(width).expect("a count");
+    Placement::Calculated.home(&key(), &sort_key(number), width).expect("a home").get()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Bench {
+    /// A key of this width, filled with items that look as this product stores them.
+    async fn new(width: u32) -> Self {
+        let engine = Engine::in_memory().expect("an engine");
+        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        engine.set_limits([("items".to_owned(), limits)]);
+        let bench = Self { engine, shard_keys: config().shard_keys };
+        let client = bench.client(Duration::ZERO);
+        create_tables(&client, &config()).await.expect("tables");
+        let table = ShardedTable::new(&client, config());
+        let soon = Deadline::now() + Duration::from_secs(30);
+        table.set_shards(&key(), ShardCount::new(width).expect("a count"), soon).await.expect("scaled");
+        for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
+            let puts = chunk.iter().map(|number| {
+                let put = PutRequest::builder().set_item(Some(bench.item(*number, width))).build().expect("a put");
+                WriteRequest::builder().put_request(put).build()
+            });
+            client.batch_write_item().request_items("items", puts.collect()).send().await.expect("stored");
+        }
+        bench
+    }
+
+    fn client(&self, service_time: Duration) -> Client {
+        in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time)).dynamodb
+    }
+
+    fn shard_key(&self, shard: u32) -> String {
+        let count = ShardCount::new(shard).expect("a count");
+        self.shard_keys.build(&key(), count.shards().last().expect("a shard")).expect("a shard key")
+    }
+
+    fn item(&self, number: usize, width: u32) -> std::collections::HashMap<String, AttributeValue> {
+        let mut texts = BTreeMap::from([
+            ("partition_key", self.shard_key(home(number, width))),
+            ("sort_key", sort_key(number).to_string()),
+            ("_partition_key", "hot".to_owned()),
+        ]);
+        let version = 1_764_000_000_000_000_123_456_789u128 + number as u128;
+        // A number of 25 digits takes 14 bytes.
+        let own: usize =
+            texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>() + "_version".len() + 14;
+        texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
+        let mut item: std::collections::HashMap<_, _> =
+            texts.into_iter().map(|(name, text)| (name.to_owned(), AttributeValue::S(text))).collect();
+        item.insert("_version".into(), AttributeValue::N(version.to_string()));
+        item
+    }
+}
+
+/// One shard, asked plainly for so many items after a position; the units.
+async fn ask(client: &Client, shard_key: String, after: usize, limit: i32) -> f64 {
+    let answer = client
+        .query()
+        .table_name("items")
+        .key_condition_expression("partition_key = :p AND sort_key > :a")
+        .expression_attribute_values(":p", AttributeValue::S(shard_key))
+        .expression_attribute_values(":a", AttributeValue::S(sort_key(after).to_string()))
+        .limit(limit)
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await
+        .expect("a page");
+    answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
+}
+
+async fn ask_all(client: &Client, bench: &Bench, width: u32, after: usize) -> f64 {
+    let mut asked = JoinSet::new();
+    for shard in 1..=width {
+        let (client, shard_key) = (client.clone(), bench.shard_key(shard));
+        asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
+    }
+    asked.join_all().await.into_iter().sum()
+}
+
+async fn ours(table: &ShardedTable, after: usize) -> f64 {
+    let query = PageQuery { after: Some(sort_key(after)), ..PageQuery::new(key()) };
+    let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
+    let first = page.items.first().map(|item| item.sort_key.to_string());
+    assert_eq!((page.items.len(), first), (PAGE, Some(sort_key(after + 1).to_string())));
+    page.consumed_capacity
+}
+
+/// What the page costs who knows beforehand how many items each shard contributes.
+fn oracle(width: u32, after: usize) -> f64 {
+    let mut contributes = vec![0usize; width as usize];
+    for number in after + 1..=after + PAGE {
+        contributes[home(number, width) as usize - 1] += 1;
+    }
+    contributes.into_iter().map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5).sum()
+}
+
+/// Places to start pages from, all over the key.
+fn starts() -> impl Iterator<Item = usize> {
+    (0..150).map(|i| i * 18)
+}
+
+pub(crate) async fn units() {
+    println!("units of a page of {PAGE} items of 1 KB, eventually consistent, mean of {} pages", starts().count());
+    println!("  shards  unsharded  oracle    ours  ask for all   ours/oracle (target 1.2)");
+    let single = Bench::new(1).await;
+    for width in WIDTHS {
+        let bench = Bench::new(width).await;
+        let (client, plain) = (bench.client(Duration::ZERO), single.client(Duration::ZERO));
+        let table = ShardedTable::new(&client, config());
+        let mut sums = [0.0; 4];
+        for after in starts() {
+            sums[0] += ask(&plain, single.shard_key(1), after, PAGE as i32).await;
+            sums[1] += oracle(width, after);
+            sums[2] += ours(&table, after).await;
+            sums[3] += ask_all(&client, &bench, width, after).await;
+        }
+        let [unsharded, oracle, ours, all] = sums.map(|sum| sum / starts().count() as f64);
+        println!("  {width:6}  {unsharded:9.2}  {oracle:6.2}  {ours:6.2}  {all:11.2}   {:.2}", ours / oracle);
+    }
+}
+
+pub(crate) async fn latency() {
+    let service_time = crate::SERVICE_TIME;
+    println!("latency of that page with {service_time:?} service time, medians in ms");
+    println!("  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)");
+    let single = Bench::new(1).await;
+    for width in WIDTHS {
+        let bench = Bench::new(width).await;
+        let (client, plain) = (bench.client(service_time), single.client(service_time));
+        let table = ShardedTable::new(&client, config());
+        let (mut unsharded, mut of_ours, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for after in starts() {
+            let begun = now();
+            ask(&plain, single.shard_key(1), after, PAGE as i32).await;
+            unsharded.push(begun.elapsed());
+            let begun = now();
+            ours(&table, after).await;
+            of_ours.push(begun.elapsed());
+            let begun = now();
+            ask_all(&client, &bench, width, after).await;
+            all.push(begun.elapsed());
+        }
+        let [unsharded, ours, all] = [unsharded, of_ours, all].map(crate::median);
+        println!("  {width:6}  {unsharded:9.2}  {ours:6.2}  {all:11.2}   {:.2}", ours / unsharded);
+    }
+}

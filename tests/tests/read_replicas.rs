@@ -1,0 +1,63 @@
+//! Read replicas share eventually consistent page queries, and the table answers for one that cannot.
+
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, create_tables, in_process_clients};
+use sharding::{
+    Attributes, Deadline, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig,
+};
+use system_tests::{Call, Fate, Wire, config};
+
+const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
+const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(20)
+}
+
+/// Reads the key's 40 items twenty times; returns how many queries went to the table, to replicas, and how many replicas refused.
+async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent: bool) -> (usize, usize) {
+    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
+    let config = TableConfig { read_replicas: vec!["replica-1".into(), "replica-2".into()], ..config() };
+    create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
+    let wire = Wire::new(inner, decide);
+    let table = ShardedTable::new(&clients_over(wire.clone().into_shared()).dynamodb, config);
+    let key = PartitionKey::new("k").expect("a key");
+    table.set_shards(&key, ShardCount::new(4).expect("a count"), soon()).await.expect("scaled");
+    for number in 0..40 {
+        let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:02}")).expect("a sort key");
+        let item = Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() };
+        table.append(&item, soon()).await.expect("stored");
+    }
+    for _ in 0..20 {
+        let query = PageQuery { consistent, ..PageQuery::new(key.clone()) };
+        let page = table.query(&query, soon()).await.expect("a page");
+        let found: Vec<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
+        assert_eq!(found, (0..40).map(|number| format!("{number:02}")).collect::<Vec<_>>());
+    }
+    let queries: Vec<Call> = wire.calls().into_iter().filter(|call| call.operation == "Query").collect();
+    let to_index = queries.iter().filter(|call| call.index.is_some()).count();
+    (queries.len() - to_index, to_index)
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_share_what_may_lag() {
+    let (table, replicas) = read(|_| Fate::Pass, false).await;
+    assert!(table > 10 && replicas > table, "two of three queries go to the two replicas: {table}, {replicas}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn consistent_reads_go_to_the_table() {
+    let (table, replicas) = read(|_| Fate::Pass, true).await;
+    assert!(table > 0 && replicas == 0, "{table}, {replicas}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_answers_for_a_replica_that_cannot() {
+    for refusal in [THROTTLED, BUILDING] {
+        let refuse = move |call: &Call| if call.index.is_some() { Fate::Refuse(refusal) } else { Fate::Pass };
+        let (table, replicas) = read(refuse, false).await;
+        assert!(replicas > 0 && replicas < table / 4, "they rest after a refusal: {table}, {replicas}");
+    }
+}
