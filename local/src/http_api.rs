@@ -7,7 +7,7 @@ use api::{MAX_BODY_BYTES, Problem};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::Method;
 use shard_scaler::Insights;
 use sharding::{Deadline, ShardedTable};
@@ -18,6 +18,9 @@ const FUNCTION_TIME: Duration = Duration::from_millis(9_600);
 const SCALER_TIME: Duration = Duration::from_secs(59);
 /// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the shard-scaler.
 const INVOKE_SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
+
+/// The description of the API, for tools that read one.
+const DESCRIPTION: &str = "/openapi.yaml";
 
 /// What the handlers share.
 #[derive(Debug, Clone)]
@@ -36,6 +39,9 @@ async fn answer(State(functions): State<Functions>, request: Request) -> Respons
         let problem = Problem::too_large("body_too_large", "body", MAX_BODY_BYTES + 1, MAX_BODY_BYTES);
         return to_axum(problem.into_response());
     };
+    if parts.uri.path() == DESCRIPTION && parts.method == Method::GET {
+        return description();
+    }
     if parts.uri.path() == INVOKE_SCALER && parts.method == Method::POST {
         return invoke_scaler(&functions, &body).await;
     }
@@ -47,6 +53,11 @@ async fn answer(State(functions): State<Functions>, request: Request) -> Respons
     } else {
         writer::handle(&functions.table, request, deadline).await
     })
+}
+
+fn description() -> Response {
+    let content_type = [(http::header::CONTENT_TYPE, "application/yaml")];
+    (content_type, api::OPENAPI).into_response()
 }
 
 async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {

@@ -9,6 +9,9 @@ mod query;
 mod respond;
 mod start;
 
+/// The OpenAPI 3.1 description of the API, as YAML.
+pub const OPENAPI: &str = include_str!("../openapi.yaml");
+
 pub use body::{Body, MAX_BATCH_ITEMS, MAX_BODY_BYTES, attributes_body, item_body, items_body};
 pub use header::{create_only, idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};

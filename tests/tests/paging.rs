@@ -1,0 +1,224 @@
+//! Paging with any limit, order, range and number of shards, while the width grows and shrinks between pages: every item that stands
+//! throughout comes once and in order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{create_tables, in_process_clients};
+use proptest::prelude::*;
+use sharding::{
+    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount, ShardedTable,
+    SortKey, SortKeyType,
+};
+use system_tests::{TestClock, config};
+
+/// What happens between two pages.
+#[derive(Debug, Clone, Copy)]
+enum Between {
+    Nothing,
+    Grow(u32),
+    Shrink(u32),
+    /// An item that did not stand throughout is stored.
+    Store(u32),
+}
+
+fn between() -> impl Strategy<Value = Between> {
+    prop_oneof![
+        2 => Just(Between::Nothing),
+        2 => (1u32..12).prop_map(Between::Grow),
+        1 => (1u32..6).prop_map(Between::Shrink),
+        2 => (0u32..400).prop_map(Between::Store),
+    ]
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new("k").expect("a key")
+}
+
+fn sort_key(number: u32) -> SortKey {
+    SortKey::parse(SortKeyType::String, &format!("{number:05}")).expect("a sort key")
+}
+
+fn count(shards: u32) -> ShardCount {
+    ShardCount::new(shards).expect("a count")
+}
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(60)
+}
+
+struct World {
+    client: Client,
+    table: ShardedTable,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let engine = Engine::in_memory().expect("an engine");
+        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        engine.set_limits([("items".to_owned(), limits), ("items-metadata".to_owned(), limits)]);
+        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+        create_tables(&client, &config()).await.expect("tables");
+        let environment = Environment::seeded(TestClock::default(), seed);
+        Self { table: ShardedTable::with_environment(&client, config(), environment), client }
+    }
+
+    async fn store(&self, number: u32) {
+        let item = Item { partition_key: key(), sort_key: sort_key(number), attributes: Attributes::new() };
+        self.table.append(&item, soon()).await.expect("stored");
+    }
+
+    async fn width(&self) -> u32 {
+        let metadata = self.table.shards(&key(), soon()).await.expect("read");
+        metadata.map_or(1, |metadata| metadata.number_of_shards.get())
+    }
+
+    async fn act(&self, between: Between) {
+        let width = self.width().await;
+        match between {
+            Between::Nothing => {}
+            Between::Grow(by) => {
+                self.table.set_shards(&key(), count(width + by), soon()).await.expect("grown");
+            }
+            Between::Shrink(by) if by < width => self.shrink(width, width - by).await,
+            Between::Shrink(_) => {}
+            Between::Store(number) => self.store(number).await,
+        }
+    }
+
+    /// As a finished shrink leaves the tables: every item on its home under the new width, every view of before run out.
+    async fn shrink(&self, from: u32, to: u32) {
+        let mut copies = BTreeMap::<String, HashMap<String, AttributeValue>>::new();
+        let mut stored = Vec::new();
+        for shard in count(from).shards() {
+            let shard_key = config().shard_keys.build(&key(), shard).expect("a shard key");
+            let answer = self.client.query().table_name("items").key_condition_expression("partition_key = :p");
+            let answer =
+                answer.expression_attribute_values(":p", AttributeValue::S(shard_key)).send().await.expect("read");
+            stored.extend(answer.items.unwrap_or_default());
+        }
+        for item in stored {
+            self.client
+                .delete_item()
+                .table_name("items")
+                .key("partition_key", item["partition_key"].clone())
+                .key("sort_key", item["sort_key"].clone())
+                .send()
+                .await
+                .expect("deleted");
+            let text = item["sort_key"].as_s().expect("a string").clone();
+            let version = |item: &HashMap<String, AttributeValue>| {
+                item["_version"].as_n().expect("a number").parse::<u128>().expect("a version")
+            };
+            if copies.get(&text).is_none_or(|other| version(other) < version(&item)) {
+                copies.insert(text, item);
+            }
+        }
+        for (text, mut item) in copies {
+            let sort_key = SortKey::parse(SortKeyType::String, &text).expect("a sort key");
+            let home = Placement::Calculated.home(&key(), &sort_key, count(to)).expect("a home");
+            let shard_key = config().shard_keys.build(&key(), home).expect("a shard key");
+            item.insert("partition_key".into(), AttributeValue::S(shard_key));
+            self.client.put_item().table_name("items").set_item(Some(item)).send().await.expect("stored");
+        }
+        self.client
+            .update_item()
+            .table_name("items-metadata")
+            .key("partition_key", AttributeValue::S("k".into()))
+            .update_expression("SET number_of_shards = :n, read_shards = :n, shard_history = :h ADD generation :one")
+            .expression_attribute_values(":n", AttributeValue::N(to.to_string()))
+            .expression_attribute_values(":h", AttributeValue::Ss(vec![format!("1700000000:{to}")]))
+            .expression_attribute_values(":one", AttributeValue::N("1".into()))
+            .send()
+            .await
+            .expect("shrunk");
+        // Longer than an append may rely on its view.
+        tokio::time::sleep(Duration::from_secs(70)).await;
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    standing: BTreeSet<u32>,
+    width: u32,
+    limit: usize,
+    descending: bool,
+    range: (Option<u32>, Option<u32>),
+    prefix: bool,
+    between: Vec<Between>,
+    consistent: bool,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let standing = prop_oneof![
+        proptest::collection::btree_set(0u32..400, 0..150),
+        // Evenly spaced, so that the reader foresees where pages end.
+        (1u32..150).prop_map(|n| (0..n).map(|i| 2 * i).collect()),
+    ];
+    let range = (proptest::option::of(0u32..200), proptest::option::of(200u32..400));
+    let between = proptest::collection::vec(between(), 0..12);
+    (standing, 1u32..20, 1usize..60, any::<bool>(), range, any::<bool>(), between, any::<bool>()).prop_map(
+        |(standing, width, limit, descending, range, prefix, between, consistent)| Case {
+            standing,
+            width,
+            limit,
+            descending,
+            range,
+            prefix,
+            between,
+            consistent,
+        },
+    )
+}
+
+async fn scan(case: &Case) -> Result<(), TestCaseError> {
+    let world = World::new(1).await;
+    // Some items lie where width 1 put them, the others where the present width does.
+    for (index, number) in case.standing.iter().enumerate() {
+        if index == case.standing.len() / 3 && case.width > 1 {
+            world.table.set_shards(&key(), count(case.width), soon()).await.expect("grown");
+        }
+        world.store(*number).await;
+    }
+    let mut query = PageQuery { limit: case.limit, consistent: case.consistent, ..PageQuery::new(key()) };
+    query.order = if case.descending { Order::Descending } else { Order::Ascending };
+    let inside: Box<dyn Fn(u32) -> bool> = if case.prefix {
+        query.prefix = Some("002".into());
+        Box::new(|number| (200..300).contains(&number))
+    } else {
+        let (from, to) = case.range;
+        (query.from, query.to) = (from.map(sort_key), to.map(sort_key));
+        Box::new(move |number| from.is_none_or(|from| from <= number) && to.is_none_or(|to| number <= to))
+    };
+    let (mut seen, mut between) = (Vec::new(), case.between.iter());
+    loop {
+        let page = world.table.query(&query, soon()).await.expect("a page");
+        prop_assert!(page.items.len() <= case.limit);
+        seen.extend(page.items.iter().map(|item| item.sort_key.to_string().parse::<u32>().expect("a number")));
+        match page.next {
+            None => break,
+            next => query.after = next,
+        }
+        world.act(between.next().copied().unwrap_or(Between::Nothing)).await;
+    }
+    let in_order = |pair: &[u32]| if case.descending { pair[0] > pair[1] } else { pair[0] < pair[1] };
+    prop_assert!(seen.windows(2).all(in_order), "in order, each once: {seen:?}");
+    prop_assert!(seen.iter().all(|number| inside(*number)), "inside the range: {seen:?}");
+    let seen: BTreeSet<u32> = seen.into_iter().collect();
+    let missed: Vec<u32> =
+        case.standing.iter().copied().filter(|number| inside(*number) && !seen.contains(number)).collect();
+    prop_assert!(missed.is_empty(), "missed: {missed:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn every_standing_item_comes_once_and_in_order(case in case()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("a runtime").block_on(scan(&case))?;
+    }
+}
