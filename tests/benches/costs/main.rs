@@ -21,7 +21,7 @@ fn main() {
         return writes::run_side(&side.to_string_lossy());
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str()));
+    let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     if runs("pages") {

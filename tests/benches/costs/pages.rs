@@ -24,19 +24,36 @@ const WIDTHS: [u32; 3] = [4, 16, 64];
 struct Bench {
     engine: Engine,
     shard_keys: ShardKeys,
+    keys: Keys,
+    width: u32,
 }
 
-fn sort_key(number: usize) -> SortKey {
-    SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key")
+/// Where the items lie in sort-key order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// As counters and regular times do: where a page ends can be foreseen.
+    Even,
+    /// In bursts, with gaps between 1 and 10,000.
+    Uneven,
+}
+
+impl Keys {
+    fn sort_key(self, number: usize) -> SortKey {
+        let place = match self {
+            Self::Even => number,
+            Self::Uneven => (0..number).map(|before| [1, 1, 3, 10, 10_000, 2, 700][(before * before / 7) % 7]).sum(),
+        };
+        SortKey::parse(SortKeyType::String, &format!("{place:012}")).expect("a sort key")
+    }
+
+    fn home(self, number: usize, width: u32) -> u32 {
+        let width = ShardCount::new(width).expect("a count");
+        Placement::Calculated.home(&key(), &self.sort_key(number), width).expect("a home").get()
+    }
 }
 
 fn key() -> PartitionKey {
     PartitionKey::new("hot").expect("a key")
-}
-
-fn home(number: usize, width: u32) -> u32 {
-    let width = ShardCount::new(width).expect("a count");
-    Placement::Calculated.home(&key(), &sort_key(number), width).expect("a home").get()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
@@ -46,11 +63,11 @@ fn now() -> Instant {
 
 impl Bench {
     /// A key of this width, filled with items that look as this product stores them.
-    async fn new(width: u32) -> Self {
+    async fn new(width: u32, keys: Keys) -> Self {
         let engine = Engine::in_memory().expect("an engine");
         let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
         engine.set_limits([("items".to_owned(), limits)]);
-        let bench = Self { engine, shard_keys: config().shard_keys };
+        let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
         let client = bench.client(Duration::ZERO);
         create_tables(&client, &config()).await.expect("tables");
         let table = ShardedTable::new(&client, config());
@@ -58,7 +75,7 @@ impl Bench {
         table.set_shards(&key(), ShardCount::new(width).expect("a count"), soon).await.expect("scaled");
         for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
             let puts = chunk.iter().map(|number| {
-                let put = PutRequest::builder().set_item(Some(bench.item(*number, width))).build().expect("a put");
+                let put = PutRequest::builder().set_item(Some(bench.item(*number))).build().expect("a put");
                 WriteRequest::builder().put_request(put).build()
             });
             client.batch_write_item().request_items("items", puts.collect()).send().await.expect("stored");
@@ -75,10 +92,10 @@ impl Bench {
         self.shard_keys.build(&key(), count.shards().last().expect("a shard")).expect("a shard key")
     }
 
-    fn item(&self, number: usize, width: u32) -> std::collections::HashMap<String, AttributeValue> {
+    fn item(&self, number: usize) -> std::collections::HashMap<String, AttributeValue> {
         let mut texts = BTreeMap::from([
-            ("partition_key", self.shard_key(home(number, width))),
-            ("sort_key", sort_key(number).to_string()),
+            ("partition_key", self.shard_key(self.keys.home(number, self.width))),
+            ("sort_key", self.keys.sort_key(number).to_string()),
             ("_partition_key", "hot".to_owned()),
         ]);
         let version = 1_764_000_000_000_000_123_456_789u128 + number as u128;
@@ -94,13 +111,13 @@ impl Bench {
 }
 
 /// One shard, asked plainly for so many items after a position; the units.
-async fn ask(client: &Client, shard_key: String, after: usize, limit: i32) -> f64 {
+async fn ask(client: &Client, shard_key: String, after: SortKey, limit: i32) -> f64 {
     let answer = client
         .query()
         .table_name("items")
         .key_condition_expression("partition_key = :p AND sort_key > :a")
         .expression_attribute_values(":p", AttributeValue::S(shard_key))
-        .expression_attribute_values(":a", AttributeValue::S(sort_key(after).to_string()))
+        .expression_attribute_values(":a", AttributeValue::S(after.to_string()))
         .limit(limit)
         .return_consumed_capacity(ReturnConsumedCapacity::Total)
         .send()
@@ -109,79 +126,91 @@ async fn ask(client: &Client, shard_key: String, after: usize, limit: i32) -> f6
     answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
 }
 
-async fn ask_all(client: &Client, bench: &Bench, width: u32, after: usize) -> f64 {
-    let mut asked = JoinSet::new();
-    for shard in 1..=width {
-        let (client, shard_key) = (client.clone(), bench.shard_key(shard));
-        asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
+impl Bench {
+    async fn unsharded(&self, client: &Client, after: usize) -> f64 {
+        ask(client, self.shard_key(1), self.keys.sort_key(after), PAGE as i32).await
     }
-    asked.join_all().await.into_iter().sum()
-}
 
-async fn ours(table: &ShardedTable, after: usize) -> f64 {
-    let query = PageQuery { after: Some(sort_key(after)), ..PageQuery::new(key()) };
-    let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
-    let first = page.items.first().map(|item| item.sort_key.to_string());
-    assert_eq!((page.items.len(), first), (PAGE, Some(sort_key(after + 1).to_string())));
-    page.consumed_capacity
-}
-
-/// What the page costs who knows beforehand how many items each shard contributes.
-fn oracle(width: u32, after: usize) -> f64 {
-    let mut contributes = vec![0usize; width as usize];
-    for number in after + 1..=after + PAGE {
-        contributes[home(number, width) as usize - 1] += 1;
+    async fn ask_all(&self, client: &Client, after: usize) -> f64 {
+        let mut asked = JoinSet::new();
+        for shard in 1..=self.width {
+            let (client, shard_key, after) = (client.clone(), self.shard_key(shard), self.keys.sort_key(after));
+            asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
+        }
+        asked.join_all().await.into_iter().sum()
     }
-    contributes.into_iter().map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5).sum()
+
+    async fn ours(&self, table: &ShardedTable, after: usize) -> f64 {
+        let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
+        let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
+        let first = page.items.first().map(|item| item.sort_key.clone());
+        assert_eq!((page.items.len(), first), (PAGE, Some(self.keys.sort_key(after + 1))));
+        page.consumed_capacity
+    }
+
+    /// What the page costs who knows beforehand how many items each shard contributes.
+    fn oracle(&self, after: usize) -> f64 {
+        let mut contributes = vec![0usize; self.width as usize];
+        for number in after + 1..=after + PAGE {
+            contributes[self.keys.home(number, self.width) as usize - 1] += 1;
+        }
+        contributes.into_iter().map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5).sum()
+    }
 }
 
-/// Places to start pages from, all over the key.
+/// Places to start pages from, all over the key, in no order.
 fn starts() -> impl Iterator<Item = usize> {
-    (0..150).map(|i| i * 18)
+    (0..150).map(|i| (i * 67) % 150 * 18)
 }
 
 pub(crate) async fn units() {
     println!("units of a page of {PAGE} items of 1 KB, eventually consistent, mean of {} pages", starts().count());
-    println!("  shards  unsharded  oracle    ours  ask for all   ours/oracle (target 1.2)");
-    let single = Bench::new(1).await;
-    for width in WIDTHS {
-        let bench = Bench::new(width).await;
-        let (client, plain) = (bench.client(Duration::ZERO), single.client(Duration::ZERO));
-        let table = ShardedTable::new(&client, config());
-        let mut sums = [0.0; 4];
-        for after in starts() {
-            sums[0] += ask(&plain, single.shard_key(1), after, PAGE as i32).await;
-            sums[1] += oracle(width, after);
-            sums[2] += ours(&table, after).await;
-            sums[3] += ask_all(&client, &bench, width, after).await;
+    println!("  sort keys  shards  unsharded  oracle    ours  ask for all   ours/oracle (target 1.2)");
+    for keys in [Keys::Even, Keys::Uneven] {
+        let single = Bench::new(1, keys).await;
+        for width in WIDTHS {
+            let bench = Bench::new(width, keys).await;
+            let (client, plain) = (bench.client(Duration::ZERO), single.client(Duration::ZERO));
+            let table = ShardedTable::new(&client, config());
+            let mut sums = [0.0; 4];
+            for after in starts() {
+                sums[0] += single.unsharded(&plain, after).await;
+                sums[1] += bench.oracle(after);
+                sums[2] += bench.ours(&table, after).await;
+                sums[3] += bench.ask_all(&client, after).await;
+            }
+            let [unsharded, oracle, ours, all] = sums.map(|sum| sum / starts().count() as f64);
+            let ratio = ours / oracle;
+            println!("  {keys:9?}  {width:6}  {unsharded:9.2}  {oracle:6.2}  {ours:6.2}  {all:11.2}   {ratio:.2}");
         }
-        let [unsharded, oracle, ours, all] = sums.map(|sum| sum / starts().count() as f64);
-        println!("  {width:6}  {unsharded:9.2}  {oracle:6.2}  {ours:6.2}  {all:11.2}   {:.2}", ours / oracle);
     }
 }
 
 pub(crate) async fn latency() {
     let service_time = crate::SERVICE_TIME;
     println!("latency of that page with {service_time:?} service time, medians in ms");
-    println!("  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)");
-    let single = Bench::new(1).await;
-    for width in WIDTHS {
-        let bench = Bench::new(width).await;
-        let (client, plain) = (bench.client(service_time), single.client(service_time));
-        let table = ShardedTable::new(&client, config());
-        let (mut unsharded, mut of_ours, mut all) = (Vec::new(), Vec::new(), Vec::new());
-        for after in starts() {
-            let begun = now();
-            ask(&plain, single.shard_key(1), after, PAGE as i32).await;
-            unsharded.push(begun.elapsed());
-            let begun = now();
-            ours(&table, after).await;
-            of_ours.push(begun.elapsed());
-            let begun = now();
-            ask_all(&client, &bench, width, after).await;
-            all.push(begun.elapsed());
+    println!("  sort keys  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)");
+    for keys in [Keys::Even, Keys::Uneven] {
+        let single = Bench::new(1, keys).await;
+        for width in WIDTHS {
+            let bench = Bench::new(width, keys).await;
+            let (client, plain) = (bench.client(service_time), single.client(service_time));
+            let table = ShardedTable::new(&client, config());
+            let (mut unsharded, mut of_ours, mut all) = (Vec::new(), Vec::new(), Vec::new());
+            for after in starts() {
+                let begun = now();
+                single.unsharded(&plain, after).await;
+                unsharded.push(begun.elapsed());
+                let begun = now();
+                bench.ours(&table, after).await;
+                of_ours.push(begun.elapsed());
+                let begun = now();
+                bench.ask_all(&client, after).await;
+                all.push(begun.elapsed());
+            }
+            let [unsharded, ours, all] = [unsharded, of_ours, all].map(crate::median);
+            let ratio = ours / unsharded;
+            println!("  {keys:9?}  {width:6}  {unsharded:9.2}  {ours:6.2}  {all:11.2}   {ratio:.2}");
         }
-        let [unsharded, ours, all] = [unsharded, of_ours, all].map(crate::median);
-        println!("  {width:6}  {unsharded:9.2}  {ours:6.2}  {all:11.2}   {:.2}", ours / unsharded);
     }
 }

@@ -6,6 +6,7 @@
 mod items;
 mod pages;
 mod point_writes;
+mod unavailable;
 mod wrong_input;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,103 @@
+//! What a client is told when the server behind the API has no capacity, or refuses: 503 says when to try again, 500 says nothing of
+//! the inside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response as AxumResponse;
+use local::ServeOptions;
+use serde_json::json;
+use system_tests::{Response, TestEdition, config};
+use tokio::net::TcpListener;
+
+use crate::{JSON, assert_problem, start};
+
+const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"arn"}]}"#;
+const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"User arn:aws:iam::1:role/secret is not authorized"}"#;
+
+/// Stands before a DynamoDB server; once it is shut, it answers requests for items itself.
+#[derive(Clone)]
+struct Front {
+    server: String,
+    answer: &'static str,
+    shut: Arc<AtomicBool>,
+    http: reqwest::Client,
+}
+
+async fn forward(State(front): State<Front>, request: Request) -> AxumResponse {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, 16 << 20).await.expect("a body");
+    // A write needs a view first, so the metadata stays readable.
+    let about_items = !String::from_utf8_lossy(&body).contains("-metadata\"");
+    if front.shut.load(Ordering::Relaxed) && about_items {
+        return AxumResponse::builder().status(400).body(Body::from(front.answer)).expect("a response");
+    }
+    let answer =
+        front.http.post(&front.server).headers(parts.headers).body(body).send().await.expect("the server answers");
+    let status = answer.status();
+    let body = Body::from(answer.bytes().await.expect("a body"));
+    AxumResponse::builder().status(status).body(body).expect("a response")
+}
+
+/// Every route that reads or writes items, over a server that answers this from now on.
+async fn answers(answer: &'static str) -> Vec<(&'static str, Response)> {
+    let behind = start(config()).await;
+    let server = std::env::var("DYNAMODB_ENDPOINT").unwrap_or_else(|_| behind.dynamodb_url());
+    let front = Front { server, answer, shut: Arc::default(), http: reqwest::Client::new() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint_url = Some(format!("http://{}", listener.local_addr().expect("an address")));
+    let shut = Arc::clone(&front.shut);
+    let serving = tokio::spawn(axum::serve(listener, Router::new().fallback(forward).with_state(front)).into_future());
+    let names = behind.table().config().clone();
+    let edition = TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, names).await;
+    shut.store(true, Ordering::Relaxed);
+    let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {}});
+    let (one, attributes) = ("/item?partition_key=k&sort_key=s", br#"{"attributes":{}}"#.to_vec());
+    let create_only = [JSON, ("if-none-match", "*")];
+    let (post, create, put, delete, get, page) = tokio::join!(
+        edition.post("/items", &item),
+        edition.send("POST", "/items", &create_only, Some(item.to_string().into_bytes())),
+        edition.send("PUT", one, &[JSON], Some(attributes)),
+        edition.send("DELETE", one, &[], None),
+        edition.get(one),
+        edition.get("/items?partition_key=k"),
+    );
+    shut.store(false, Ordering::Relaxed);
+    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
+    edition.stop().await;
+    serving.abort();
+    behind.stop().await;
+    vec![
+        ("POST /items", post),
+        ("POST /items, create-only", create),
+        ("PUT /item", put),
+        ("DELETE /item", delete),
+        ("GET /item", get),
+        ("GET /items", page),
+    ]
+}
+
+#[tokio::test]
+async fn without_capacity_a_client_is_told_to_try_again() {
+    for (route, response) in answers(THROTTLED).await {
+        assert_problem(&response, 503, "no_capacity", None, route);
+        assert_eq!(response.headers["retry-after"], "1", "{route}");
+        assert!(
+            response.body["detail"].as_str().is_some_and(|detail| detail.contains("key-range")),
+            "{}",
+            response.body
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_internal_error_tells_nothing_of_the_inside() {
+    for (route, response) in answers(DENIED).await {
+        assert_problem(&response, 500, "internal_error", None, route);
+        let text = response.body.to_string();
+        assert!(!text.contains("secret") && !text.contains("AccessDenied") && !text.contains("arn"), "{route}: {text}");
+    }
+}
