@@ -2,17 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use shard_scaler::Insights;
-use sharding::{ConfigError, ShardedTable, TableConfig};
+use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
+use sharding::{ConfigError, ScalingActors, ShardedTable, TableConfig};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::clients::{Clients, in_process_clients, remote_clients};
 use crate::http_api::Functions;
-use crate::{dynamodb_port, http_api, tables};
+use crate::{alarm, dynamodb_port, http_api, tables};
 
 /// Where the edition listens and what it stands on.
 #[derive(Debug, Clone, Args)]
@@ -30,7 +31,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Use another DynamoDB server instead of the embedded engine; one on this machine needs no credentials
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "alarm_period"])]
     pub endpoint_url: Option<String>,
     /// Physical partitions of the main table
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -41,6 +42,9 @@ pub struct ServeOptions {
     /// Read units a second of each partition
     #[arg(long, default_value_t = 3_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_read_units: u32,
+    /// Seconds between two evaluations of the alarm that wakes the shard-scaler (CloudWatch takes 60)
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub alarm_period: u32,
 }
 
 impl Default for ServeOptions {
@@ -55,6 +59,7 @@ impl Default for ServeOptions {
             partitions: 4,
             partition_write_units: 1_000,
             partition_read_units: 3_000,
+            alarm_period: 60,
         }
     }
 }
@@ -98,6 +103,7 @@ pub struct Edition {
     engine: Option<Engine>,
     api: TcpListener,
     dynamodb: Option<TcpListener>,
+    alarm_period: Duration,
 }
 
 impl Edition {
@@ -121,8 +127,11 @@ impl Edition {
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
         let table = ShardedTable::new(&client, config);
-        let functions = Functions { table, insights: Arc::new(Insights { dynamodb: client, cloudwatch }) };
-        Ok(Self { functions, engine, api, dynamodb })
+        let clients = ScalerClients { dynamodb: client, cloudwatch };
+        let scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+        let functions = Functions { scaler: Scaler::new(table.clone(), clients, scaler), table };
+        let alarm_period = Duration::from_secs(options.alarm_period.into());
+        Ok(Self { functions, engine, api, dynamodb, alarm_period })
     }
 
     /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
@@ -160,6 +169,12 @@ impl Edition {
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
         let table = self.functions.table.clone();
+        let mut watching = JoinSet::new();
+        if let Some(engine) = &self.engine
+            && table.config().scaling != ScalingActors::Writer
+        {
+            watching.spawn(alarm::watch(engine.clone(), self.functions.scaler.clone(), self.alarm_period));
+        }
         let api =
             axum::serve(self.api, http_api::router(self.functions)).with_graceful_shutdown(until(stopped.clone()));
         match (self.dynamodb, self.engine) {

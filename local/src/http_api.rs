@@ -1,6 +1,5 @@
 //! The API on one port: every request goes to the handler of the function that API Gateway would send it to.
 
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use api::{MAX_BODY_BYTES, Problem};
@@ -9,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::Method;
-use shard_scaler::Insights;
+use shard_scaler::Scaler;
 use sharding::{Deadline, ShardedTable};
 
 /// What the template gives the writer and the reader, less the margin for the answer.
@@ -26,7 +25,7 @@ const DESCRIPTION: &str = "/openapi.yaml";
 #[derive(Debug, Clone)]
 pub(crate) struct Functions {
     pub(crate) table: ShardedTable,
-    pub(crate) insights: Arc<Insights>,
+    pub(crate) scaler: Scaler,
 }
 
 pub(crate) fn router(functions: Functions) -> Router {
@@ -70,7 +69,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
         }
     };
     let deadline = Deadline::now() + SCALER_TIME;
-    let answer = shard_scaler::handle(&functions.table, &functions.insights, &event, now_seconds(), deadline).await;
+    let answer = functions.scaler.handle(&event, now_seconds(), deadline).await;
     to_axum(api::json(200, &answer))
 }
 

@@ -9,5 +9,5 @@ mod wire;
 
 pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
-pub use lambda::{Function, event};
+pub use lambda::{Function, event, event_of_now};
 pub use wire::{Call, Fate, TestClock, Wire};

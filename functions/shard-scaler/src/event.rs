@@ -2,6 +2,8 @@
 //! that the decision does not need.
 
 use serde_json::{Map, Value};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// An event, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,11 @@ pub enum ScalerEvent {
         /// The logical key.
         partition_key: String,
     },
+    /// List the keys that have metadata.
+    List {
+        /// Go on after this key.
+        after: Option<String>,
+    },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
 }
@@ -31,6 +38,10 @@ pub struct Alarm {
     pub state: String,
     /// Every table that its metrics name; none for metric math and composite alarms.
     pub tables: Vec<String>,
+    /// Every metric that it names.
+    pub metrics: Vec<String>,
+    /// When the state changed, in seconds since the Unix epoch; `None` where that cannot be read.
+    pub changed_at: Option<u64>,
 }
 
 /// An event that asks for nothing that is known. The text names the field and what is allowed.
@@ -58,8 +69,7 @@ impl ScalerEvent {
             None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
         };
         if alarms.is_empty() {
-            let known =
-                "a direct event has an action (set, show); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -74,10 +84,18 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
     let allowed: &[&str] = match action.as_str() {
         Some("set") => &["action", "partition_key", "number_of_shards"],
         Some("show") => &["action", "partition_key"],
-        _ => return Err(wrong("action", format!("it is {action}; allowed: \"set\", \"show\""))),
+        Some("list") => &["action", "after"],
+        _ => return Err(wrong("action", format!("it is {action}; allowed: \"set\", \"show\", \"list\""))),
     };
     if let Some(unknown) = event.keys().find(|name| !allowed.contains(&name.as_str())) {
         return Err(wrong("event", format!("the field {unknown:?} is not known; allowed: {}", allowed.join(", "))));
+    }
+    if allowed.contains(&"after") {
+        return match event.get("after") {
+            None | Some(Value::Null) => Ok(ScalerEvent::List { after: None }),
+            Some(Value::String(after)) => Ok(ScalerEvent::List { after: Some(after.clone()) }),
+            Some(other) => Err(wrong("after", format!("it is {other}; it must be a string"))),
+        };
     }
     let partition_key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
     let partition_key = partition_key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))?;
@@ -95,7 +113,9 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
 fn native(data: &Value) -> Option<Alarm> {
     let state = data.pointer("/state/value")?.as_str()?.to_owned();
     let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
-    Some(Alarm { name, state, tables: tables(data.get("configuration").unwrap_or(&Value::Null)) })
+    let changed_at = data.pointer("/state/timestamp").and_then(Value::as_str).and_then(epoch_seconds);
+    let configuration = data.get("configuration").unwrap_or(&Value::Null);
+    Some(Alarm { name, state, tables: tables(configuration), metrics: metrics(configuration), changed_at })
 }
 
 /// The SNS form: a JSON text with other names.
@@ -104,7 +124,40 @@ fn sns(record: &Value) -> Option<Alarm> {
     let message: Value = serde_json::from_str(message).ok()?;
     let state = message.get("NewStateValue")?.as_str()?.to_owned();
     let name = message.get("AlarmName").and_then(Value::as_str).map(str::to_owned);
-    Some(Alarm { name, state, tables: tables(message.get("Trigger").unwrap_or(&Value::Null)) })
+    let changed_at = message.get("StateChangeTime").and_then(Value::as_str).and_then(epoch_seconds);
+    let trigger = message.get("Trigger").unwrap_or(&Value::Null);
+    Some(Alarm { name, state, tables: tables(trigger), metrics: metrics(trigger), changed_at })
+}
+
+/// CloudWatch writes the offset without its colon.
+fn epoch_seconds(time: &str) -> Option<u64> {
+    let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
+        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => format!("{start}:{minutes}"),
+        _ => time.to_owned(),
+    };
+    let at = OffsetDateTime::parse(&with_colon, &Rfc3339).ok()?;
+    u64::try_from(at.unix_timestamp()).ok()
+}
+
+/// Every metric's name, wherever it stands: `{"metric": {"name": m}}`, or `{"MetricName": m}`.
+fn metrics(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_metrics(value, &mut found);
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn collect_metrics(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| collect_metrics(value, found)),
+        Value::Object(object) => {
+            let name = value.pointer("/metric/name").or_else(|| object.get("MetricName")).and_then(Value::as_str);
+            found.extend(name.map(str::to_owned));
+            object.values().for_each(|value| collect_metrics(value, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Every `TableName` dimension, wherever it stands: `{"TableName": t}` or `[{"name": "TableName", "value": t}]`.
@@ -159,9 +212,24 @@ mod tests {
     }
 
     #[test]
+    fn times_are_read_as_cloudwatch_writes_them() {
+        for (text, seconds) in [
+            ("2023-08-04T12:36:15.490+0000", Some(1_691_152_575)),
+            ("2023-08-04T12:36:15.490+00:00", Some(1_691_152_575)),
+            ("2023-08-04T14:36:15+0200", Some(1_691_152_575)),
+            ("yesterday", None),
+            ("", None),
+            ("ä", None),
+        ] {
+            assert_eq!(epoch_seconds(text), seconds, "{text}");
+        }
+        assert_eq!(epoch_seconds("2023-08-04T12:36:15Z"), Some(1_691_152_575));
+    }
+
+    #[test]
     fn an_alarm_needs_no_more_than_its_state() {
         let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
-        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![] };
+        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![], metrics: vec![], changed_at: None };
         assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
     }
 }

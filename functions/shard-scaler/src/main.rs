@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use serde_json::Value;
-use shard_scaler::{Insights, handle};
+use shard_scaler::{Clients, Scaler, ScalerConfig};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -12,12 +12,13 @@ async fn main() -> Result<(), Error> {
     let aws = api::aws_configuration().await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = api::table_from_environment(&dynamodb)?;
-    let insights = Insights { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
-    let (table, insights) = (&table, &insights);
+    let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
+    let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+    let scaler = &Scaler::new(table, clients, config);
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
         // Boxed: the SDK's futures nest deeply.
-        Ok::<_, Error>(Box::pin(handle(table, insights, &event.payload, now_seconds(), deadline)).await)
+        Ok::<_, Error>(Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await)
     }))
     .await
 }

@@ -41,7 +41,12 @@ async fn every_sample_event_has_its_answer() {
 
     let (items, _) = edition.read_all("/shared/firetvGen2.txt", "&consistent=true").await;
     let keys: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
-    assert!(keys.contains(&"123456789102") && !keys.contains(&"123456789101") && keys.contains(&body["sort_key"].as_str().expect("a key")), "{keys:?}");
+    assert!(
+        keys.contains(&"123456789102")
+            && !keys.contains(&"123456789101")
+            && keys.contains(&body["sort_key"].as_str().expect("a key")),
+        "{keys:?}"
+    );
     drop(writer);
     edition.stop().await;
 }

@@ -10,12 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::capacity::{self, Billing, Limits};
+use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
-use crate::insights::ThrottledKeys;
 use crate::partitions::{Access, PartitionLimits};
 use crate::request::{self, KeyNames, Touched};
-
-const REPORT_PATH: &str = "/operation/GetInsightRuleReport";
 
 /// An embedded DynamoDB. Cheap to clone; clones are the same database.
 #[derive(Clone)]
@@ -32,7 +30,7 @@ struct Inner {
 struct State {
     limits: Limits,
     tables: HashMap<String, TableFacts>,
-    throttled: ThrottledKeys,
+    cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
 }
 
@@ -113,7 +111,7 @@ impl Engine {
         let state = State {
             limits: Limits::new(PartitionLimits::default(), HashMap::new()),
             tables: HashMap::new(),
-            throttled: ThrottledKeys::default(),
+            cloudwatch: CloudWatch::default(),
             traffic: HashMap::new(),
         };
         Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
@@ -130,11 +128,22 @@ impl Engine {
         self.state().traffic.get(table).copied().unwrap_or_default()
     }
 
-    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's report by its path.
+    /// The state of an alarm; `OK` where it was never set.
+    #[must_use]
+    pub fn alarm_state(&self, name: &str) -> String {
+        self.state().cloudwatch.alarm(name).unwrap_or("OK").to_owned()
+    }
+
+    /// Sets an alarm's state, as CloudWatch does when it has evaluated it.
+    pub fn set_alarm_state(&self, name: &str, state: &str) {
+        self.state().cloudwatch.set_alarm_to(name, state);
+    }
+
+    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's CBOR protocol by its path.
     #[must_use]
     pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Answer {
-        if path.ends_with(REPORT_PATH) {
-            return self.state().throttled.report(body);
+        if CloudWatch::serves(path) {
+            return self.state().cloudwatch.respond(path, body);
         }
         let operation = target.and_then(|target| {
             target.strip_prefix("DynamoDB_20120810.").or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
@@ -160,7 +169,7 @@ impl Engine {
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
-                return Ok(ThrottledKeys::describe(table));
+                return Ok(CloudWatch::describe(table));
             }
             "CreateTable" | "DeleteTable" | "UpdateTable" => self.state().tables.clear(),
             _ => {}
@@ -208,7 +217,7 @@ impl Engine {
                 (Access::Write, true) => traffic.throttled_writes += 1,
             }
             if *closed {
-                state.throttled.record(&one.table, one.key.text(), epoch_seconds());
+                state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
             }
         }
         closed

@@ -4,10 +4,10 @@
 //! The same [`Engine::respond`] answers the local DynamoDB port.
 
 mod capacity;
+mod cloudwatch;
 mod connector;
 mod dispatch;
 mod engine;
-mod insights;
 mod partitions;
 mod request;
 

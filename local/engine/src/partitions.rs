@@ -51,7 +51,7 @@ impl Default for PartitionLimits {
 }
 
 /// Reads and writes are limited independently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Against the read units.
     Read,

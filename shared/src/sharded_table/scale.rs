@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::keys::{KeyState, Running};
+use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
@@ -113,6 +114,36 @@ impl ShardedTable {
         let state = self.inner.keys.state(key);
         let view = self.inner.view_from_now(key, &state, deadline).await?;
         Ok(self.inner.apply_policy(key, &state, &view, seen.into(), deadline).await?)
+    }
+
+    /// What the policy says to what was seen of a key; nothing is changed.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] where the metadata could not be read.
+    pub async fn decide(
+        &self,
+        key: &PartitionKey,
+        seen: Pressure,
+        deadline: Deadline,
+    ) -> Result<ScalingDecision, ScaleError> {
+        let state = self.inner.keys.state(key);
+        let view = self.inner.view_from_now(key, &state, deadline).await?;
+        let now = self.inner.environment.now().epoch_seconds();
+        Ok(self.inner.config.policy.decide(&view.widths(), seen, now))
+    }
+
+    /// A page of the keys that have metadata, in no order, and the key to go on after. One request; a key that is registered
+    /// meanwhile may be missing.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata could not be read.
+    pub async fn list_keys(
+        &self,
+        after: Option<&PartitionKey>,
+        deadline: Deadline,
+    ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
+        let inner = &self.inner;
+        retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await
     }
 
     /// Reads a key's metadata, not older than this call. `None` where the key has no item.

@@ -16,6 +16,8 @@ const LAST_UPDATED: &str = "last_updated";
 const SHARD_HISTORY: &str = "shard_history";
 const GENERATION: &str = "generation";
 const DRAINING: &str = "draining";
+/// The most keys of one page of a list.
+const LISTED_KEYS: i32 = 500;
 /// Every attribute of a metadata item besides its key.
 pub(crate) const ATTRIBUTES: [&str; 6] =
     [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION, DRAINING];
@@ -48,6 +50,32 @@ impl Tables {
             .await
             .map_err(TableError::from_sdk)?;
         answer.item.map(|item| parse(&item)).transpose()
+    }
+
+    /// A page of all metadata, and the key to go on after.
+    pub(crate) async fn list_metadata(
+        &self,
+        after: Option<&PartitionKey>,
+    ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
+        let name = &self.config.partition_key_name;
+        let start = after.map(|key| HashMap::from([(name.clone(), AttributeValue::S(key.as_str().to_owned()))]));
+        let answer = self
+            .client
+            .scan()
+            .table_name(&self.config.metadata_table_name)
+            .limit(LISTED_KEYS)
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(TableError::from_sdk)?;
+        let key = |item: &HashMap<String, AttributeValue>| {
+            let text = item.get(name).and_then(|value| value.as_s().ok());
+            let key = text.and_then(|text| PartitionKey::new(text).ok());
+            key.ok_or_else(|| TableError::Damaged(format!("a metadata item has no usable {name}")))
+        };
+        let keys =
+            answer.items().iter().map(|item| Ok((key(item)?, parse(item)?))).collect::<Result<_, TableError>>()?;
+        Ok((keys, answer.last_evaluated_key.as_ref().map(key).transpose()?))
     }
 
     /// Registers a new key with one shard, unless somebody else has.

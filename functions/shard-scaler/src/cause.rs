@@ -1,0 +1,87 @@
+//! Which limit an alarm is about.
+
+use std::collections::BTreeSet;
+
+/// A limit that requests met, and what it is that helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Partitions are over their ceiling of writes: more shards.
+    HotWrites,
+    /// Partitions are over their ceiling of reads: replicas or a cache, never more shards of a key that is read as a whole.
+    HotReads,
+    /// The table's provisioned write units are used up: more of them.
+    ProvisionedWrites,
+    /// The table's provisioned read units are used up: more of them.
+    ProvisionedReads,
+    /// The maximum that the owner set for on-demand throughput: only the owner.
+    OnDemandMaximum,
+    /// The account's quota for one table: only a higher quota.
+    Account,
+}
+
+impl Cause {
+    /// Every metric of `AWS/DynamoDB` that says its cause. (DynamoDB developer guide, "Metrics and dimensions".)
+    pub(crate) const METRICS: [(&'static str, Self); 8] = [
+        ("WriteKeyRangeThroughputThrottleEvents", Self::HotWrites),
+        ("ReadKeyRangeThroughputThrottleEvents", Self::HotReads),
+        ("WriteProvisionedThroughputThrottleEvents", Self::ProvisionedWrites),
+        ("ReadProvisionedThroughputThrottleEvents", Self::ProvisionedReads),
+        ("WriteMaxOnDemandThroughputThrottleEvents", Self::OnDemandMaximum),
+        ("ReadMaxOnDemandThroughputThrottleEvents", Self::OnDemandMaximum),
+        ("WriteAccountLimitThrottleEvents", Self::Account),
+        ("ReadAccountLimitThrottleEvents", Self::Account),
+    ];
+
+    /// The causes that an alarm's metrics name; empty where they name none, as metric math and composite alarms do.
+    pub(crate) fn named(metrics: &[String]) -> BTreeSet<Self> {
+        let known = |metric: &String| Self::METRICS.iter().find(|(name, _)| name == metric).map(|(_, cause)| *cause);
+        metrics.iter().filter_map(known).collect()
+    }
+
+    /// A word for answers and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HotWrites => "hot-writes",
+            Self::HotReads => "hot-reads",
+            Self::ProvisionedWrites => "provisioned-writes",
+            Self::ProvisionedReads => "provisioned-reads",
+            Self::OnDemandMaximum => "on-demand-maximum",
+            Self::Account => "account",
+        }
+    }
+
+    /// What the operator can do, where the shard-scaler cannot.
+    pub(crate) const fn advice(self) -> &'static str {
+        match self {
+            Self::HotWrites => "more shards relieve the keys",
+            Self::HotReads => {
+                "add read replicas (READ_REPLICAS), read with consistent=false, or put a cache before the reader"
+            }
+            Self::ProvisionedWrites => {
+                "raise the provisioned write units, or MAX_WRITE_UNITS so that the shard-scaler may"
+            }
+            Self::ProvisionedReads => {
+                "raise the provisioned read units, or MAX_READ_UNITS so that the shard-scaler may"
+            }
+            Self::OnDemandMaximum => {
+                "raise the maximum on-demand throughput that is set on the table; more shards do not help"
+            }
+            Self::Account => "ask for a higher account quota; more shards do not help",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_name_their_causes_and_others_name_none() {
+        let metrics =
+            ["WriteThrottleEvents", "ReadKeyRangeThroughputThrottleEvents", "WriteKeyRangeThroughputThrottleEvents"];
+        let causes = Cause::named(&metrics.map(str::to_owned));
+        assert_eq!(causes, BTreeSet::from([Cause::HotWrites, Cause::HotReads]));
+        assert!(Cause::named(&["ThrottledRequests".to_owned()]).is_empty());
+    }
+}

@@ -1,0 +1,85 @@
+//! Direct events: set, show, list.
+
+use serde_json::{Value, json};
+use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata};
+
+use crate::Scaler;
+use crate::told::{refused, told};
+
+impl Scaler {
+    pub(crate) async fn set(&self, key: &str, number_of_shards: i128, deadline: Deadline) -> Value {
+        let key = match self.logical_key(key) {
+            Ok(key) => key,
+            Err(refusal) => return refusal,
+        };
+        let Some(count) = u32::try_from(number_of_shards).ok().and_then(ShardCount::new) else {
+            let highest = self.table.config().policy.max_shards;
+            return refused("number_of_shards", format_args!("it is {number_of_shards}; allowed: 1 to {highest}"));
+        };
+        if !self.config.dry_run {
+            return told("set", &key, self.table.set_shards(&key, count, deadline).await);
+        }
+        match self.table.shards(&key, deadline).await {
+            Ok(metadata) => {
+                let from = metadata.map_or(1, |metadata| metadata.number_of_shards.get());
+                json!({"action": "set", "partition_key": key.as_str(), "outcome": "dry-run", "from": from, "to": count.get()})
+            }
+            Err(error) => told("set", &key, Err(error.into())),
+        }
+    }
+
+    pub(crate) async fn show(&self, key: &str, deadline: Deadline) -> Value {
+        let key = match self.logical_key(key) {
+            Ok(key) => key,
+            Err(refusal) => return refusal,
+        };
+        match self.table.shards(&key, deadline).await {
+            Ok(metadata) => {
+                let metadata = metadata.as_ref().map(describe);
+                json!({"action": "show", "partition_key": key.as_str(), "outcome": "shown", "metadata": metadata})
+            }
+            Err(error) => told("show", &key, Err(error.into())),
+        }
+    }
+
+    /// A page of the keys that have metadata, in no order.
+    pub(crate) async fn list(&self, after: Option<&str>, deadline: Deadline) -> Value {
+        let after = match after.map(|key| self.logical_key(key)).transpose() {
+            Ok(after) => after,
+            Err(refusal) => return refusal,
+        };
+        match self.table.list_keys(after.as_ref(), deadline).await {
+            Ok((keys, next)) => {
+                let keys: Vec<Value> = keys
+                    .iter()
+                    .map(|(key, metadata)| {
+                        let mut described = describe(metadata);
+                        if let Some(object) = described.as_object_mut() {
+                            object.insert("partition_key".into(), key.as_str().into());
+                        }
+                        described
+                    })
+                    .collect();
+                json!({"action": "list", "outcome": "listed", "keys": keys, "next": next.as_ref().map(PartitionKey::as_str)})
+            }
+            Err(error) => json!({"action": "list", "outcome": "failed", "detail": error.to_string()}),
+        }
+    }
+
+    fn logical_key(&self, key: &str) -> Result<PartitionKey, Value> {
+        let config = self.table.config();
+        let fits = |key: PartitionKey| config.shard_keys.check(&key, config.policy.max_shards).map(|()| key);
+        PartitionKey::new(key).and_then(fits).map_err(|error| refused("partition_key", error))
+    }
+}
+
+fn describe(metadata: &ShardMetadata) -> Value {
+    json!({
+        "number_of_shards": metadata.number_of_shards.get(),
+        "read_shards": metadata.read_shards.get(),
+        "last_updated": metadata.last_updated,
+        "shard_history": metadata.shard_history.to_strings(),
+        "generation": metadata.generation,
+        "draining": metadata.draining,
+    })
+}

@@ -1,0 +1,268 @@
+//! What CloudWatch knows of the engine: throttles by minute and key (Contributor Insights in throttled-keys mode and the metrics of
+//! throttle events), and the states of alarms. It answers in CloudWatch's CBOR protocol.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Cursor;
+
+use ciborium::Value as Cbor;
+use serde_json::{Value, json};
+
+use crate::engine::Answer;
+use crate::partitions::Access;
+
+/// How long throttles are remembered, in seconds.
+const REMEMBERED: u64 = 15 * 60;
+/// The most keys of one second; further ones are not counted, as a top-N list would not show them.
+const KEYS_PER_SECOND: usize = 1_000;
+/// The metrics' period, in seconds.
+const PERIOD: u64 = 60;
+/// DynamoDB's rules allow no more. [CloudWatch API reference, GetInsightRuleReport]
+const MOST_CONTRIBUTORS: u64 = 25;
+const RULE_PREFIX: &str = "DynamoDBContributorInsights-PKT-";
+/// Real rule names end in their time of creation.
+const RULE_STAMP: &str = "-1700000000000";
+
+const OPERATIONS: &str = "/operation/";
+
+/// A key, and its throttles by the beginning of their minute.
+type KeyCounts = (String, BTreeMap<u64, u64>);
+
+/// Throttled requests by second, and the alarms that were set.
+#[derive(Debug, Default)]
+pub(crate) struct CloudWatch {
+    /// By table and key.
+    keys: BTreeMap<u64, HashMap<(String, String), u64>>,
+    /// By table and access.
+    events: BTreeMap<u64, HashMap<(String, Access), u64>>,
+    alarms: HashMap<String, String>,
+}
+
+impl CloudWatch {
+    /// Whether a request with this path is CloudWatch's.
+    pub(crate) fn serves(path: &str) -> bool {
+        path.contains(OPERATIONS)
+    }
+
+    /// Answers one request.
+    pub(crate) fn respond(&mut self, path: &str, body: &[u8]) -> Answer {
+        let Ok(Cbor::Map(fields)) = ciborium::from_reader::<Cbor, _>(Cursor::new(body)) else {
+            return cbor_error("InvalidParameterValue", "the request is not a CBOR map");
+        };
+        let request = Fields(&fields);
+        match path.rsplit_once(OPERATIONS).map(|(_, operation)| operation) {
+            Some("GetInsightRuleReport") => self.report(&request),
+            Some("GetMetricData") => self.metric_data(&request),
+            Some("SetAlarmState") => self.set_alarm(&request),
+            _ => {
+                cbor_error("UnknownOperationException", "the local edition does not have this operation of CloudWatch")
+            }
+        }
+    }
+
+    /// The state that an alarm was set to; `None` where it never was.
+    pub(crate) fn alarm(&self, name: &str) -> Option<&str> {
+        self.alarms.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn set_alarm_to(&mut self, name: &str, state: &str) {
+        self.alarms.insert(name.to_owned(), state.to_owned());
+    }
+
+    fn set_alarm(&mut self, request: &Fields<'_>) -> Answer {
+        match (request.text("AlarmName"), request.text("StateValue")) {
+            (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA"))) if self.alarms.contains_key(name) => {
+                self.set_alarm_to(name, state);
+                Answer::cbor(200, encode(&map([])))
+            }
+            (Some(_), Some("OK" | "ALARM" | "INSUFFICIENT_DATA")) => {
+                cbor_error("ResourceNotFoundException", "there is no such alarm")
+            }
+            _ => cbor_error("InvalidParameterValue", "AlarmName and a StateValue are required"),
+        }
+    }
+
+    /// The sums of throttle events; of every other metric, nothing is known.
+    fn metric_data(&self, request: &Fields<'_>) -> Answer {
+        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime")) else {
+            return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
+        };
+        let queries = request.get("MetricDataQueries").and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default();
+        let results = queries.iter().filter_map(Cbor::as_map).map(|query| {
+            let query = Fields(query);
+            let metric =
+                query.get("MetricStat").and_then(Cbor::as_map).and_then(|stat| Fields(stat).get("Metric")?.as_map());
+            let sums = metric.map(|metric| self.throttle_events(&Fields(metric), from, to)).unwrap_or_default();
+            let (times, values) = sums
+                .into_iter()
+                .map(|(at, sum)| (Cbor::Tag(1, Box::new(Cbor::Integer(at.into()))), Cbor::Float(sum as f64)))
+                .unzip();
+            map([
+                ("Id", Cbor::Text(query.text("Id").unwrap_or_default().to_owned())),
+                (
+                    "Label",
+                    Cbor::Text(
+                        metric.and_then(|metric| Fields(metric).text("MetricName")).unwrap_or_default().to_owned(),
+                    ),
+                ),
+                ("Timestamps", Cbor::Array(times)),
+                ("Values", Cbor::Array(values)),
+                ("StatusCode", Cbor::Text("Complete".into())),
+            ])
+        });
+        Answer::cbor(200, encode(&map([("MetricDataResults", Cbor::Array(results.collect()))])))
+    }
+
+    fn throttle_events(&self, metric: &Fields<'_>, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let access = match metric.text("MetricName") {
+            Some("WriteKeyRangeThroughputThrottleEvents" | "WriteThrottleEvents") => Access::Write,
+            Some("ReadKeyRangeThroughputThrottleEvents" | "ReadThrottleEvents") => Access::Read,
+            _ => return Vec::new(),
+        };
+        let dimensions = metric.get("Dimensions").and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default();
+        let table = dimensions.iter().filter_map(Cbor::as_map).find_map(|dimension| {
+            let dimension = Fields(dimension);
+            (dimension.text("Name") == Some("TableName")).then(|| dimension.text("Value"))?
+        });
+        let Some(table) = table else { return Vec::new() };
+        let mut sums = BTreeMap::<u64, u64>::new();
+        for (second, events) in self.events.range(from..=to.max(from)) {
+            if let Some(count) = events.get(&(table.to_owned(), access)) {
+                *sums.entry(second / PERIOD * PERIOD).or_default() += count;
+            }
+        }
+        sums.into_iter().collect()
+    }
+
+    pub(crate) fn record(&mut self, table: &str, key: &str, access: Access, epoch_seconds: u64) {
+        if !self.events.contains_key(&epoch_seconds) {
+            let oldest = epoch_seconds.saturating_sub(REMEMBERED);
+            self.keys = self.keys.split_off(&oldest);
+            self.events = self.events.split_off(&oldest);
+        }
+        *self.events.entry(epoch_seconds).or_default().entry((table.to_owned(), access)).or_default() += 1;
+        let keys = self.keys.entry(epoch_seconds).or_default();
+        let entry = (table.to_owned(), bare_key(key));
+        if keys.len() < KEYS_PER_SECOND || keys.contains_key(&entry) {
+            *keys.entry(entry).or_default() += 1;
+        }
+    }
+
+    /// The most throttled keys of a table, most first, each with its counts by minute; and how many keys there were.
+    fn top(&self, table: &str, from: u64, to: u64, most: u64) -> (Vec<KeyCounts>, usize) {
+        let mut totals: HashMap<&str, BTreeMap<u64, u64>> = HashMap::new();
+        for (second, keys) in self.keys.range(from..=to.max(from)) {
+            for ((_, key), count) in keys.iter().filter(|((of, _), _)| of == table) {
+                *totals.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() += count;
+            }
+        }
+        let unique = totals.len();
+        let mut top: Vec<_> = totals.into_iter().map(|(key, counts)| (key.to_owned(), counts)).collect();
+        let sum = |counts: &BTreeMap<u64, u64>| counts.values().sum::<u64>();
+        top.sort_by(|a, b| sum(&b.1).cmp(&sum(&a.1)).then_with(|| a.0.cmp(&b.0)));
+        top.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        (top, unique)
+    }
+
+    /// DynamoDB's answer to DescribeContributorInsights.
+    pub(crate) fn describe(table: &str) -> Value {
+        json!({
+            "TableName": table,
+            "ContributorInsightsRuleList": [format!("{RULE_PREFIX}{table}{RULE_STAMP}")],
+            "ContributorInsightsStatus": "ENABLED",
+            "ContributorInsightsMode": "THROTTLED_KEYS",
+        })
+    }
+
+    fn report(&self, request: &Fields<'_>) -> Answer {
+        let rule = request.text("RuleName").unwrap_or_default();
+        let Some(table) = rule.strip_prefix(RULE_PREFIX).and_then(|rest| rest.strip_suffix(RULE_STAMP)) else {
+            return cbor_error("ResourceNotFoundException", "there is no such rule");
+        };
+        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime")) else {
+            return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
+        };
+        let most =
+            request.get("MaxContributorCount").and_then(Cbor::as_integer).map_or(10, |n| u64::try_from(n).unwrap_or(0));
+        if !(1..=MOST_CONTRIBUTORS).contains(&most) {
+            return cbor_error(
+                "InvalidParameterValue",
+                "MaxContributorCount must be from 1 to 25 for rules of DynamoDB",
+            );
+        }
+        let (top, unique) = self.top(table, from, to, most);
+        let float = |count: u64| Cbor::Float(count as f64);
+        let contributors = top.iter().map(|(key, counts)| {
+            let datapoints = counts.iter().map(|(at, count)| {
+                map([
+                    ("Timestamp", Cbor::Tag(1, Box::new(Cbor::Integer((*at).into())))),
+                    ("ApproximateValue", float(*count)),
+                ])
+            });
+            map([
+                ("Keys", Cbor::Array(vec![Cbor::Text(key.clone())])),
+                ("ApproximateAggregateValue", float(counts.values().sum())),
+                ("Datapoints", Cbor::Array(datapoints.collect())),
+            ])
+        });
+        let report = map([
+            ("KeyLabels", Cbor::Array(vec![Cbor::Text("PartitionKey".into())])),
+            ("AggregationStatistic", Cbor::Text("Sum".into())),
+            ("AggregateValue", float(top.iter().flat_map(|(_, counts)| counts.values()).sum())),
+            ("ApproximateUniqueCount", Cbor::Integer((unique as u64).into())),
+            ("Contributors", Cbor::Array(contributors.collect())),
+        ]);
+        Answer::cbor(200, encode(&report))
+    }
+}
+
+/// The fields of a request.
+struct Fields<'a>(&'a [(Cbor, Cbor)]);
+
+impl<'a> Fields<'a> {
+    fn get(&self, name: &str) -> Option<&'a Cbor> {
+        self.0.iter().find(|(key, _)| key.as_text() == Some(name)).map(|(_, value)| value)
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.get(name)?.as_text()
+    }
+
+    fn seconds(&self, name: &str) -> Option<u64> {
+        self.get(name).and_then(seconds)
+    }
+}
+
+/// The text of a key; a key of another type than string keeps its JSON form.
+fn bare_key(key: &str) -> String {
+    let parsed: Option<Value> = serde_json::from_str(key).ok();
+    parsed.and_then(|value| value.get("S")?.as_str().map(str::to_owned)).unwrap_or_else(|| key.to_owned())
+}
+
+/// A timestamp: tag 1 over a number of seconds.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
+fn seconds(value: &Cbor) -> Option<u64> {
+    let inner = match value {
+        Cbor::Tag(1, inner) => inner,
+        other => other,
+    };
+    match inner {
+        Cbor::Integer(n) => u64::try_from(*n).ok(),
+        Cbor::Float(f) if *f >= 0.0 => Some(*f as u64),
+        _ => None,
+    }
+}
+
+fn map<const N: usize>(fields: [(&str, Cbor); N]) -> Cbor {
+    Cbor::Map(fields.into_iter().map(|(name, value)| (Cbor::Text(name.into()), value)).collect())
+}
+
+fn encode(value: &Cbor) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = ciborium::into_writer(value, &mut bytes);
+    bytes
+}
+
+fn cbor_error(code: &str, message: &str) -> Answer {
+    Answer::cbor(400, encode(&map([("__type", Cbor::Text(code.into())), ("message", Cbor::Text(message.into()))])))
+}

@@ -1,0 +1,92 @@
+//! SCALING=alarm, end to end on the local edition: the alarm of its own throttle counts wakes the shard-scaler, the hot keys grow and
+//! no other, throttling ends, the alarm is armed again, and a key that turns hot later is relieved, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use local::ServeOptions;
+use serde_json::json;
+use sharding::{ScalingActors, TableConfig};
+use system_tests::{TestEdition, config};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Long enough for several alarms, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Without a throttle for this long, throttling has ended.
+const CALM: Duration = Duration::from_secs(3);
+
+/// Writes a key's items, one every few milliseconds, until it is told to stop.
+async fn load(url: String, key: &'static str, pause: Duration, stop: Arc<AtomicBool>) {
+    let http = reqwest::Client::new();
+    let filler = "x".repeat(9_000);
+    let mut under_way = JoinSet::new();
+    let mut ticks = tokio::time::interval(pause);
+    let mut number = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        number += 1;
+        let item = json!({"partition_key": key, "sort_key": format!("{number:09}"), "attributes": {"filler": filler}});
+        let request = http.post(format!("{url}/items")).json(&item);
+        under_way.spawn(async move { request.send().await.is_ok_and(|response| response.status() == 201) });
+        while under_way.try_join_next().is_some() {}
+    }
+    under_way.abort_all();
+}
+
+async fn width(edition: &TestEdition, key: &str) -> u64 {
+    let shards = edition.get(&format!("/shards?partition_key={key}")).await;
+    shards.body["number_of_shards"].as_u64().unwrap_or(1)
+}
+
+/// Waits until the keys have grown and throttling has ended.
+async fn until_relieved(edition: &TestEdition, keys: &[&str]) {
+    let began = Instant::now();
+    let (mut calm_since, mut throttled) = (Instant::now(), edition.engine().traffic("items").throttled_writes);
+    loop {
+        assert!(began.elapsed() < PATIENCE, "{keys:?} are not relieved");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let now = edition.engine().traffic("items").throttled_writes;
+        if now > throttled {
+            (calm_since, throttled) = (Instant::now(), now);
+        }
+        let mut grown = true;
+        for key in keys {
+            grown &= width(edition, key).await > 1;
+        }
+        if grown && calm_since.elapsed() > CALM {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
+    let config = TableConfig { scaling: ScalingActors::Alarm, ..config() };
+    let options =
+        ServeOptions { partitions: 256, partition_write_units: 100, alarm_period: 1, ..ServeOptions::default() };
+    let edition = TestEdition::start(options, config).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut loads = JoinSet::new();
+    let mut start =
+        |key, millis| loads.spawn(load(edition.url(), key, Duration::from_millis(millis), Arc::clone(&stop)));
+    // Nine units each time: hot keys of about 180 units a second on partitions of 100, and one of 20.
+    for hot in ["hot-1", "hot-2", "hot-3"] {
+        start(hot, 50);
+    }
+    start("cold", 450);
+    until_relieved(&edition, &["hot-1", "hot-2", "hot-3"]).await;
+    assert_eq!(width(&edition, "cold").await, 1, "only hot keys grow");
+    let first: Vec<u64> =
+        [width(&edition, "hot-1").await, width(&edition, "hot-2").await, width(&edition, "hot-3").await].into();
+    assert_eq!(edition.engine().alarm_state("local-hot-partition"), "OK", "the alarm is armed again");
+
+    start("late", 50);
+    until_relieved(&edition, &["late"]).await;
+    assert_eq!(width(&edition, "cold").await, 1, "only hot keys grow");
+    println!("widths: hot {first:?}, late {}, cold 1", width(&edition, "late").await);
+    stop.store(true, Ordering::Relaxed);
+    loads.join_all().await;
+    edition.stop().await;
+}
