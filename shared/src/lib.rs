@@ -5,6 +5,7 @@ mod core;
 mod environment;
 mod sharded_table;
 mod table;
+mod telemetry;
 
 pub use config::{ConfigError, ScalingActors, TableConfig};
 pub use core::capacity::CapacityScope;

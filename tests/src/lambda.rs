@@ -12,9 +12,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
 
 /// How long a function may take to answer in a test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,7 +56,8 @@ const BINARIES: &str = "FUNCTION_BINARIES";
 pub struct Function {
     events: mpsc::Sender<Value>,
     answers: mpsc::Receiver<Value>,
-    _process: Child,
+    process: Child,
+    log: JoinHandle<String>,
 }
 
 #[derive(Clone)]
@@ -97,11 +100,18 @@ impl Function {
             .env("AWS_ACCESS_KEY_ID", "test")
             .env("AWS_SECRET_ACCESS_KEY", "test")
             .envs(variables.iter().map(|(name, value)| (*name, value.as_str())))
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
-        Self { events, answers, _process: process }
+        let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
+        let mut stdout = process.stdout.take().expect("it is piped");
+        let log = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            // What could be read until the process ended is its log.
+            let _ = stdout.read_to_end(&mut bytes).await;
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Self { events, answers, process, log }
     }
 
     /// The variables of a function that finds its tables at a DynamoDB-compatible URL.
@@ -124,13 +134,22 @@ impl Function {
         answer.expect("the function answers in time").expect("the runtime API runs")
     }
 
+    /// Stops the function; returns what it has logged.
+    ///
+    /// # Panics
+    /// Where it cannot be stopped.
+    pub async fn stop(mut self) -> String {
+        self.process.kill().await.expect("the function is stopped");
+        self.log.await.expect("its log was read")
+    }
+
     /// Runs a binary that must refuse to start; returns what it wrote to its log.
     ///
     /// # Panics
     /// Where it goes on running.
     pub async fn refusal(binary: &str, variables: &[(&str, String)]) -> String {
         let function = Self::start(binary, variables).await;
-        let output = tokio::time::timeout(PATIENCE, function._process.wait_with_output()).await;
+        let output = tokio::time::timeout(PATIENCE, function.process.wait_with_output()).await;
         let output = output.expect("the function stops").expect("its log can be read");
         assert!(!output.status.success(), "the function must fail");
         String::from_utf8_lossy(&output.stderr).into_owned()

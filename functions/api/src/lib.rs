@@ -8,6 +8,7 @@ mod problem;
 mod query;
 mod respond;
 mod start;
+mod telemetry;
 
 /// The OpenAPI 3.1 description of the API, as YAML.
 pub const OPENAPI: &str = include_str!("../openapi.yaml");
@@ -20,3 +21,4 @@ pub use problem::Problem;
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content};
 pub use start::{aws_configuration, invocation_deadline, start_table, table_from_environment};
+pub use telemetry::{NAMESPACE, Telemetry};

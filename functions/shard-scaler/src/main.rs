@@ -14,11 +14,14 @@ async fn main() -> Result<(), Error> {
     let table = api::table_from_environment(&dynamodb)?;
     let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
     let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+    let telemetry = api::Telemetry::start(&table.config().table_name)?;
     let scaler = &Scaler::new(table, clients, config);
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
         // Boxed: the SDK's futures nest deeply.
-        Ok::<_, Error>(Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await)
+        let answer = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
+        telemetry.flush(&event.context);
+        Ok::<_, Error>(answer)
     }))
     .await
 }

@@ -47,7 +47,21 @@ async fn every_sample_event_has_its_answer() {
             && keys.contains(&body["sort_key"].as_str().expect("a key")),
         "{keys:?}"
     );
-    drop(writer);
+    let log = writer.stop().await;
+    let metrics: Vec<Value> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|line: &Value| line.get("_aws").is_some())
+        .collect();
+    let written: u64 = metrics.iter().filter_map(|line| line["Writes"].as_u64()).sum();
+    assert!(written >= 8, "every stored item is counted: {log}");
+    for line in &metrics {
+        assert_eq!((&line["TableName"], line["RequestId"].is_string()), (&Value::from("items"), true), "{line}");
+        let set = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!(set["Namespace"], "DynamoDBWriteSharding", "{line}");
+        assert!(!set["Dimensions"].to_string().contains("artition"), "a partition key is no dimension: {line}");
+    }
+    assert!(!log.contains("\"action\"") && !log.contains("1024"), "no item body is logged: {log}");
     edition.stop().await;
 }
 

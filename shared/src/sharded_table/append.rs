@@ -1,4 +1,4 @@
-//! Item: store an item under a sort key, the plain POST.
+//! Append: store an item under a sort key, the plain POST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::core::view::{APPEND_LEASE, THROTTLED_VIEW, View};
 use crate::table::error::TableError;
+use crate::telemetry;
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
@@ -31,7 +32,9 @@ impl ShardedTable {
     /// # Errors
     /// [`WriteError`] says whether the item may be stored and whether trying again helps.
     pub async fn append(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        AppendRun::new(&self.inner, item).run(deadline).await
+        let written = AppendRun::new(&self.inner, item).run(deadline).await;
+        telemetry::write(&written);
+        written
     }
 
     /// Stores items in parallel, each as [`append`](Self::append) does; the results are in the order of the items.
@@ -43,7 +46,9 @@ impl ShardedTable {
             let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
             tasks.spawn(async move {
                 let _slot = slots.acquire().await;
-                (index, AppendRun::new(&inner, &item).run(deadline).await)
+                let written = AppendRun::new(&inner, &item).run(deadline).await;
+                telemetry::write(&written);
+                (index, written)
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -115,6 +120,7 @@ impl<'a> AppendRun<'a> {
                 }
                 Err(TableError::Capacity(scope)) => {
                     self.throttled += 1;
+                    telemetry::throttled(scope);
                     self.unanswered = None;
                     if self.inner.config.is_cured_by_shards(scope) {
                         self.state.note_throttled(shard, self.inner.environment.now());

@@ -15,6 +15,7 @@ use crate::core::pressure::{Pressure, PressureTracker, Seen};
 use crate::core::spacing::Spacing;
 use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
+use crate::telemetry;
 
 /// The most keys that an instance remembers. At most 2 KB of key and a history each, so some ten megabytes at worst.
 const REMEMBERED_KEYS: usize = 4_096;
@@ -201,6 +202,7 @@ impl Inner {
     async fn read_view(&self, key: &PartitionKey, deadline: Deadline) -> Result<View, TableError> {
         retrying(&self.environment, deadline, || async {
             let asked_at = self.environment.now();
+            telemetry::lease_refreshed();
             let metadata = self.tables.get_metadata(key).await?;
             Ok(View { metadata, asked_at })
         })

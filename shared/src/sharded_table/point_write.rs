@@ -23,6 +23,7 @@ use crate::core::version::{TIE_BREAKERS, Version};
 use crate::core::view::View;
 use crate::table::error::TableError;
 use crate::table::{LeaseLasts, NewItem, PointAnswer, PointTarget};
+use crate::telemetry;
 
 /// The part of the lease within which a point write is sent. The rest of it is the attempt's timeout.
 const SEND_WITHIN: f64 = 0.5;
@@ -139,7 +140,13 @@ impl<'a> PointRun<'a> {
         }
     }
 
-    async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
+    async fn run(self, deadline: Deadline) -> Result<Written, WriteError> {
+        let written = self.attempts_until(deadline).await;
+        telemetry::write(&written);
+        written
+    }
+
+    async fn attempts_until(mut self, deadline: Deadline) -> Result<Written, WriteError> {
         if self.inner.config.placement == Placement::Random {
             return Err(WriteError::AppendOnly);
         }
@@ -291,6 +298,7 @@ impl<'a> PointRun<'a> {
                 Ok(Err(error)) => return Next::Failed(WriteError::Table(error)),
             }
         }
+        telemetry::throttled(scope);
         if self.inner.config.is_cured_by_shards(scope) && shard != ShardNumber::FIRST {
             let now = self.inner.environment.now();
             self.state.note_throttled(shard, now);

@@ -18,6 +18,7 @@ use crate::core::value::{Item, attributes_size};
 use crate::core::view::View;
 use crate::table::error::TableError;
 use crate::table::{GetTarget, ShardQueryPage};
+use crate::telemetry;
 
 /// The most shards that one request queries at once.
 const FAN_OUT: usize = 64;
@@ -169,6 +170,7 @@ impl PageRun<'_> {
                 }
                 Ok(None) => break,
                 Err(_) => {
+                    telemetry::missed_deadline();
                     failed = Some(TableError::Transient("the deadline passed".into()));
                     break;
                 }
@@ -193,6 +195,7 @@ impl PageRun<'_> {
         if let (Some(after), Some(last)) = (&self.query.after, page.last()) {
             state.learn_spacing(after, &last.sort_key, page.len());
         }
+        telemetry::page(shards, self.consumed);
         let items = page.into_iter().map(|stored| stored.item).collect();
         Ok(Page { items, next, shards, consumed_capacity: self.consumed })
     }

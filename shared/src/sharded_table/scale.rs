@@ -19,6 +19,7 @@ use crate::core::pressure::{Pressure, Seen};
 use crate::core::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE, View};
 use crate::table::MetadataUpdate;
 use crate::table::error::TableError;
+use crate::telemetry;
 
 /// How long the whole of a scale-out may take before its actor gives up and leaves it to others.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -236,10 +237,13 @@ impl Inner {
                 tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
                 Ok(ScaleOutcome::Unchanged(decision))
             }
-            ScalingDecision::Calm
-            | ScalingDecision::CoolingDown { .. }
-            | ScalingDecision::Draining
-            | ScalingDecision::AtMaximum => Ok(ScaleOutcome::Unchanged(decision)),
+            ScalingDecision::AtMaximum => {
+                telemetry::at_max_shards();
+                Ok(ScaleOutcome::Unchanged(decision))
+            }
+            ScalingDecision::Calm | ScalingDecision::CoolingDown { .. } | ScalingDecision::Draining => {
+                Ok(ScaleOutcome::Unchanged(decision))
+            }
         }
     }
 
@@ -288,7 +292,10 @@ impl Inner {
         let mut backoff = super::retry::Backoff::default();
         loop {
             match self.step(key, state, Some(expanded), update).await {
-                Ok(Some(_)) => return Ok(ScaleOutcome::Scaled { from, to }),
+                Ok(Some(_)) => {
+                    telemetry::scaled_out(to);
+                    return Ok(ScaleOutcome::Scaled { from, to });
+                }
                 // Activated by another actor, or by an attempt of this one that had no answer.
                 Ok(None) => return Ok(ScaleOutcome::Outrun),
                 Err(error) if error.is_retryable() && Instant::now() < deadline => {

@@ -1,0 +1,40 @@
+//! Metrics in CloudWatch's embedded metric format: lines of the log, written after each invocation.
+
+use lambda_http::lambda_runtime::Context;
+use metrics_cloudwatch_embedded::{Builder, Collector};
+
+/// The namespace of all metrics.
+pub const NAMESPACE: &str = "DynamoDBWriteSharding";
+
+/// Collects what the table tells.
+#[derive(Clone, Copy)]
+pub struct Telemetry(&'static Collector);
+
+impl std::fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Telemetry").finish()
+    }
+}
+
+impl Telemetry {
+    /// Takes in all metrics of this process, with the table as their dimension. Once in a process.
+    ///
+    /// # Errors
+    /// Where a recorder is installed already.
+    pub fn start(table_name: &str) -> Result<Self, lambda_http::Error> {
+        let name = table_name.rsplit_once(":table/").map_or(table_name, |(_, bare)| bare).to_owned();
+        let collector = Builder::new().cloudwatch_namespace(NAMESPACE).with_dimension("TableName", name).init();
+        collector.map(Self).map_err(|error| error.to_string().into())
+    }
+
+    /// Writes what one invocation has told, with its request and trace as properties.
+    pub fn flush(self, context: &Context) {
+        self.0.set_property("RequestId", context.request_id.clone());
+        if let Some(trace) = &context.xray_trace_id {
+            self.0.set_property("XRayTraceId", trace.clone());
+        }
+        if let Err(error) = self.0.flush(std::io::stdout()) {
+            tracing::warn!(%error, "the metrics of an invocation could not be written");
+        }
+    }
+}
