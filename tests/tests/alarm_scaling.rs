@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use local::ServeOptions;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
-use sharding::{ScalingActors, TableConfig};
-use system_tests::{TestEdition, config};
+use sharding::{
+    Attributes, Deadline, Item, PartitionKey, ScalingActors, ShardedTable, SortKey, SortKeyType, TableConfig, Value,
+};
+use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -89,4 +92,49 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     stop.store(true, Ordering::Relaxed);
     loads.join_all().await;
     edition.stop().await;
+}
+
+/// From the alarm to the activated width of twenty hot keys, in the time of the simulated service.
+#[tokio::test(start_paused = true)]
+async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
+    let engine = Engine::in_memory().expect("an engine");
+    let limits = PartitionLimits { partitions: 512, write_units: 1.0, ..PartitionLimits::default() };
+    engine.set_limits([("items".to_owned(), limits)]);
+    let connection = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
+    let clients = in_process_clients(&connection);
+    let alarm_only = TableConfig { scaling: ScalingActors::Alarm, ..config() };
+    create_tables(&clients.dynamodb, &alarm_only).await.expect("tables");
+    let table = ShardedTable::new(&clients.dynamodb, alarm_only);
+    let keys: Vec<PartitionKey> =
+        (0..20).map(|number| PartitionKey::new(&format!("hot-{number}")).expect("a key")).collect();
+    let filler = Attributes::from([("filler".to_owned(), Value::S("x".repeat(300_000)))]);
+    let mut writes = JoinSet::new();
+    for (key, number) in keys.iter().flat_map(|key| (0..6).map(move |number| (key, number))) {
+        let sort_key = SortKey::parse(SortKeyType::String, &number.to_string()).expect("a sort key");
+        let item = Item { partition_key: key.clone(), sort_key, attributes: filler.clone() };
+        let table = table.clone();
+        writes.spawn(async move { table.append(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok() });
+    }
+    writes.join_all().await;
+
+    let clients = shard_scaler::Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
+    let scaler = shard_scaler::Scaler::new(table.clone(), clients, shard_scaler::ScalerConfig::default());
+    let began = Instant::now();
+    let event = event_of_now("shard-scaler-alarm-direct");
+    let answer = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await;
+    let took = began.elapsed();
+    let scaled = answer["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
+    println!("{scaled} keys activated {took:?} after the alarm");
+    assert_eq!(scaled, 20, "{answer}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+
+    // The same event once more changes nothing: its throttles were looked at, or are of before the change and within the cooldown.
+    let again = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await;
+    let scaled = again["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
+    assert_eq!(scaled, 0, "{again}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the engine counts throttles by the wall clock")]
+fn seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
