@@ -3,8 +3,10 @@
 Usage: template_contract.py [TEMPLATE]
 """
 
+import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -27,9 +29,14 @@ VARIABLES = {
     "SCALING_POLICY",
     "READ_REPLICAS",
 }
+# What the shard-scaler has besides; no other function has it.
+SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "DRY_RUN"}
 
 # Where the functions read them: `read.set(…, "LEASE_MS", …)`.
-CONFIGURATION = ROOT / "shared/src/config.rs"
+CONFIGURATIONS = {
+    ROOT / "shared/src/config.rs": VARIABLES,
+    ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
+}
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
 ROUTES = {
@@ -49,13 +56,28 @@ RIGHTS = {
         "MetadataTable": {"dynamodb:GetItem"},
     },
     "ShardScalerFunction": {
-        "MainTable": {"dynamodb:DescribeContributorInsights"},
-        "MetadataTable": METADATA_CHANGES,
+        "MainTable": {"dynamodb:DescribeContributorInsights", "dynamodb:DescribeTable"},
+        "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
+        "every metric": {"cloudwatch:GetMetricData"},
+        "alarm hot-partition": {"cloudwatch:SetAlarmState"},
+        "alarm hot-reads": {"cloudwatch:SetAlarmState"},
+        "alarm write-limit": {"cloudwatch:SetAlarmState"},
+        "alarm read-limit": {"cloudwatch:SetAlarmState"},
     },
 }
-# What each function may do besides, where the main table has read replicas.
+# What a function may do besides: where the main table has read replicas,
 REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
+# where the shard-scaler may raise its provisioned capacity,
+CAPACITY_RIGHTS = {"ShardScalerFunction": {"MainTable": {"dynamodb:UpdateTable"}}}
+# and where the tables are encrypted with a key of the customer's.
+KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
+
+# Where the functions' own metrics get their names.
+NAMESPACE = (ROOT / "functions/api/src/telemetry.rs", re.compile(r'NAMESPACE: &str = "(\w+)"'))
+METRICS = (ROOT / "shared/src/telemetry.rs", re.compile(r'const [A-Z_]+: &str =\s*"(\w+)"'))
+
+SAM_CONFIGURATION = ROOT / "samconfig.toml"
 
 READ_REPLICA_COUNTS = [0, 1, 2, 3]
 
@@ -64,7 +86,92 @@ ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:a
 
 # Contributor Insights makes these rules, so the template cannot refer to them; the permission exists for nothing else.
 INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
+# Its action knows no resources.
+METRIC_ACTION = "cloudwatch:GetMetricData"
 INSIGHT_RULES = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:insight-rule/DynamoDBContributorInsights"
+
+
+KEY_ARN = "arn:aws:kms:us-east-1:123456789012:key/0b5d2f6e-0000-4000-8000-000000000000"
+
+# Deployments whose rights differ, and what each function may do in them besides.
+DEPLOYMENTS = {
+    "no read replicas": ({"ReadReplicas": 0}, []),
+    "1 read replica": ({"ReadReplicas": 1}, [REPLICA_RIGHTS]),
+    "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
+    "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
+    "fixed capacity": ({"CapacityMode": "provisioned"}, []),
+    "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
+    "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
+    "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
+    "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
+    "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
+    "everything": (
+        {
+            "ReadReplicas": 3,
+            "EncryptionKey": KEY_ARN,
+            "PeakSchedule": "cron(45 17 ? * FRI *)",
+            "PeakPartitionKey": "/a",
+            "NotificationEmail": "a@example.com",
+            "NotificationTopicArn": "arn:aws:sns:us-east-1:123456789012:a",
+            "StreamView": "KEYS_ONLY",
+            "TimeToLiveAttribute": "expires",
+            "CorsAllowOrigins": "https://example.com",
+        },
+        [REPLICA_RIGHTS, KEY_RIGHTS],
+    ),
+}
+
+OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
+JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
+# What every operation of the API asks for.
+SECURITY = {"IAM": ({}, [{"AWS_IAM": []}]), "JWT": (JWT, [{"Jwt": []}]), "NONE, said twice": (OPEN, None)}
+# What the main table is, by its parameters. None where nothing is said of it.
+KMS = {"SSEEnabled": True, "SSEType": "KMS"}
+TABLE_OPTIONS = [
+    ({}, "BillingMode", "PAY_PER_REQUEST"),
+    ({}, "ProvisionedThroughput", None),
+    ({}, "OnDemandThroughput", None),
+    ({}, "WarmThroughput", None),
+    ({}, "TimeToLiveSpecification", None),
+    ({}, "StreamSpecification", None),
+    ({}, "SSESpecification", {"SSEEnabled": False}),
+    ({}, "DeletionProtectionEnabled", "true"),
+    ({}, "PointInTimeRecoverySpecification", {"PointInTimeRecoveryEnabled": "true"}),
+    ({}, "ContributorInsightsSpecification", {"Enabled": True, "Mode": "THROTTLED_KEYS"}),
+    ({"CapacityMode": "provisioned"}, "BillingMode", "PROVISIONED"),
+    (
+        {"CapacityMode": "provisioned", "ReadUnits": 7},
+        "ProvisionedThroughput",
+        {"ReadCapacityUnits": 7, "WriteCapacityUnits": 5},
+    ),
+    ({"CapacityMode": "provisioned", "MaxReadUnits": 9}, "OnDemandThroughput", None),
+    ({"MaxReadUnits": 9}, "OnDemandThroughput", {"MaxReadRequestUnits": 9}),
+    ({"MaxWriteUnits": 9}, "OnDemandThroughput", {"MaxWriteRequestUnits": 9}),
+    (
+        {"WarmReadUnits": 13000, "WarmWriteUnits": 5000},
+        "WarmThroughput",
+        {"ReadUnitsPerSecond": 13000, "WriteUnitsPerSecond": 5000},
+    ),
+    ({"TimeToLiveAttribute": "expires"}, "TimeToLiveSpecification", {"AttributeName": "expires", "Enabled": True}),
+    ({"StreamView": "KEYS_ONLY"}, "StreamSpecification", {"StreamViewType": "KEYS_ONLY"}),
+    ({"EncryptionKey": "aws-managed"}, "SSESpecification", KMS),
+    ({"EncryptionKey": KEY_ARN}, "SSESpecification", KMS | {"KMSMasterKeyId": KEY_ARN}),
+    ({"DeletionProtection": "false"}, "DeletionProtectionEnabled", "false"),
+]
+
+# Values that the rules must refuse.
+REFUSED = {
+    "NONE said once": {"ApiAuth": "NONE"},
+    "open with IAM": {"ApiOpenToEveryone": "true"},
+    "JWT without issuer": JWT | {"ApiJwtIssuer": ""},
+    "JWT without audience": JWT | {"ApiJwtAudience": ""},
+    "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
+    "one warm throughput": {"WarmReadUnits": 20000},
+    "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
+    "equal key names": {"SortKeyName": "partition_key"},
+    "a key of the metadata's name": {"PartitionKeyName": "generation"},
+    "a key that expires": {"TimeToLiveAttribute": "sort_key"},
+}
 
 
 class CloudFormationLoader(yaml.SafeLoader):
@@ -102,11 +209,20 @@ class Deployment:
         defaults = {name: body.get("Default") for name, body in template.get("Parameters", {}).items()}
         self.parameters = defaults | values
         self.conditions = template.get("Conditions", {})
-        self.resources = self.decided(template["Resources"])
+        self.rules = template.get("Rules", {})
+        self.resources = self.present(template["Resources"])
+        self.outputs = self.present(template.get("Outputs", {}))
         self.globals = self.decided(template.get("Globals", {}).get("Function", {}))
 
     def of_type(self, kind):
         return {name: body["Properties"] for name, body in self.resources.items() if body["Type"] == kind}
+
+    def present(self, members):
+        return {
+            name: self.decided(body)
+            for name, body in members.items()
+            if "Condition" not in body or self.holds(self.conditions[body["Condition"]])
+        }
 
     def decided(self, value):
         if isinstance(value, list):
@@ -128,7 +244,26 @@ class Deployment:
             return one == other
         if kind == "Fn::Not":
             return not self.holds(operands[0])
+        if kind == "Fn::Contains":
+            values, value = operands
+            return self.text(value) in map(self.text, values)
         return {"Fn::And": all, "Fn::Or": any}[kind](map(self.holds, operands))
+
+    def valued(self, value):
+        """The value with its parameters put in."""
+        if isinstance(value, dict):
+            if value.keys() == {"Ref"} and value["Ref"] in self.parameters:
+                return self.parameters[value["Ref"]]
+            return {name: self.valued(member) for name, member in value.items()}
+        return [self.valued(part) for part in value] if isinstance(value, list) else value
+
+    def refusals(self):
+        """What the template's rules say against the values."""
+        said = []
+        for rule in self.rules.values():
+            if "RuleCondition" not in rule or self.holds(rule["RuleCondition"]):
+                said += [each["AssertDescription"] for each in rule["Assertions"] if not self.holds(each["Assert"])]
+        return said
 
     def text(self, operand):
         return str(self.parameters[operand["Ref"]] if isinstance(operand, dict) else operand)
@@ -137,9 +272,10 @@ class Deployment:
 class Contract:
     def __init__(self, template):
         self.parameters = template.get("Parameters", {})
-        self.deployments = {count: Deployment(template, ReadReplicas=count) for count in READ_REPLICA_COUNTS}
-        # What holds for every number of read replicas is looked for where all of the template is deployed.
-        whole = self.deployments[READ_REPLICA_COUNTS[-1]]
+        self.template = template
+        self.deployments = {name: Deployment(template, **values) for name, (values, _) in DEPLOYMENTS.items()}
+        # What holds for every deployment is looked for where the most of the template is deployed.
+        whole = self.deployments["everything"]
         self.globals = whole.globals
         self.of_type = whole.of_type
         self.functions = self.of_type("AWS::Serverless::Function")
@@ -162,6 +298,16 @@ class Contract:
         self.every_function_has_just_its_rights()
         self.the_number_of_read_replicas_is_a_parameter()
         self.every_read_replica_is_a_copy_of_the_table()
+        self.the_main_table_is_as_its_parameters_say()
+        self.every_alarm_says_what_it_is_for()
+        self.the_alarms_that_the_scaler_rearms_are_those_that_wake_it()
+        self.the_metrics_of_an_alarm_are_those_of_its_mode()
+        self.every_operation_asks_for_the_chosen_credentials()
+        self.wrong_combinations_are_refused()
+        self.the_scaler_raises_what_auto_scaling_may_raise()
+        self.the_dashboard_is_json()
+        self.the_functions_write_the_metrics_that_are_looked_at()
+        self.every_profile_is_deployable()
 
     def the_functions_are_the_known_ones(self):
         self.expect(
@@ -225,22 +371,24 @@ class Contract:
         )
 
     def the_variables_are_those_that_the_code_reads(self):
-        source = CONFIGURATION.relative_to(ROOT)
-        read = set(VARIABLE_READ.findall(CONFIGURATION.read_text(encoding="utf-8")))
-        self.expect(
-            read == VARIABLES,
-            f"{source} reads the {len(read)} variables",
-            f"{source} does not read {sorted(VARIABLES - read)} and reads the unknown variables {sorted(read - VARIABLES)}",
-        )
+        for path, variables in CONFIGURATIONS.items():
+            source = path.relative_to(ROOT)
+            read = set(VARIABLE_READ.findall(path.read_text(encoding="utf-8")))
+            self.expect(
+                read == variables,
+                f"{source} reads the {len(read)} variables",
+                f"{source} does not read {sorted(variables - read)} and reads the unknown variables {sorted(read - variables)}",
+            )
 
     def every_function_has_every_variable(self):
         shared = self.variables_of(self.globals)
         for name, properties in self.functions.items():
-            missing = VARIABLES - shared.keys() - self.variables_of(properties).keys()
+            wanted = VARIABLES | (SCALER_VARIABLES if name == "ShardScalerFunction" else set())
+            given = shared.keys() | self.variables_of(properties).keys()
             self.expect(
-                not missing,
-                f"{name} has all {len(VARIABLES)} environment variables",
-                f"{name} lacks the environment variables {sorted(missing)}",
+                given == wanted,
+                f"{name} has its {len(wanted)} environment variables",
+                f"{name} lacks the environment variables {sorted(wanted - given)} and has the unknown {sorted(given - wanted)}",
             )
 
     @staticmethod
@@ -283,7 +431,7 @@ class Contract:
             scope = self.scope_of(resource, actions)
             scopes.append(scope)
             if scope is None:
-                faults.append(f"the resource {resource!r} is not one of the template's tables")
+                faults.append(f"the resource {resource!r} is not one of the template's tables, rules or alarms")
         self.expect(
             not faults,
             f"{title}: {', '.join(actions)} on {', '.join(map(str, scopes))}",
@@ -293,19 +441,22 @@ class Contract:
     def every_function_has_just_its_rights(self):
         for name in self.functions:
             faults = {}
-            for count, deployment in self.deployments.items():
-                wanted = RIGHTS.get(name, {}) | (REPLICA_RIGHTS.get(name, {}) if count else {})
+            for told, deployment in self.deployments.items():
+                wanted = {scope: set(actions) for scope, actions in RIGHTS.get(name, {}).items()}
+                for more in DEPLOYMENTS[told][1]:
+                    for scope, actions in more.get(name, {}).items():
+                        wanted.setdefault(scope, set()).update(actions)
                 rights = self.rights_of(deployment.of_type("AWS::Serverless::Function")[name])
                 for scope in wanted.keys() | rights.keys():
                     needs, has = wanted.get(scope, set()), rights.get(scope, set())
                     for action in needs ^ has:
                         fault = f"{'lacks' if action in needs else 'does not need'} {action} on {scope}"
-                        faults.setdefault(fault, []).append(count)
-            told = [f"it {fault} (with {' or '.join(map(str, counts))} read replicas)" for fault, counts in faults.items()]
+                        faults.setdefault(fault, []).append(told)
+            said = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
             self.expect(
                 not faults,
-                f"{name} has the rights that it needs, and no others",
-                f"{name}: {'; '.join(sorted(told))}",
+                f"{name} has the rights that it needs, and no others, in {len(self.deployments)} deployments",
+                f"{name}: {'; '.join(sorted(said))}",
             )
 
     def rights_of(self, properties):
@@ -327,7 +478,8 @@ class Contract:
         )
 
     def every_read_replica_is_a_copy_of_the_table(self):
-        for count, deployment in self.deployments.items():
+        for count in READ_REPLICA_COUNTS:
+            deployment = Deployment(self.template, ReadReplicas=count)
             table = deployment.of_type("AWS::DynamoDB::Table").get("MainTable", {})
             indexes = table.get("GlobalSecondaryIndexes", [])
             names = ",".join(index["IndexName"] for index in indexes)
@@ -347,6 +499,178 @@ class Contract:
                 f"with {count} read replicas: {'; '.join(faults)}",
             )
 
+    def the_main_table_is_as_its_parameters_say(self):
+        for values, name, wanted in TABLE_OPTIONS:
+            deployment = Deployment(self.template, **values)
+            tables = deployment.of_type("AWS::DynamoDB::Table")
+            found = deployment.valued(tables["MainTable"].get(name))
+            told = ", ".join(f"{parameter} {value}" for parameter, value in values.items()) or "the defaults"
+            self.expect(
+                found == wanted,
+                f"with {told}, {name} of the main table is {wanted}",
+                f"with {told}, {name} of the main table is {found}, not {wanted}",
+            )
+            if name == "SSESpecification" and tables["MetadataTable"][name] != tables["MainTable"][name]:
+                self.failures.append(f"with {told}, the metadata table is encrypted otherwise")
+
+    def every_alarm_says_what_it_is_for(self):
+        for name, properties in self.of_type("AWS::CloudWatch::Alarm").items():
+            lacking = [
+                field
+                for field in ("AlarmName", "AlarmDescription", "TreatMissingData", "AlarmActions")
+                if not properties.get(field)
+            ]
+            self.expect(not lacking, f"alarm {name} is named, described and acts", f"alarm {name} lacks {lacking}")
+
+    def waking_alarms(self, deployment):
+        return {
+            name: properties
+            for name, properties in deployment.of_type("AWS::CloudWatch::Alarm").items()
+            if any(self.refers_to(action, "ShardScalerFunction") for action in properties["AlarmActions"])
+        }
+
+    def the_alarms_that_the_scaler_rearms_are_those_that_wake_it(self):
+        for told, deployment in self.deployments.items():
+            scaler = deployment.of_type("AWS::Serverless::Function")["ShardScalerFunction"]
+            rearmed = {scope for scope, actions in self.rights_of(scaler).items() if "cloudwatch:SetAlarmState" in actions}
+            woken = {
+                "alarm " + properties["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-")
+                for properties in self.waking_alarms(deployment).values()
+            }
+            self.expect(
+                rearmed == woken,
+                f"with {told}, the shard-scaler re-arms the alarms that wake it: {len(woken)}",
+                f"with {told}, the shard-scaler re-arms {sorted(rearmed)} and is woken by {sorted(woken)}",
+            )
+
+    def the_metrics_of_an_alarm_are_those_of_its_mode(self):
+        limits = {
+            "fixed capacity": "ProvisionedThroughput",
+            "an on-demand maximum": "MaxOnDemandThroughput",
+            "no read replicas": "AccountLimit",
+        }
+        for told, limit in limits.items():
+            metrics = {alarm["MetricName"] for alarm in self.waking_alarms(self.deployments[told]).values()}
+            wanted = {
+                f"{kind}{cause}ThrottleEvents" for kind in ("Read", "Write") for cause in ("KeyRangeThroughput", limit)
+            }
+            self.expect(
+                metrics == wanted,
+                f"with {told}, {', '.join(sorted(wanted))} wake the shard-scaler",
+                f"with {told}, the shard-scaler is woken by {sorted(metrics)}, not by {sorted(wanted)}",
+            )
+
+    def every_operation_asks_for_the_chosen_credentials(self):
+        routes = set().union(*ROUTES.values())
+        for told, (values, security) in SECURITY.items():
+            deployment = Deployment(self.template, **values)
+            body = deployment.of_type("AWS::Serverless::HttpApi")["Api"]["DefinitionBody"]
+            operations = {
+                f"{method.upper()} {path}": operation
+                for path, methods in body["paths"].items()
+                for method, operation in methods.items()
+            }
+            faults = []
+            if operations.keys() != routes:
+                faults.append(f"its operations are {sorted(operations)}")
+            for route, operation in operations.items():
+                if operation.get("security") != security:
+                    faults.append(f"{route} asks for {operation.get('security')}")
+                uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+                if not any(f"${{{name}.Arn}}" in uri for name, served in ROUTES.items() if route in served):
+                    faults.append(f"{route} goes to {uri}")
+            schemes = set(body.get("components", {}).get("securitySchemes", {}))
+            if schemes != {scheme for each in security or [] for scheme in each}:
+                faults.append(f"it declares {sorted(schemes)}")
+            self.expect(
+                not faults,
+                f"with ApiAuth {told}, all {len(operations)} operations ask for {security}",
+                f"with ApiAuth {told}: {'; '.join(faults)}",
+            )
+
+    def wrong_combinations_are_refused(self):
+        for told, values in REFUSED.items():
+            refusals = Deployment(self.template, **values).refusals()
+            self.expect(
+                len(refusals) == 1,
+                f"refused, {told}: {' '.join(refusals)}",
+                f"{told} should be refused by one rule, and is by {refusals}",
+            )
+        for told, values in [(told, values) for told, (values, _) in (DEPLOYMENTS | SECURITY).items()]:
+            refusals = Deployment(self.template, **values).refusals()
+            self.expect(not refusals, f"not refused: {told}", f"{told} is refused: {refusals}")
+
+    def the_scaler_raises_what_auto_scaling_may_raise(self):
+        for told, deployment in self.deployments.items():
+            scaler = deployment.of_type("AWS::Serverless::Function")["ShardScalerFunction"]
+            targets = {
+                target["ScalableDimension"].removeprefix("dynamodb:table:"): target["MaxCapacity"]
+                for target in deployment.of_type("AWS::ApplicationAutoScaling::ScalableTarget").values()
+            }
+            variables = self.variables_of(scaler)
+            raised = {
+                f"{kind}CapacityUnits": variables[f"MAX_{kind.upper()}_UNITS"]
+                for kind in ("Read", "Write")
+                if variables[f"MAX_{kind.upper()}_UNITS"] != 0
+            }
+            policies = deployment.of_type("AWS::ApplicationAutoScaling::ScalingPolicy")
+            self.expect(
+                raised == targets and len(policies) == len(targets),
+                f"with {told}, auto scaling and the shard-scaler raise {', '.join(sorted(targets)) or 'nothing'}",
+                f"with {told}, auto scaling raises {targets} by {len(policies)} policies, the shard-scaler {raised}",
+            )
+
+    def the_dashboard_is_json(self):
+        for name, properties in self.of_type("AWS::CloudWatch::Dashboard").items():
+            try:
+                told = f"{len(json.loads(properties['DashboardBody']['Fn::Sub'])['widgets'])} widgets"
+            except ValueError as error:
+                self.failures.append(f"the body of {name} is not JSON: {error}")
+            else:
+                self.checked.append(f"{name} shows {told}")
+
+    def the_functions_write_the_metrics_that_are_looked_at(self):
+        [namespace], written = (
+            set(pattern.findall(path.read_text(encoding="utf-8"))) for path, pattern in (NAMESPACE, METRICS)
+        )
+        looked_at = {
+            alarm["MetricName"]
+            for alarm in self.of_type("AWS::CloudWatch::Alarm").values()
+            if alarm.get("Namespace") == namespace
+        }
+        for properties in self.of_type("AWS::CloudWatch::Dashboard").values():
+            looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', properties["DashboardBody"]["Fn::Sub"]))
+        self.expect(
+            "KeysAtMaxShards" in looked_at and looked_at <= written,
+            f"the functions write {', '.join(sorted(looked_at))} in {namespace}",
+            f"of {sorted(looked_at)} in {namespace}, the functions write only {sorted(written & looked_at)}",
+        )
+
+    def every_profile_is_deployable(self):
+        profiles = tomllib.loads(SAM_CONFIGURATION.read_text(encoding="utf-8"))
+        named = {name for name in profiles if name not in ("version", "default")}
+        self.expect(
+            named == {"development", "production"},
+            f"{SAM_CONFIGURATION.name} has the profiles {', '.join(sorted(named))}",
+            f"{SAM_CONFIGURATION.name} should have the profiles development and production, it has {sorted(named)}",
+        )
+        for profile in named:
+            overrides = profiles[profile].get("deploy", {}).get("parameters", {}).get("parameter_overrides", [])
+            values = dict(override.split("=", 1) for override in overrides)
+            faults = [fault for name, value in values.items() if (fault := self.fault_of(name, value))]
+            faults = faults or Deployment(self.template, **values).refusals()
+            self.expect(not faults, f"profile {profile} is deployable", f"profile {profile}: {'; '.join(faults)}")
+
+    def fault_of(self, name, value):
+        parameter = self.parameters.get(name)
+        if parameter is None:
+            return f"{name} is no parameter"
+        if "AllowedValues" in parameter and value not in map(str, parameter["AllowedValues"]):
+            return f"{name} is {value}; allowed: {parameter['AllowedValues']}"
+        if "AllowedPattern" in parameter and not re.fullmatch(parameter["AllowedPattern"], value):
+            return f"{name} is {value!r}, which does not match {parameter['AllowedPattern']}"
+        return None
+
     def scope_of(self, resource, actions):
         for table in self.of_type("AWS::DynamoDB::Table"):
             if resource in ({"Fn::GetAtt": [table, "Arn"]}, {"Fn::Sub": f"${{{table}.Arn}}"}):
@@ -356,6 +680,12 @@ class Contract:
         text = resource.get("Fn::Sub") if isinstance(resource, dict) else None
         if actions == [INSIGHT_ACTION] and isinstance(text, str) and text.startswith(INSIGHT_RULES):
             return "the rules of Contributor Insights"
+        if actions == [METRIC_ACTION] and resource == "*":
+            return "every metric"
+        if isinstance(text, str) and text.startswith(ALARM_ARN + "${AWS::StackName}-"):
+            return "alarm " + text.removeprefix(ALARM_ARN + "${AWS::StackName}-")
+        if resource == {"Ref": "EncryptionKey"}:
+            return "the tables' key"
         return None
 
 

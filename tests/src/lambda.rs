@@ -15,8 +15,9 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How long a function may take to answer in a test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,12 +59,15 @@ pub struct Function {
     answers: mpsc::Receiver<Value>,
     process: Child,
     log: JoinHandle<String>,
+    started: Instant,
+    asked: watch::Receiver<Option<Instant>>,
 }
 
 #[derive(Clone)]
 struct RuntimeApi {
     events: Arc<Mutex<mpsc::Receiver<Value>>>,
     answers: mpsc::Sender<Value>,
+    asked: watch::Sender<Option<Instant>>,
 }
 
 impl Function {
@@ -76,7 +80,8 @@ impl Function {
         let address = listener.local_addr().expect("the port is known");
         let (events, waiting) = mpsc::channel(1);
         let (told, answers) = mpsc::channel(1);
-        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), answers: told };
+        let (first, asked) = watch::channel(None);
+        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), answers: told, asked: first };
         let routes = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
             .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(answer))
@@ -103,6 +108,7 @@ impl Function {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        let started = Instant::now();
         let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
         let mut stdout = process.stdout.take().expect("it is piped");
         let log = tokio::spawn(async move {
@@ -111,7 +117,7 @@ impl Function {
             let _ = stdout.read_to_end(&mut bytes).await;
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Self { events, answers, process, log }
+        Self { events, answers, process, log, started, asked }
     }
 
     /// The variables of a function that finds its tables at a DynamoDB-compatible URL.
@@ -132,6 +138,24 @@ impl Function {
         self.events.send(event).await.expect("the runtime API runs");
         let answer = tokio::time::timeout(PATIENCE, self.answers.recv()).await;
         answer.expect("the function answers in time").expect("the runtime API runs")
+    }
+
+    /// Waits until the function asks for its first event; returns how long it took to start.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub async fn ready(&mut self) -> Duration {
+        let asked = tokio::time::timeout(PATIENCE, self.asked.wait_for(Option::is_some)).await;
+        let asked = asked.expect("the function starts in time").expect("the runtime API runs");
+        asked.map_or(Duration::ZERO, |at| at.duration_since(self.started))
+    }
+
+    /// The most memory that the process has had resident, in kilobytes; 0 where the system does not tell.
+    #[must_use]
+    pub fn peak_kilobytes(&self) -> u64 {
+        let status = self.process.id().and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
+        let line = status.as_deref().and_then(|status| status.lines().find(|line| line.starts_with("VmHWM:")));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
     }
 
     /// Stops the function; returns what it has logged.
@@ -157,6 +181,11 @@ impl Function {
 }
 
 async fn next(State(api): State<RuntimeApi>) -> Response {
+    api.asked.send_if_modified(|asked| {
+        let first = asked.is_none();
+        asked.get_or_insert_with(Instant::now);
+        first
+    });
     let Some(event) = api.events.lock().await.recv().await else {
         return respond(StatusCode::GONE, Body::empty());
     };

@@ -13,6 +13,7 @@ pub(crate) mod point_write;
 pub(crate) mod policy;
 pub(crate) mod pressure;
 pub(crate) mod query;
+pub(crate) mod share;
 pub(crate) mod spacing;
 pub(crate) mod value;
 pub(crate) mod version;
