@@ -16,6 +16,8 @@ use system_tests::{Call, Fate, TestClock, Wire, config};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
+const DENIED: &str = r#"{"__type":"x#AccessDeniedException","message":"no"}"#;
+
 struct Bench {
     engine: Engine,
     wire: Wire,
@@ -70,6 +72,22 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
     }
     assert!(bench.wire.operations().len() > 2, "both were repeated");
     assert!(bench.stands(&item("s")).await, "it was stored after all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored() {
+    for put in [false, true] {
+        let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
+            (true, "PutItem", 0) => Fate::LoseAnswer,
+            (true, "PutItem", _) => Fate::Refuse(DENIED),
+            _ => Fate::Pass,
+        })
+        .await;
+        let item = item("s");
+        let write = if put { bench.table.put(&item, soon()).await } else { bench.table.append(&item, soon()).await };
+        assert!(matches!(write, Err(WriteError::Unknown(_))), "{write:?}");
+        assert!(bench.stands(&item).await, "it was stored after all");
+    }
 }
 
 #[tokio::test(start_paused = true)]

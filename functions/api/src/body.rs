@@ -1,5 +1,7 @@
 //! Request bodies: one item, or a batch of items.
 
+use std::collections::HashMap;
+
 use lambda_http::Request;
 use serde_json::value::RawValue;
 use sharding::{
@@ -7,7 +9,7 @@ use sharding::{
     attributes_size,
 };
 
-use crate::item::read_attributes;
+use crate::item::{attributes_text, read_attributes};
 use crate::object::{Kind, Members};
 use crate::problem::Problem;
 
@@ -53,7 +55,7 @@ pub fn item_body(
     table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
 ) -> Result<Item, Problem> {
-    read_item(body.0, table, idempotency_key, 0)
+    read_item(body.0, table, &mut KeyMaker::new(table, idempotency_key))
 }
 
 /// Reads `{"attributes"}`, for the item with these keys.
@@ -95,13 +97,14 @@ pub fn items_body(
         let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len()).to_string();
         return Err(Problem::bad("invalid_batch", "items", allowed));
     }
-    let mut seen = std::collections::HashMap::new();
+    let mut seen = HashMap::new();
+    let mut maker = KeyMaker::new(table, idempotency_key);
     items
         .into_iter()
         .enumerate()
         .map(|(index, raw)| {
             let place = format!("items[{index}]");
-            let item = read_item(raw, table, idempotency_key, index).map_err(|problem| problem.within(&place))?;
+            let item = read_item(raw, table, &mut maker).map_err(|problem| problem.within(&place))?;
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
@@ -114,32 +117,52 @@ pub fn items_body(
         .collect()
 }
 
-fn read_item(
-    raw: &RawValue,
-    table: &ShardedTable,
-    idempotency_key: Option<&IdempotencyKey>,
-    index: usize,
-) -> Result<Item, Problem> {
+/// Makes the sort keys of items that come without one.
+struct KeyMaker<'a> {
+    table: &'a ShardedTable,
+    idempotency_key: Option<&'a IdempotencyKey>,
+    /// How many items of a request had this partition key and this content.
+    equals: HashMap<(PartitionKey, String), usize>,
+}
+
+impl<'a> KeyMaker<'a> {
+    fn new(table: &'a ShardedTable, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
+        Self { table, idempotency_key, equals: HashMap::new() }
+    }
+
+    fn make(&mut self, partition_key: &PartitionKey, attributes: &Attributes) -> Result<SortKey, Problem> {
+        let made = match self.idempotency_key {
+            None => self.table.make_sort_key(),
+            Some(idempotency_key) => {
+                let content = attributes_text(attributes);
+                let equals = self.equals.entry((partition_key.clone(), content.clone())).or_default();
+                *equals += 1;
+                idempotency_key.sort_key(partition_key, content.as_bytes(), *equals - 1)
+            }
+        };
+        SortKey::parse(SortKeyType::String, &made).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
+    }
+}
+
+fn read_item(raw: &RawValue, table: &ShardedTable, maker: &mut KeyMaker<'_>) -> Result<Item, Problem> {
     let config = table.config();
     let [partition_key, sort_key, attributes] = fields(raw, ["partition_key", "sort_key", "attributes"])?;
     let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
-    let sort_key = match sort_key {
-        Some(raw) => read_sort_key(raw, config.sort_key_type)?,
-        None if config.sort_key_type == SortKeyType::String => {
-            let made = idempotency_key
-                .map_or_else(|| table.make_sort_key(), |idempotency| idempotency.sort_key(&partition_key, index));
-            SortKey::parse(SortKeyType::String, &made)
-                .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))?
-        }
-        None => {
-            return Err(Problem::bad(
-                "missing_field",
-                "sort_key",
-                "it is missing; it can be made only where the table's sort key is a string",
-            ));
-        }
+    let given = sort_key.map(|raw| read_sort_key(raw, config.sort_key_type)).transpose()?;
+    if given.is_none() && config.sort_key_type == SortKeyType::Number {
+        return Err(Problem::bad(
+            "missing_field",
+            "sort_key",
+            "it is missing; it can be made only where the table's sort key is a string",
+        ));
+    }
+    let attributes = item_attributes(attributes, table)?;
+    let sort_key = match given {
+        Some(sort_key) => sort_key,
+        None => maker.make(&partition_key, &attributes)?,
     };
-    item_with(attributes, table, partition_key, sort_key)
+    check_size(&partition_key, &sort_key, &attributes, table)?;
+    Ok(Item { partition_key, sort_key, attributes })
 }
 
 fn item_with(
@@ -148,11 +171,14 @@ fn item_with(
     partition_key: PartitionKey,
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
-    let config = table.config();
-    let raw_attributes = required(attributes, "attributes")?;
-    let attributes = read_attributes(raw_attributes, [&config.partition_key_name, &config.sort_key_name])?;
+    let attributes = item_attributes(attributes, table)?;
     check_size(&partition_key, &sort_key, &attributes, table)?;
     Ok(Item { partition_key, sort_key, attributes })
+}
+
+fn item_attributes(attributes: Option<&RawValue>, table: &ShardedTable) -> Result<Attributes, Problem> {
+    let config = table.config();
+    read_attributes(required(attributes, "attributes")?, [&config.partition_key_name, &config.sort_key_name])
 }
 
 /// The members of an object by name, each at most once and no others.

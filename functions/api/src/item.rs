@@ -4,7 +4,9 @@
 //! object with one member whose name begins with `$`: `{"$binary": "…base64…"}`, `{"$string_set": […]}`, `{"$number_set": […]}`
 //! and `{"$binary_set": […]}`. A map that happens to look like that is wrapped as `{"$map": {…}}`.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -130,9 +132,8 @@ fn elements<T>(
     elements.into_iter().enumerate().map(|(index, element)| read(element, &format!("{path}[{index}]"))).collect()
 }
 
-fn set<T: PartialEq>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
-    let repeated =
-        elements.iter().enumerate().any(|(index, element)| elements.iter().take(index).any(|other| other == element));
+fn set<T: Eq + Hash>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
+    let repeated = elements.iter().collect::<HashSet<_>>().len() < elements.len();
     match () {
         () if elements.is_empty() => Err(Problem::bad("invalid_attribute", path, "a set has at least one member")),
         () if repeated => Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice")),
@@ -195,6 +196,11 @@ impl Serialize for SortKeyJson<'_> {
             SortKey::Number(number) => digits(&number.to_string(), serializer),
         }
     }
+}
+
+/// Attributes as JSON text: equal attributes have equal texts.
+pub(crate) fn attributes_text(attributes: &Attributes) -> String {
+    serde_json::to_string(&MapJson(attributes)).unwrap_or_default()
 }
 
 struct MapJson<'a>(&'a Attributes);

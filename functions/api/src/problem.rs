@@ -2,7 +2,7 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::{KeyError, ReadError, TableError, WriteError};
+use sharding::{KeyError, ReadError, SortKey, TableError, WriteError};
 
 /// A request that was not carried out, told to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Problem {
             ),
             WriteError::Unknown(cause) => {
                 tracing::warn!(cause, "the outcome of a write is unknown");
-                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST or PUT with the same sort key or Idempotency-Key, read before you repeat a DELETE";
+                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a plain POST or a PUT with the same sort_key, a create-only POST only with the same Idempotency-Key, and read before you repeat a DELETE";
                 Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
             }
             WriteError::Contended => Self::unavailable(
@@ -212,6 +212,15 @@ impl Problem {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.retry_after.is_some()
+    }
+
+    /// Names the item's sort key where the outcome is unknown: one that was made is needed to repeat the request.
+    #[must_use]
+    pub fn about(mut self, sort_key: &SortKey) -> Self {
+        if self.0.code == "outcome_unknown" {
+            self.0.detail = format!("{}; its sort_key is {:?}", self.0.detail, sort_key.to_string());
+        }
+        self
     }
 
     /// The same problem inside an element of a list.

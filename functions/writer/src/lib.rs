@@ -62,7 +62,7 @@ async fn post_item(
     } else {
         table.append(&item, deadline).await
     };
-    Ok(answer(written, |done| json(201, &stored(&item, done))))
+    Ok(answer(written, &item.sort_key, |done| json(201, &stored(&item, done))))
 }
 
 async fn put_item(
@@ -74,7 +74,7 @@ async fn put_item(
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
     takes_point_writes(table)?;
     let written = table.put(&item, deadline).await;
-    Ok(answer(written, |done| json(200, &stored(&item, done))))
+    Ok(answer(written, &item.sort_key, |done| json(200, &stored(&item, done))))
 }
 
 async fn delete_item(
@@ -85,7 +85,7 @@ async fn delete_item(
     let (partition_key, sort_key) = item_keys(table, request)?;
     takes_point_writes(table)?;
     let deleted = table.delete(&partition_key, &sort_key, deadline).await;
-    Ok(answer(deleted, |_| api::no_content()))
+    Ok(answer(deleted, &sort_key, |_| api::no_content()))
 }
 
 fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
@@ -101,12 +101,13 @@ fn takes_point_writes(table: &ShardedTable) -> Result<(), Problem> {
 
 fn answer(
     written: Result<Written, WriteError>,
+    sort_key: &SortKey,
     success: impl FnOnce(&Written) -> Response<lambda_http::Body>,
 ) -> Response<lambda_http::Body> {
     let effort = Effort::of(&written);
     let mut response = match written {
         Ok(done) => success(&done),
-        Err(error) => Problem::from_write(error).into_response(),
+        Err(error) => Problem::from_write(error).about(sort_key).into_response(),
     };
     effort.tell(&mut response);
     response
@@ -130,15 +131,16 @@ async fn post_batch(
     api::unconditional(request)?;
     let idempotency_key = api::idempotency_key(request)?;
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
+    let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
     let results = table.append_batch(items, deadline).await;
     let mut effort = Effort::default();
     let mut answer = BatchAnswer { written: 0, failed: Vec::new() };
-    for (index, result) in results.into_iter().enumerate() {
+    for (index, (result, sort_key)) in results.into_iter().zip(&sort_keys).enumerate() {
         effort.add(&Effort::of(&result));
         match result {
             Ok(_) => answer.written += 1,
             Err(error) => {
-                let problem = Problem::from_write(error);
+                let problem = Problem::from_write(error).about(sort_key);
                 let (code, retryable) = (problem.code(), problem.is_retryable());
                 answer.failed.push(FailedItem { index, code, detail: problem.detail().to_owned(), retryable });
             }

@@ -15,8 +15,8 @@ const MAX_CHARS: usize = 255;
 /// ```
 /// use sharding::{IdempotencyKey, PartitionKey};
 /// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
-/// assert_eq!(key.sort_key(&partition_key, 0), key.sort_key(&partition_key, 0));
-/// assert_ne!(key.sort_key(&partition_key, 0), key.sort_key(&partition_key, 1));
+/// assert_eq!(key.sort_key(&partition_key, b"{}", 0), key.sort_key(&partition_key, b"{}", 0));
+/// assert_ne!(key.sort_key(&partition_key, b"{}", 0), key.sort_key(&partition_key, b"{}", 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,18 +41,20 @@ impl IdempotencyKey {
         if good { Ok(Self(text.to_owned())) } else { Err(IdempotencyKeyError { chars: text.chars().count() }) }
     }
 
-    /// The sort key of the request's `index`th item under this partition key.
+    /// The sort key of an item that the request brings: of its partition key, its content, and how many equal items of the request come
+    /// before it. The content is part of it so that a client may repeat only the items that failed, and so that another item under
+    /// the same idempotency key replaces nothing.
     ///
     /// A UUID of version 8, in no order of time; where the idempotency key itself is a UUID of version 7, one of that version with
     /// the same time.
     #[must_use]
-    pub fn sort_key(&self, partition_key: &PartitionKey, index: usize) -> String {
+    pub fn sort_key(&self, partition_key: &PartitionKey, content: &[u8], equals_before: usize) -> String {
         let mut digest = Sha256::new();
-        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes()] {
+        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), content] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
-        digest.update((index as u64).to_be_bytes());
+        digest.update((equals_before as u64).to_be_bytes());
         let digest = digest.finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
@@ -89,12 +91,17 @@ mod tests {
     fn a_derived_sort_key_depends_on_key_partition_and_index_and_keeps_a_time() {
         let key = |text: &str| IdempotencyKey::new(text).unwrap();
         let of = |text: &str| PartitionKey::new(text).unwrap();
-        let derived = key("a").sort_key(&of("p"), 0);
+        let derived = key("a").sort_key(&of("p"), b"x", 0);
         assert_eq!(Uuid::parse_str(&derived).unwrap().get_version_num(), 8);
-        for other in [key("b").sort_key(&of("p"), 0), key("a").sort_key(&of("q"), 0), key("a").sort_key(&of("p"), 1)] {
+        for other in [
+            key("b").sort_key(&of("p"), b"x", 0),
+            key("a").sort_key(&of("q"), b"x", 0),
+            key("a").sort_key(&of("p"), b"y", 0),
+            key("a").sort_key(&of("p"), b"x", 1),
+        ] {
             assert_ne!(derived, other);
         }
-        let timed = key("01912d68-783e-7a03-8467-5661c1243ad4").sort_key(&of("p"), 0);
+        let timed = key("01912d68-783e-7a03-8467-5661c1243ad4").sort_key(&of("p"), b"x", 0);
         assert!(timed.starts_with("01912d68-783e-7"), "{timed}");
         assert_eq!(Uuid::parse_str(&timed).unwrap().get_version_num(), 7);
     }

@@ -85,6 +85,11 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
+    /// Whether nothing of the query lies beyond this place.
+    fn ends_at(&self, order: Order, place: &SortKey) -> bool {
+        self.end.as_ref().is_some_and(|end| order.compare(place, end).is_ge())
+    }
+
     fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
         let until = self.spacing.forecast(order, after?, wanted)?;
         let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
@@ -100,6 +105,8 @@ pub struct PageMerge<T> {
     order: Order,
     start: Option<SortKey>,
     items_per_unit: f64,
+    /// The most items that are shared out at a time.
+    most: usize,
     forecast: Forecast,
     shards: BTreeMap<ShardNumber, Shard<T>>,
     horizon: Horizon,
@@ -152,6 +159,7 @@ impl<T> PageMerge<T> {
             order,
             start,
             items_per_unit: 1.0,
+            most: usize::MAX,
             forecast: Forecast::default(),
             shards: BTreeMap::new(),
             horizon: Horizon::Everything,
@@ -165,6 +173,13 @@ impl<T> PageMerge<T> {
     #[must_use]
     pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
         self.items_per_unit = items_per_unit;
+        self
+    }
+
+    /// Shares out at most so many items at a time, where more would not fit in memory or in the page.
+    #[must_use]
+    pub fn sharing_at_most(mut self, items: usize) -> Self {
+        self.most = items.max(1);
         self
     }
 
@@ -202,20 +217,28 @@ impl<T> PageMerge<T> {
         let all_in = !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
         let reach = if all_in { self.reach(wanted) } else { Reach::default() };
         let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
-        let share = Share { wanted, shards: self.shards.len(), items_per_unit: self.items_per_unit };
+        let order = self.order;
+        // Where too little has arrived to fill the page, everybody's next items are needed.
+        let is_needed =
+            |after: &SortKey| all_in && reach.likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt());
+        let is_asked = |shard: &&Shard<T>| match &shard.source {
+            Source::Fresh => true,
+            Source::More { after } => is_needed(after),
+            Source::Asked { .. } | Source::End => false,
+        };
+        // New shards share the page with all others; what is still missing is shared by those that are asked for it.
+        let askers = self.shards.values().filter(is_asked).count();
+        let of = |shards| Share { wanted: wanted.min(self.most), shards, items_per_unit: self.items_per_unit };
+        let (first, again) = (of(self.shards.len()), of(askers));
         let mut requests = Vec::new();
         for (number, shard) in &mut self.shards {
             let (after, until, limit) = match &shard.source {
                 Source::Fresh => {
-                    let limit = if foreseen.is_some() { share.bounded() } else { share.unbounded() };
+                    let limit = if foreseen.is_some() { first.bounded() } else { first.unbounded() };
                     (self.start.clone(), foreseen.clone(), limit)
                 }
-                // Where too little has arrived to fill the page, everybody's next items are needed.
-                Source::More { after }
-                    if all_in
-                        && reach.likely.as_ref().is_none_or(|likely| self.order.compare(after, likely).is_lt()) =>
-                {
-                    (Some(after.clone()), reach.until.clone(), share.unbounded())
+                Source::More { after } if is_needed(after) => {
+                    (Some(after.clone()), reach.until.clone(), again.unbounded())
                 }
                 Source::More { .. } | Source::Asked { .. } | Source::End => continue,
             };
@@ -231,7 +254,8 @@ impl<T> PageMerge<T> {
         let Source::Asked { until, .. } = &mut shard.source else { return };
         let until = until.take();
         shard.waiting.extend(answer.items);
-        shard.source = match answer.next.or(until) {
+        // At the query's own end nothing is left to ask for, and DynamoDB refuses to start there.
+        shard.source = match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
             Some(after) => Source::More { after },
             None => Source::End,
         };
@@ -277,6 +301,7 @@ impl<T> PageMerge<T> {
         let at_end = copies_only
             && self.shards.values().all(|shard| shard.waiting.is_empty() && matches!(shard.source, Source::End));
         let next = if at_end { None } else { last.or(self.start) };
+        let next = next.filter(|place| !self.forecast.ends_at(self.order, place));
         (self.page, next)
     }
 
@@ -467,6 +492,25 @@ mod tests {
         let asked: Vec<_> = merge.requests().iter().map(|request| request.limit).collect();
         assert_eq!(asked, vec![8; 16], "7.25 in whole units of four");
         assert!(merge.requests().is_empty(), "each page is asked for once");
+    }
+
+    #[test]
+    fn nothing_is_asked_for_beyond_the_querys_own_end() {
+        // Each shard's last item in the range is cut off with a place to go on from, as DynamoDB does.
+        let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
+        let forecast = Forecast { end: Some(sort_key(7)), ..Forecast::default() };
+        let mut merge = PageMerge::new(8, Order::Ascending, None).with_items_per_unit(2.0).with_forecast(forecast);
+        merge.add_shards(ShardCount::new(4).unwrap().shards());
+        while !merge.is_complete() {
+            for request in merge.requests() {
+                assert!(request.after.as_ref().is_none_or(|after| *after < sort_key(7)));
+                let answer = query(&table, Order::Ascending, &request, 2);
+                merge.supply(request.shard, answer);
+            }
+            merge.advance(|_| true);
+        }
+        let (page, next) = merge.finish();
+        assert_eq!((page.len(), next), (8, None));
     }
 
     #[test]

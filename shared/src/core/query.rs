@@ -59,6 +59,31 @@ impl PageQuery {
     /// The items of a page where nothing else is said.
     pub const DEFAULT_LIMIT: usize = 100;
 
+    /// The place that a page starts after, `None` for the beginning of its range; and no place at all where it lies beyond the range.
+    ///
+    /// A place outside the range is one that DynamoDB would refuse.
+    pub(crate) fn start(&self) -> Option<Option<SortKey>> {
+        let Some(after) = &self.after else { return Some(None) };
+        let (first, last) = match self.order {
+            Order::Ascending => (&self.from, &self.to),
+            Order::Descending => (&self.to, &self.from),
+        };
+        if last.as_ref().is_some_and(|last| self.order.compare(after, last).is_ge()) {
+            return None;
+        }
+        let mut is_before = first.as_ref().is_some_and(|first| self.order.compare(after, first).is_lt());
+        if let (Some(prefix), SortKey::String(text)) = (&self.prefix, after)
+            && !text.starts_with(prefix.as_str())
+        {
+            let is_below = **text < **prefix;
+            if is_below != (self.order == Order::Ascending) {
+                return None;
+            }
+            is_before = true;
+        }
+        Some((!is_before).then(|| after.clone()))
+    }
+
     /// The first page of everything, in ascending order, eventually consistent.
     #[must_use]
     pub const fn new(partition_key: PartitionKey) -> Self {
@@ -71,6 +96,45 @@ impl PageQuery {
             to: None,
             prefix: None,
             consistent: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::SortKeyType;
+
+    fn key(text: &str) -> SortKey {
+        SortKey::parse(SortKeyType::String, text).unwrap()
+    }
+
+    #[test]
+    fn a_place_outside_the_range_starts_at_its_beginning_or_nowhere() {
+        let all = PageQuery::new(PartitionKey::new("k").unwrap());
+        let range = PageQuery { from: Some(key("d")), to: Some(key("m")), ..all.clone() };
+        let prefix = PageQuery { prefix: Some("d".into()), ..all };
+        let start = |query: &PageQuery, order, after: &str| {
+            PageQuery { order, after: Some(key(after)), ..query.clone() }.start()
+        };
+        let (up, down) = (Order::Ascending, Order::Descending);
+        for (query, order, after, expected) in [
+            (&range, up, "a", Some(None)),
+            (&range, up, "d", Some(Some(key("d")))),
+            (&range, up, "f", Some(Some(key("f")))),
+            (&range, up, "m", None),
+            (&range, up, "z", None),
+            (&range, down, "z", Some(None)),
+            (&range, down, "f", Some(Some(key("f")))),
+            (&range, down, "d", None),
+            (&range, down, "a", None),
+            (&prefix, up, "a", Some(None)),
+            (&prefix, up, "dx", Some(Some(key("dx")))),
+            (&prefix, up, "e", None),
+            (&prefix, down, "e", Some(None)),
+            (&prefix, down, "a", None),
+        ] {
+            assert_eq!(start(query, order, after), expected, "{order:?} {after}");
         }
     }
 }

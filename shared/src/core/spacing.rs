@@ -4,7 +4,7 @@
 //! keys are evenly spaced, times and counters above all, so the last page tells where the next one ends. Where they are not, the
 //! forecasts turn out wrong, and are not used: this only ever decides what is asked first, never what is returned.
 
-use super::key::SortKey;
+use super::key::{MAX_SORT_KEY_BYTES, SortKey};
 use super::query::Order;
 
 /// Forecasts that were this wrong are not used, as a part of the distance.
@@ -155,7 +155,7 @@ impl Scale {
                     bytes.push(b'~');
                 }
                 let text = format!("{prefix}{}", String::from_utf8(bytes).ok()?);
-                Some(SortKey::String(text.into()))
+                (text.len() <= MAX_SORT_KEY_BYTES).then(|| SortKey::String(text.into()))
             }
         }
     }

@@ -93,6 +93,9 @@ impl<'a> AppendRun<'a> {
         let version = self.inner.environment.version();
         let mut backoff = Backoff::default();
         loop {
+            if Instant::now() >= deadline {
+                return Err(self.give_up(None));
+            }
             let view = match self.usable_view(deadline).await {
                 Ok(view) => view,
                 Err(error) => return Err(self.give_up(Some(error))),
@@ -145,7 +148,7 @@ impl<'a> AppendRun<'a> {
                     self.went_unanswered(shard, view);
                     self.last = Some(error);
                 }
-                Err(error) => return Err(WriteError::Table(error)),
+                Err(error) => return Err(self.give_up(Some(error))),
             }
             let pause = backoff.next(&self.inner.environment);
             if Instant::now() + pause >= deadline {
@@ -221,7 +224,8 @@ impl<'a> AppendRun<'a> {
 
     fn give_up(&mut self, error: Option<TableError>) -> WriteError {
         if self.may_be_stored {
-            return WriteError::Unknown("an attempt had no answer before the deadline".into());
+            let cause = error.map_or_else(|| "no answer before the deadline".to_owned(), |error| error.to_string());
+            return WriteError::Unknown(format!("an attempt had no answer; then: {cause}"));
         }
         match error.or_else(|| self.last.take()) {
             Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use tokio::time::timeout_at;
 
 use super::retry::retrying;
 use super::{Deadline, Inner};
@@ -178,7 +179,9 @@ impl Inner {
         if let Some(view) = known(state) {
             return Ok(view);
         }
-        let _flight = state.flight.lock().await;
+        let Ok(_flight) = timeout_at(deadline, state.flight.lock()).await else {
+            return Err(TableError::Transient("the metadata did not come before the deadline".into()));
+        };
         if let Some(view) = known(state) {
             return Ok(view);
         }

@@ -16,7 +16,7 @@ use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::core::point_write::{Effect, Part, PointKind, Refusal, plan};
+use crate::core::point_write::{Copy, Effect, Part, PointKind, Refusal, plan};
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::core::version::{TIE_BREAKERS, Version};
@@ -98,6 +98,7 @@ struct PointRun<'a> {
     tie_breaker: u32,
     /// The shards on which refusals have shown copies.
     standing: BTreeSet<ShardNumber>,
+    was_refused: bool,
     attempts: u32,
     throttled: u32,
     /// An attempt had no answer: whatever is refused from now on proves nothing.
@@ -133,6 +134,7 @@ impl<'a> PointRun<'a> {
             version: None,
             tie_breaker: inner.environment.below(TIE_BREAKERS),
             standing: BTreeSet::new(),
+            was_refused: false,
             attempts: 0,
             throttled: 0,
             doubt: false,
@@ -205,7 +207,7 @@ impl<'a> PointRun<'a> {
         match sent {
             Ok(Ok(PointAnswer::NotSent)) => {
                 self.attempts -= 1;
-                Next::Again
+                Next::Later
             }
             Ok(Ok(PointAnswer::Applied | PointAnswer::Refused(_)))
                 if !view.is_valid(inner.environment.now(), lease) =>
@@ -222,7 +224,7 @@ impl<'a> PointRun<'a> {
                 self.met_throttle(view, &parts, shard, scope, answer_by).await
             }
             Ok(Err(error @ TableError::Transient(_))) => self.unanswered(error),
-            Ok(Err(error)) => Next::Failed(WriteError::Table(error)),
+            Ok(Err(error)) => self.failed(error),
             Err(_) => self.unanswered(TableError::Transient("an attempt had no answer in time".into())),
         }
     }
@@ -250,12 +252,13 @@ impl<'a> PointRun<'a> {
     }
 
     fn refused(&mut self, view: &Arc<View>, parts: &[Part], refusal: &Refusal) -> Next {
-        let own = match (self.kind, self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref())) {
-            (PointKind::CreateOnly, Some(id)) => refusal.copies().any(|copy| copy.write_id.as_deref() == Some(id)),
-            _ => refusal.copies().any(|copy| Some(copy.version) == self.version),
+        let write_id = self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref());
+        let is_own = |copy: &Copy| match (self.kind, write_id) {
+            (PointKind::CreateOnly, Some(id)) => copy.write_id.as_deref() == Some(id),
+            _ => Some(copy.version) == self.version,
         };
-        if own {
-            return Next::Done(self.written(view, parts));
+        if let Some((shard, _)) = refusal.0.iter().find(|(_, copy)| copy.as_ref().is_some_and(is_own)) {
+            return Next::Done(Written { shard: *shard, ..self.written(view, parts) });
         }
         let unknown = || {
             Next::Failed(WriteError::Unknown("a repetition was refused, and an attempt before it had no answer".into()))
@@ -271,7 +274,7 @@ impl<'a> PointRun<'a> {
             self.version = Some(above.raised(self.tie_breaker));
         }
         // The first refusal teaches what stands; another one means that somebody else is at the same item.
-        let first = self.standing.is_empty();
+        let first = !std::mem::replace(&mut self.was_refused, true);
         refusal.correct(&mut self.standing);
         self.last = Some(TableError::Conflict);
         if first { Next::Again } else { Next::Later }
@@ -295,7 +298,7 @@ impl<'a> PointRun<'a> {
                 // Not throttled any more, or no answer in time.
                 Ok(Ok(None)) | Err(_) => {}
                 Ok(Err(error)) if error.is_retryable() => {}
-                Ok(Err(error)) => return Next::Failed(WriteError::Table(error)),
+                Ok(Err(error)) => return self.failed(error),
             }
         }
         telemetry::throttled(scope);
@@ -309,6 +312,11 @@ impl<'a> PointRun<'a> {
         }
         self.last = Some(TableError::Capacity(scope));
         Next::Later
+    }
+
+    fn failed(&mut self, error: TableError) -> Next {
+        self.last = Some(error);
+        Next::Failed(self.give_up())
     }
 
     fn unanswered(&mut self, error: TableError) -> Next {
@@ -337,7 +345,8 @@ impl<'a> PointRun<'a> {
 
     fn give_up(&mut self) -> WriteError {
         if self.doubt {
-            return WriteError::Unknown("an attempt had no answer in time".into());
+            let cause = self.last.take().map_or_else(String::new, |error| format!("; then: {error}"));
+            return WriteError::Unknown(format!("an attempt had no answer in time{cause}"));
         }
         match self.last.take() {
             Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },

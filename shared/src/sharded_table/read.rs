@@ -26,6 +26,8 @@ const FAN_OUT: usize = 64;
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
 /// What the smallest amount that is billed pays for. [DynamoDB pricing]
 const READ_UNIT_BYTES: f64 = 4_096.0;
+/// The most items that are shared out while nothing is known of their size.
+const UNKNOWN_ITEMS: usize = 200;
 /// Of items that were never read here.
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 /// Part of the lease after which a view is renewed ahead of its end.
@@ -76,11 +78,16 @@ impl ShardedTable {
     /// [`ReadError`] where not even a part of a page could be read.
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
         let state = self.inner.keys.state(&query.partition_key);
+        let Some(start) = query.start() else {
+            return Ok(Page { items: Vec::new(), next: None, shards: 0, consumed_capacity: 0.0 });
+        };
+        let item_bytes = state.item_bytes();
         let run = PageRun {
             inner: &self.inner,
             query: Arc::new(query.clone()),
-            merge: PageMerge::new(query.limit, query.order, query.after.clone())
-                .with_items_per_unit(READ_UNIT_BYTES / state.item_bytes().unwrap_or(ASSUMED_ITEM_BYTES))
+            merge: PageMerge::new(query.limit, query.order, start)
+                .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
+                .sharing_at_most(item_bytes.map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1))
                 .with_forecast(Forecast {
                     spacing: state.spacing(),
                     end: if query.order == Order::Ascending { query.to.clone() } else { query.from.clone() },
@@ -227,10 +234,26 @@ impl Inner {
         if let Some(index) = replica {
             match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await {
                 Ok(Ok(page)) => return Ok(page),
-                Ok(Err(error)) => self.replicas.rest(&index, &error, &self.environment),
+                Ok(Err(error)) => {
+                    let answer = self.query_table(query, request, deadline).await;
+                    // A request that the table refuses, too, says nothing of the replica.
+                    if answer.is_ok() || error.is_retryable() {
+                        self.replicas.rest(&index, &error, &self.environment);
+                    }
+                    return answer;
+                }
                 Err(_) => return Err(TableError::Transient("the deadline passed".into())),
             }
         }
+        self.query_table(query, request, deadline).await
+    }
+
+    async fn query_table(
+        &self,
+        query: &PageQuery,
+        request: &ShardPageRequest,
+        deadline: Deadline,
+    ) -> Result<ShardQueryPage, TableError> {
         retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await
     }
 

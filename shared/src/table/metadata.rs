@@ -136,7 +136,11 @@ impl Tables {
                 set.extend(["#n = :to", "#u = :now"]);
                 names.extend([("#n", NUMBER_OF_SHARDS), ("#u", LAST_UPDATED), ("#h", SHARD_HISTORY)]);
                 add = Some(" ADD #h :h");
-                let entry = ShardHistory::default().with(now_seconds, to);
+                let mut entry = ShardHistory::default().with(now_seconds, to);
+                // Metadata of another program may lack its own width, under which items lie.
+                if !before.shard_history.entries().any(|known| known.count == before.number_of_shards) {
+                    entry = entry.with(before.last_updated, before.number_of_shards);
+                }
                 values.extend([
                     (":to", number(u64::from(to.get()))),
                     (":now", number(now_seconds)),
