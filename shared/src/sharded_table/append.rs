@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::{KeyState, Running};
-use super::retry::Backoff;
+use super::retry::{Backoff, may_send_again};
 use super::write::{WriteError, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
@@ -93,7 +93,7 @@ impl<'a> AppendRun<'a> {
         let version = self.inner.environment.version();
         let mut backoff = Backoff::default();
         loop {
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || (self.attempts > 0 && !may_send_again(deadline)) {
                 return Err(self.give_up(None));
             }
             let view = match self.usable_view(deadline).await {

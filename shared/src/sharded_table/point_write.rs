@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::KeyState;
-use super::retry::Backoff;
+use super::retry::{Backoff, may_send_again};
 use super::write::{WriteError, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
@@ -154,7 +154,7 @@ impl<'a> PointRun<'a> {
         }
         let mut backoff = Backoff::default();
         loop {
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || (self.attempts > 0 && !may_send_again(deadline)) {
                 return Err(self.give_up());
             }
             let view = match self.leased_or_fresh_view(deadline).await {

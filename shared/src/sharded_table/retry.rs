@@ -13,6 +13,14 @@ pub const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
+/// A repetition that would be cut off by the deadline is not sent: its outcome would be unknown, where all before it were refused.
+const LEAST_TIME: Duration = Duration::from_millis(250);
+
+/// Whether enough time is left to send a request once more and hear what became of it.
+pub(crate) fn may_send_again(deadline: Deadline) -> bool {
+    tokio::time::Instant::now() + LEAST_TIME < deadline
+}
+
 /// Exponential back-off with full jitter.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
