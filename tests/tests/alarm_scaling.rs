@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Long enough for several alarms, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// Without a throttle for this long, throttling has ended.
 const CALM: Duration = Duration::from_secs(3);
 
