@@ -132,7 +132,7 @@ impl TableConfig {
     /// # Errors
     /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is allowed.
     pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
-        let read = Variables { lookup };
+        let read = Variables::new(lookup);
         let mut config = Self::new(
             &read.required("TABLE_NAME", TABLE, table_name)?,
             &read.required("METADATA_TABLE_NAME", TABLE, table_name)?,
@@ -170,11 +170,18 @@ impl TableConfig {
     }
 }
 
-struct Variables<F> {
+/// Reads variables one by one; an empty value counts as not set.
+#[derive(Debug)]
+pub struct Variables<F> {
     lookup: F,
 }
 
 impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
+    /// Reads what `lookup` knows.
+    pub const fn new(lookup: F) -> Self {
+        Self { lookup }
+    }
+
     fn value(&self, variable: &'static str) -> Option<String> {
         (self.lookup)(variable).filter(|value| !value.is_empty())
     }
@@ -189,7 +196,11 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
         parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })
     }
 
-    fn set<T>(
+    /// Sets `target` to a variable's value, where it has one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] where `parse` does not take it.
+    pub fn set<T>(
         &self,
         target: &mut T,
         variable: &'static str,
@@ -225,7 +236,9 @@ fn attribute_name(name: &str) -> Option<String> {
     ((1..=255).contains(&name.len()) && !taken).then(|| name.to_owned())
 }
 
-fn number(value: &str, lowest: u64, highest: u64) -> Option<u64> {
+/// A whole number within these bounds, themselves included.
+#[must_use]
+pub fn number(value: &str, lowest: u64, highest: u64) -> Option<u64> {
     value.parse().ok().filter(|n| (lowest..=highest).contains(n))
 }
 

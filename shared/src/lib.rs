@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod config;
+pub mod config;
 mod core;
 mod environment;
 mod sharded_table;

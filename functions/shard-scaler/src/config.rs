@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sharding::ConfigError;
+use sharding::config::{Variables, number};
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,45 +31,15 @@ impl ScalerConfig {
     /// [`ConfigError`] names the first variable that is wrong, its value and what is allowed.
     pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let read = Variables { lookup };
-        if let Some(seconds) = read.number("MAX_EVENT_AGE_SECONDS", "a whole number from 1 to 86400", 1, 86_400)? {
-            config.max_event_age = Duration::from_secs(seconds);
-        }
+        let read = Variables::new(lookup);
+        read.set(&mut config.max_event_age, "MAX_EVENT_AGE_SECONDS", "a whole number from 1 to 86400", |value| {
+            number(value, 1, 86_400).map(Duration::from_secs)
+        })?;
         let units = "a whole number from 0 to 1000000000";
-        if let Some(most) = read.number("MAX_WRITE_UNITS", units, 0, 1_000_000_000)? {
-            config.max_write_units = most;
-        }
-        if let Some(most) = read.number("MAX_READ_UNITS", units, 0, 1_000_000_000)? {
-            config.max_read_units = most;
-        }
-        if let Some(value) = read.value("DRY_RUN") {
-            let allowed = "true or false";
-            config.dry_run =
-                value.parse().map_err(|_| ConfigError::Wrong { variable: "DRY_RUN", value: value.clone(), allowed })?;
-        }
+        read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
+        read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
+        read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
-    }
-}
-
-struct Variables<F> {
-    lookup: F,
-}
-
-impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
-    fn value(&self, variable: &'static str) -> Option<String> {
-        (self.lookup)(variable).filter(|value| !value.is_empty())
-    }
-
-    fn number(
-        &self,
-        variable: &'static str,
-        allowed: &'static str,
-        lowest: u64,
-        highest: u64,
-    ) -> Result<Option<u64>, ConfigError> {
-        let Some(value) = self.value(variable) else { return Ok(None) };
-        let number = value.parse().ok().filter(|number| (lowest..=highest).contains(number));
-        number.map(Some).ok_or(ConfigError::Wrong { variable, value, allowed })
     }
 }
 
