@@ -141,46 +141,40 @@ fn epoch_seconds(time: &str) -> Option<u64> {
 
 /// Every metric's name, wherever it stands: `{"metric": {"name": m}}`, or `{"MetricName": m}`.
 fn metrics(value: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    collect_metrics(value, &mut found);
-    found.sort();
-    found.dedup();
-    found
-}
-
-fn collect_metrics(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| collect_metrics(value, found)),
-        Value::Object(object) => {
-            let name = value.pointer("/metric/name").or_else(|| object.get("MetricName")).and_then(Value::as_str);
-            found.extend(name.map(str::to_owned));
-            object.values().for_each(|value| collect_metrics(value, found));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
+    named(value, &|object, found| {
+        let metric = object.get("metric").and_then(|metric| metric.get("name")).or_else(|| object.get("MetricName"));
+        found.extend(metric.and_then(Value::as_str).map(str::to_owned));
+    })
 }
 
 /// Every `TableName` dimension, wherever it stands: `{"TableName": t}` or `[{"name": "TableName", "value": t}]`.
 fn tables(value: &Value) -> Vec<String> {
+    named(value, &|object, found| {
+        let text = |name: &str| {
+            object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
+        };
+        found.extend(object.get("TableName").and_then(Value::as_str).map(str::to_owned));
+        if text("name") == Some("TableName") {
+            found.extend(text("value").map(str::to_owned));
+        }
+    })
+}
+
+/// What the objects within a value name, in order and each once.
+fn named(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>)) -> Vec<String> {
     let mut found = Vec::new();
-    collect_tables(value, &mut found);
+    collect(value, names, &mut found);
     found.sort();
     found.dedup();
     found
 }
 
-fn collect_tables(value: &Value, found: &mut Vec<String>) {
+fn collect(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>), found: &mut Vec<String>) {
     match value {
-        Value::Array(values) => values.iter().for_each(|value| collect_tables(value, found)),
+        Value::Array(values) => values.iter().for_each(|value| collect(value, names, found)),
         Value::Object(object) => {
-            let text = |name: &str| {
-                object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
-            };
-            found.extend(object.get("TableName").and_then(Value::as_str).map(str::to_owned));
-            if text("name") == Some("TableName") {
-                found.extend(text("value").map(str::to_owned));
-            }
-            object.values().for_each(|value| collect_tables(value, found));
+            names(object, found);
+            object.values().for_each(|value| collect(value, names, found));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
