@@ -7,6 +7,9 @@ mod object;
 mod problem;
 mod query;
 mod respond;
+mod run;
+#[cfg(feature = "opentelemetry")]
+mod spans;
 mod start;
 mod telemetry;
 
@@ -20,5 +23,6 @@ pub use lambda_http::{Request, Response};
 pub use problem::Problem;
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content};
-pub use start::{aws_configuration, invocation_deadline, start_table, table_from_environment};
+pub use run::{Tracing, Trigger, serve};
+pub use start::{aws_configuration, invocation_deadline, table_from_environment};
 pub use telemetry::{NAMESPACE, Telemetry};

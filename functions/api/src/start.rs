@@ -33,7 +33,7 @@ pub fn table_from_environment(client: &aws_sdk_dynamodb::Client) -> Result<Shard
 ///
 /// # Errors
 /// As [`table_from_environment`].
-pub async fn start_table() -> Result<ShardedTable, ConfigError> {
+pub(crate) async fn start_table() -> Result<ShardedTable, ConfigError> {
     table_from_environment(&aws_sdk_dynamodb::Client::new(&aws_configuration().await))
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::UNIX_EPOCH;
 
-use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
+use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    tracing::init_default_subscriber();
+    let tracing = api::Tracing::start()?;
     let aws = api::aws_configuration().await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = api::table_from_environment(&dynamodb)?;
@@ -16,14 +16,14 @@ async fn main() -> Result<(), Error> {
     let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
     let telemetry = api::Telemetry::start(&table.config().table_name)?;
     let scaler = &Scaler::new(table, clients, config);
-    run(service_fn(move |event: LambdaEvent<Value>| async move {
+    let runtime = Runtime::new(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
         // Boxed: the SDK's futures nest deeply.
         let answer = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
         telemetry.flush(&event.context);
         Ok::<_, Error>(answer)
-    }))
-    .await
+    }));
+    tracing.run(runtime, api::Trigger::Event).await
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]

@@ -1,0 +1,123 @@
+//! Spans for OpenTelemetry: one for each invocation, beneath the trace of its X-Ray header, and one for each call of the SDK. They
+//! are sent after the answer, to a collector beside the function.
+
+use std::collections::HashMap;
+use std::task;
+
+use lambda_http::Error;
+use lambda_http::lambda_runtime::layers::{OpenTelemetryFaasTrigger, OpenTelemetryLayer};
+use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
+use lambda_http::tower::Service;
+use lambda_http::tower::layer::layer_fn;
+use lambda_http::tracing::subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
+use lambda_http::tracing::subscriber::layer::{Layer, SubscriberExt};
+use lambda_http::tracing::subscriber::util::SubscriberInitExt;
+use lambda_http::tracing::subscriber::{fmt, registry};
+use lambda_http::tracing::{Level, Metadata};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_aws::trace::{XrayIdGenerator, XrayPropagator};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+
+use crate::run::Trigger;
+
+/// What turns spans on; the exporter reads it, too.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// The header by which X-Ray hands a trace on.
+const TRACE_HEADER: &str = "x-amzn-trace-id";
+/// The SDK tells of its calls, by their names, at the level `DEBUG`.
+const SDK: &str = "aws_sdk_";
+
+/// Sends spans.
+#[derive(Debug)]
+pub(crate) struct Spans(SdkTracerProvider);
+
+impl Spans {
+    /// `None` where no collector is named; the caller then sets the log up.
+    pub(crate) fn start() -> Result<Option<Self>, Error> {
+        if !ENDPOINTS.iter().any(|name| is_set(name)) {
+            return Ok(None);
+        }
+        let exporter = opentelemetry_otlp::SpanExporter::builder().with_http().build()?;
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_id_generator(XrayIdGenerator::default())
+            .build();
+        let spans = tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer(env!("CARGO_PKG_NAME")))
+            .with_filter(filter_fn(is_exported));
+        registry().with(log()).with(spans).try_init()?;
+        Ok(Some(Self(provider)))
+    }
+
+    pub(crate) async fn run<S>(self, runtime: Runtime<S>, trigger: Trigger) -> Result<(), Error>
+    where
+        S: Service<LambdaInvocation, Response = (), Error = Error>,
+    {
+        let provider = self.0;
+        let flush = move || {
+            if let Err(error) = provider.force_flush() {
+                tracing::warn!(%error, "the spans of an invocation could not be sent");
+            }
+        };
+        let trigger = match trigger {
+            Trigger::Http => OpenTelemetryFaasTrigger::Http,
+            Trigger::Event => OpenTelemetryFaasTrigger::Other,
+        };
+        // The last layer is the outermost: its trace is the parent of the span that the layer before opens.
+        runtime
+            .layer(OpenTelemetryLayer::new(flush).with_trigger(trigger))
+            .layer(layer_fn(|inner| BeneathXRay { inner, propagator: XrayPropagator::new() }))
+            .run()
+            .await
+    }
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| !value.is_empty())
+}
+
+fn is_exported(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && (*metadata.level() <= Level::INFO || metadata.target().starts_with(SDK))
+}
+
+/// The log, as the runtime's default subscriber writes it.
+fn log<S>() -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: lambda_http::tracing::Subscriber
+        + for<'span> lambda_http::tracing::subscriber::registry::LookupSpan<'span>
+        + Send
+        + Sync,
+{
+    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").or_else(|_| std::env::var("RUST_LOG"));
+    let level = level.ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
+    let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
+    let lines = fmt::layer().with_target(false).without_time();
+    match std::env::var("AWS_LAMBDA_LOG_FORMAT") {
+        Ok(format) if format.eq_ignore_ascii_case("json") => lines.json().with_filter(filter).boxed(),
+        _ => lines.with_filter(filter).boxed(),
+    }
+}
+
+/// Makes the invocation's X-Ray trace the current one while the service inside begins its work.
+struct BeneathXRay<S> {
+    inner: S,
+    propagator: XrayPropagator,
+}
+
+impl<S: Service<LambdaInvocation>> Service<LambdaInvocation> for BeneathXRay<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> task::Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, invocation: LambdaInvocation) -> S::Future {
+        let trace = invocation.context.xray_trace_id.clone().unwrap_or_default();
+        let carrier = HashMap::from([(TRACE_HEADER.to_owned(), trace)]);
+        let _attached = self.propagator.extract(&carrier).attach();
+        self.inner.call(invocation)
+    }
+}

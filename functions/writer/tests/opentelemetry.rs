@@ -1,0 +1,68 @@
+//! The writer's binary with spans: they reach a collector, beneath the X-Ray trace of the invocation, and carry nothing of an item.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::routing::post;
+use local::ServeOptions;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use system_tests::{Function, TestEdition, config, event};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What the runtime API hands to every invocation.
+const TRACE_ID: &str = "5bef4de7ad49b0e87f6ef6c87fc2e700";
+const PARENT: &str = "9a9197af755a6419";
+
+/// An OTLP collector: it hands on the bodies that it receives.
+async fn collector() -> (String, mpsc::Receiver<Bytes>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("the port is known"));
+    let (send, received) = mpsc::channel(16);
+    let take = async |State(send): State<mpsc::Sender<Bytes>>, body: Bytes| {
+        send.send(body).await.expect("the test listens");
+    };
+    let routes = Router::new().route("/v1/traces", post(take)).with_state(send);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (url, received)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn spans(body: &Bytes) -> Vec<Span> {
+    let request = ExportTraceServiceRequest::decode(&body[..]).expect("an OTLP request");
+    let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+    scopes.flat_map(|scope| scope.spans).collect()
+}
+
+#[tokio::test]
+async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let (url, mut received) = collector().await;
+    let mut variables = Function::variables(&edition.dynamodb_url());
+    variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", url));
+    let mut writer = Function::start(env!("CARGO_BIN_EXE_writer"), &variables).await;
+    assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
+
+    let body = tokio::time::timeout(PATIENCE, received.recv()).await.expect("spans come in time").expect("spans");
+    let spans = spans(&body);
+    let invocation = spans.iter().find(|span| span.name == "writer").expect("a span of the invocation");
+    assert_eq!((hex(&invocation.trace_id), hex(&invocation.parent_span_id)), (TRACE_ID.to_owned(), PARENT.to_owned()));
+    let put = spans.iter().find(|span| span.name == "DynamoDB.PutItem").expect("a span of the call");
+    assert_eq!(hex(&put.trace_id), TRACE_ID);
+    let sent = String::from_utf8_lossy(&body);
+    assert!(!sent.contains("firetvGen2") && !sent.contains("123456789101"), "neither keys nor attributes: {sent}");
+
+    // A collector that is gone costs the answer nothing.
+    drop(received);
+    assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
+    let log = writer.stop().await;
+    assert!(log.lines().any(|line| line.contains("\"Writes\"")), "the metrics are written as before: {log}");
+}
