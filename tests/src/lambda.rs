@@ -55,7 +55,7 @@ const BINARIES: &str = "FUNCTION_BINARIES";
 /// A function's process. It is killed when dropped.
 #[derive(Debug)]
 pub struct Function {
-    events: mpsc::Sender<Value>,
+    events: mpsc::Sender<String>,
     answers: mpsc::Receiver<Value>,
     process: Child,
     log: JoinHandle<String>,
@@ -65,7 +65,7 @@ pub struct Function {
 
 #[derive(Clone)]
 struct RuntimeApi {
-    events: Arc<Mutex<mpsc::Receiver<Value>>>,
+    events: Arc<Mutex<mpsc::Receiver<String>>>,
     answers: mpsc::Sender<Value>,
     asked: watch::Sender<Option<Instant>>,
 }
@@ -135,6 +135,14 @@ impl Function {
     /// # Panics
     /// Where it does not answer in half a minute.
     pub async fn invoke(&mut self, event: Value) -> Value {
+        self.invoke_text(event.to_string()).await
+    }
+
+    /// As [`Function::invoke`], with a text that need not be JSON.
+    ///
+    /// # Panics
+    /// Where it does not answer in half a minute.
+    pub async fn invoke_text(&mut self, event: String) -> Value {
         self.events.send(event).await.expect("the runtime API runs");
         let answer = tokio::time::timeout(PATIENCE, self.answers.recv()).await;
         answer.expect("the function answers in time").expect("the runtime API runs")
@@ -196,7 +204,7 @@ async fn next(State(api): State<RuntimeApi>) -> Response {
         .header("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:test")
         .header("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=1")
         .header("content-type", "application/json")
-        .body(Body::from(event.to_string()))
+        .body(Body::from(event))
         .expect("the parts are valid")
 }
 

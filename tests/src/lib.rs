@@ -4,10 +4,12 @@ mod counting;
 mod edition;
 mod lambda;
 pub mod model;
+mod services;
 pub mod simulation;
 mod wire;
 
 pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use lambda::{Function, event, event_of_now};
+pub use services::Services;
 pub use wire::{Call, Fate, TestClock, Wire};

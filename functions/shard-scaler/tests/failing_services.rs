@@ -1,0 +1,133 @@
+//! The shard-scaler's binary where what it asks is refused, busy or enormous: an answer that says so, no change, and the next event is taken.
+
+use local::ServeOptions;
+use serde_json::{Value, json};
+use system_tests::{Function, Services, TestEdition, config, event, event_of_now};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_shard-scaler");
+
+async fn edition() -> TestEdition {
+    TestEdition::start(ServeOptions::default(), config()).await
+}
+
+async fn scaler(services: &Services, more: &[(&'static str, &str)]) -> Function {
+    let mut variables = Function::variables(services.url());
+    variables.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    Function::start(BINARY, &variables).await
+}
+
+fn denied(action: &str) -> Option<(u16, Value)> {
+    let message = format!("User is not authorized to perform: {action}");
+    Some((400, json!({"__type": "com.amazon.coral.service#AccessDeniedException", "message": message})))
+}
+
+async fn still_answers(scaler: &mut Function) {
+    let shown = scaler.invoke(event("shard-scaler-show")).await;
+    assert_eq!(shown["outcome"], "shown", "{shown}");
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_named_and_changes_nothing() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
+        "DescribeContributorInsights" => denied("dynamodb:DescribeContributorInsights"),
+        "SetAlarmState" => denied("cloudwatch:SetAlarmState"),
+        _ => None,
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    let detail = answer["detail"].as_str().unwrap_or_default();
+    assert_eq!((&answer["outcome"], &answer["rearmed"]), (&json!("failed"), &json!(false)), "{answer}");
+    assert!(detail.contains("DescribeContributorInsights") && detail.contains("not authorized"), "{answer}");
+    still_answers(&mut scaler).await;
+    let log = scaler.stop().await;
+    assert!(log.lines().any(|line| line.contains("ERROR") && line.contains("could not be acted on")), "{log}");
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")), "{log}");
+    let asked = services.asked();
+    assert!(asked.len() < 10, "refusals for good are not repeated: {asked:?}");
+}
+
+#[tokio::test]
+async fn a_report_that_may_not_be_read_is_named_too() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
+        "GetInsightRuleReport" => denied("cloudwatch:GetInsightRuleReport"),
+        _ => None,
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!(answer["outcome"], "failed", "{answer}");
+    assert!(answer["detail"].as_str().unwrap_or_default().contains("GetInsightRuleReport"), "{answer}");
+    still_answers(&mut scaler).await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_being_updated_is_left_alone() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        (operation == "DescribeTable").then(|| {
+            let throughput = json!({"ReadCapacityUnits": 100, "WriteCapacityUnits": 100});
+            (200, json!({"Table": {"TableName": "items", "TableStatus": "UPDATING", "ProvisionedThroughput": throughput}}))
+        })
+    })
+    .await;
+    let mut scaler = scaler(&services, &[("MAX_WRITE_UNITS", "4000")]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-provisioned")).await;
+    let unchanged = json!({"outcome": "unchanged", "reason": "the table is being updated"});
+    assert_eq!((&answer["outcome"], &answer["capacity"]), (&json!("handled"), &unchanged), "{answer}");
+    assert!(!services.asked().iter().any(|operation| operation == "UpdateTable"), "{:?}", services.asked());
+}
+
+#[tokio::test]
+async fn a_refused_update_of_the_table_is_told() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
+        "DescribeTable" => {
+            let throughput = json!({"ReadCapacityUnits": 100, "WriteCapacityUnits": 100});
+            let table = json!({"TableName": "items", "TableStatus": "ACTIVE", "ProvisionedThroughput": throughput});
+            Some((200, json!({ "Table": table })))
+        }
+        "UpdateTable" => denied("dynamodb:UpdateTable"),
+        _ => None,
+    })
+    .await;
+    let mut scaler = scaler(&services, &[("MAX_WRITE_UNITS", "4000")]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-provisioned")).await;
+    assert_eq!(answer["outcome"], "failed", "{answer}");
+    assert!(answer["detail"].as_str().unwrap_or_default().contains("UpdateTable"), "{answer}");
+    still_answers(&mut scaler).await;
+}
+
+#[tokio::test]
+async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        (operation == "GetInsightRuleReport").then(|| {
+            let contributors: Vec<Value> = (0..10_000)
+                .map(|i| json!({"Keys": [format!("no shard key {i}")], "ApproximateAggregateValue": 1e9, "Datapoints": []}))
+                .collect();
+            (200, json!({"KeyLabels": ["PartitionKey"], "AggregationStatistic": "Sum", "Contributors": contributors}))
+        })
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!((&answer["outcome"], &answer["keys"]), (&json!("handled"), &json!([])), "{answer}");
+    let log = scaler.stop().await;
+    assert!(log.contains("throttled keys that are no shard keys of this table") && log.contains("10000"), "{log}");
+    assert!(log.len() < 10_000, "one line, not one for each: {} bytes", log.len());
+}
+
+#[tokio::test]
+async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |_| None).await;
+    let mut scaler = scaler(&services, &[]).await;
+    let whole = event_of_now("shard-scaler-alarm-direct").to_string();
+    let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;
+    assert!(answer["function_error"]["errorMessage"].is_string(), "{answer}");
+    assert_eq!(services.asked(), [""; 0], "nothing is asked for it");
+    still_answers(&mut scaler).await;
+}

@@ -1,0 +1,95 @@
+//! AWS's services between a function's binary and the local edition's port: the test answers some operations itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+/// An operation that the test answers: its status and its body, or `None` for the edition's own answer.
+type Answers = dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync;
+
+/// The services. They end with the test's runtime.
+#[derive(Debug)]
+pub struct Services {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Clone)]
+struct Port {
+    answers: Arc<Answers>,
+    asked: Arc<Mutex<Vec<String>>>,
+    edition: String,
+    http: reqwest::Client,
+}
+
+impl Services {
+    /// In front of the edition's port; `answers` takes the name of an operation, for example `DescribeTable`.
+    ///
+    /// # Panics
+    /// Where no port is free.
+    pub async fn start(edition: &str, answers: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("the port is known"));
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let port = Port {
+            answers: Arc::new(answers),
+            asked: Arc::clone(&asked),
+            edition: edition.to_owned(),
+            http: reqwest::Client::new(),
+        };
+        let routes = Router::new().fallback(answer).with_state(port);
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        Self { url, asked }
+    }
+
+    /// Where they answer.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The operations so far, in order.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+async fn answer(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+    let in_cbor = target.is_none();
+    let operation = match target {
+        Some(target) => target.rsplit('.').next(),
+        None => uri.path().rsplit('/').next(),
+    };
+    let operation = operation.unwrap_or_default();
+    port.asked.lock().unwrap_or_else(PoisonError::into_inner).push(operation.to_owned());
+    match (port.answers)(operation) {
+        Some((status, value)) => respond(status, in_cbor, &value),
+        None => forward(&port, &uri, headers, body).await,
+    }
+}
+
+fn respond(status: u16, in_cbor: bool, value: &Value) -> Response {
+    let status = StatusCode::from_u16(status).expect("a status");
+    if !in_cbor {
+        return (status, [("content-type", "application/x-amz-json-1.0")], value.to_string()).into_response();
+    }
+    let mut body = Vec::new();
+    ciborium::into_writer(value, &mut body).expect("memory takes it");
+    (status, [("content-type", "application/cbor"), ("smithy-protocol", "rpc-v2-cbor")], body).into_response()
+}
+
+async fn forward(port: &Port, uri: &Uri, mut headers: HeaderMap, body: Bytes) -> Response {
+    headers.remove("host");
+    let request = port.http.post(format!("{}{}", port.edition, uri.path())).headers(headers).body(body);
+    let answer = request.send().await.expect("the edition answers");
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    (status, headers, answer.bytes().await.expect("the answer is whole")).into_response()
+}
