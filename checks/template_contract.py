@@ -294,6 +294,8 @@ class Contract:
         self.the_variables_are_those_that_the_code_reads()
         self.every_function_has_every_variable()
         self.every_route_has_an_event()
+        self.the_description_has_the_same_routes()
+        self.every_sample_event_is_of_a_route()
         self.every_statement_is_scoped()
         self.every_function_has_just_its_rights()
         self.the_number_of_read_replicas_is_a_parameter()
@@ -407,6 +409,35 @@ class Contract:
                 routes == wanted,
                 f"{name} serves {', '.join(sorted(routes)) or 'no route'}",
                 f"{name} lacks the routes {sorted(wanted - routes)} and has the unknown routes {sorted(routes - wanted)}",
+            )
+
+    def the_description_has_the_same_routes(self):
+        description = yaml.safe_load((ROOT / "functions/api/openapi.yaml").read_text(encoding="utf-8"))
+        described = {
+            f"{method.upper()} {path}"
+            for path, operations in description["paths"].items()
+            for method in operations
+            if method in {"get", "put", "post", "delete", "patch", "head", "options"}
+        }
+        routes = set().union(*ROUTES.values())
+        self.expect(
+            described == routes,
+            "openapi.yaml describes the routes that have events",
+            f"openapi.yaml lacks {sorted(routes - described)}, and describes {sorted(described - routes)} that have no event",
+        )
+
+    def every_sample_event_is_of_a_route(self):
+        for path in sorted((ROOT / "events").glob("*.json")):
+            event = json.loads(path.read_text(encoding="utf-8"))
+            context = event.get("requestContext", {}) if isinstance(event, dict) else {}
+            if "http" not in context:
+                continue
+            route = f"{context['http']['method']} {context['http']['path']}"
+            function = {"writer": "WriterFunction", "reader": "ReaderFunction"}.get(path.name.split("-")[0])
+            self.expect(
+                route in ROUTES.get(function, set()) and event.get("version") == "2.0" and event.get("routeKey") == route,
+                f"events/{path.name} is an event of {route}",
+                f"events/{path.name}: {route} with routeKey {event.get('routeKey')} is no route of {function}",
             )
 
     def every_statement_is_scoped(self):

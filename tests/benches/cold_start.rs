@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the table is the product of a benchmark")]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
@@ -36,8 +36,7 @@ fn main() {
 }
 
 async fn run() {
-    let folder = std::env::var_os("FUNCTION_BINARIES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release"), PathBuf::from);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release");
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let variables = Function::variables(&edition.dynamodb_url());
     let mut measured: Vec<Measured> = FUNCTIONS.iter().map(|_| Measured::default()).collect();

@@ -49,7 +49,7 @@ pub fn event_of_now(name: &str) -> Value {
 /// When the alarms of the samples changed their state.
 const STATE_CHANGES: [&str; 3] =
     ["2026-11-20T12:03:09.412+0000", "2026-11-20T12:09:09.401+0000", "2026-11-19T08:15:41.093+0000"];
-/// Names a folder with other builds of the functions' binaries, the release builds for example.
+/// Names a folder with other builds of the functions' binaries, as `cargo lambda build` leaves them in `target/lambda`.
 const BINARIES: &str = "FUNCTION_BINARIES";
 
 /// A function's process. It is killed when dropped.
@@ -89,8 +89,8 @@ impl Function {
             .with_state(state);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let name = PathBuf::from(binary).file_name().expect("the binary has a name").to_string_lossy().into_owned();
-        let binary =
-            std::env::var_os(BINARIES).map_or_else(|| PathBuf::from(binary), |folder| Path::new(&folder).join(&name));
+        let binary = std::env::var_os(BINARIES)
+            .map_or_else(|| PathBuf::from(binary), |folder| Path::new(&folder).join(&name).join("bootstrap"));
         let mut command = Command::new(&binary);
         command
             .env_clear()

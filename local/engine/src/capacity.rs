@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::engine::Answer;
-use crate::partitions::{Access, PartitionLimits, Partitions};
+use crate::key_heat::KeyHeats;
+use crate::partitions::{Access, PartitionHeat, PartitionLimits, Partitions};
 use crate::request::{self, Touched};
 
 /// The account and region that local ARNs name.
@@ -41,12 +42,26 @@ impl Limits {
     }
 
     /// Spreads what an operation consumed over the keys it touched, by weight.
-    pub(crate) fn charge(&mut self, touched: &[Touched], consumed: &HashMap<String, f64>, now: Duration) {
+    pub(crate) fn charge(
+        &mut self,
+        touched: &[Touched],
+        consumed: &HashMap<String, f64>,
+        keys: &mut KeyHeats,
+        now: Duration,
+    ) {
         for one in touched {
             let whole: f64 = touched.iter().filter(|other| other.table == one.table).map(|other| other.weight).sum();
             let units = consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
             self.partitions(&one.table, now).charge(&one.key, one.sort_key.as_deref(), one.access, units);
+            if one.access == Access::Write {
+                keys.note(&one.table, one.key.text(), units, 0);
+            }
         }
+    }
+
+    /// The heat of a table's partitions; nothing for a table without traffic.
+    pub(crate) fn heat(&self, table: &str) -> Vec<PartitionHeat> {
+        self.tables.get(table).map(Partitions::heat_by_partition).unwrap_or_default()
     }
 
     fn partitions(&mut self, table: &str, now: Duration) -> &mut Partitions {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::engine::Answer;
 use crate::partitions::Access;
+use crate::request::bare_key;
 
 /// How long throttles are remembered, in seconds.
 const REMEMBERED: u64 = 15 * 60;
@@ -230,12 +231,6 @@ impl<'a> Fields<'a> {
     fn seconds(&self, name: &str) -> Option<u64> {
         self.get(name).and_then(seconds)
     }
-}
-
-/// The text of a key; a key of another type than string keeps its JSON form.
-fn bare_key(key: &str) -> String {
-    let parsed: Option<Value> = serde_json::from_str(key).ok();
-    parsed.and_then(|value| value.get("S")?.as_str().map(str::to_owned)).unwrap_or_else(|| key.to_owned())
 }
 
 /// A timestamp: tag 1 over a number of seconds.

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
-use crate::partitions::{Access, PartitionLimits};
+use crate::key_heat::{KeyHeat, KeyHeats};
+use crate::partitions::{Access, PartitionHeat, PartitionLimits};
 use crate::request::{self, KeyNames, Touched};
 
 /// An embedded DynamoDB. Cheap to clone; clones are the same database.
@@ -32,6 +33,7 @@ struct State {
     tables: HashMap<String, TableFacts>,
     cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
+    keys: KeyHeats,
 }
 
 #[derive(Debug, Clone)]
@@ -113,6 +115,7 @@ impl Engine {
             tables: HashMap::new(),
             cloudwatch: CloudWatch::default(),
             traffic: HashMap::new(),
+            keys: KeyHeats::default(),
         };
         Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
     }
@@ -126,6 +129,18 @@ impl Engine {
     #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {
         self.state().traffic.get(table).copied().unwrap_or_default()
+    }
+
+    /// What each partition of a table has given and turned away; nothing before its first request.
+    #[must_use]
+    pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
+        self.state().limits.heat(table)
+    }
+
+    /// The writes of each stored key of a table since the last call; the first call starts the counting.
+    #[must_use]
+    pub fn take_key_heat(&self, table: &str) -> HashMap<String, KeyHeat> {
+        self.state().keys.take(table)
     }
 
     /// The state of an alarm; `OK` where it was never set.
@@ -207,6 +222,7 @@ impl Engine {
     fn closed(&self, touched: &[Touched]) -> Vec<bool> {
         let now = self.inner.origin.elapsed();
         let mut state = self.state();
+        let state = &mut *state;
         let closed = state.limits.closed(touched, now);
         for (one, closed) in touched.iter().zip(&closed) {
             let traffic = state.traffic.entry(one.table.clone()).or_default();
@@ -215,6 +231,9 @@ impl Engine {
                 (Access::Read, true) => traffic.throttled_reads += 1,
                 (Access::Write, false) => traffic.writes += 1,
                 (Access::Write, true) => traffic.throttled_writes += 1,
+            }
+            if *closed && one.access == Access::Write {
+                state.keys.note(&one.table, one.key.text(), 0.0, 1);
             }
             if *closed {
                 state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
@@ -264,7 +283,9 @@ impl Engine {
 
     fn charge(&self, touched: &[Touched], consumed: &HashMap<String, f64>) {
         let now = self.inner.origin.elapsed();
-        self.state().limits.charge(touched, consumed, now);
+        let mut state = self.state();
+        let State { limits, keys, .. } = &mut *state;
+        limits.charge(touched, consumed, keys, now);
     }
 
     fn billing(&self, table: &str) -> Billing {

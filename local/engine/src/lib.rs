@@ -8,9 +8,11 @@ mod cloudwatch;
 mod connector;
 mod dispatch;
 mod engine;
+mod key_heat;
 mod partitions;
 mod request;
 
 pub use connector::InProcess;
 pub use engine::{Answer, Engine, EngineError, Traffic};
-pub use partitions::{Access, PartitionLimits, Partitions, StoredKey};
+pub use key_heat::KeyHeat;
+pub use partitions::{Access, PartitionHeat, PartitionLimits, Partitions, StoredKey};

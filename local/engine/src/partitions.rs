@@ -59,6 +59,19 @@ pub enum Access {
     Write,
 }
 
+/// What one partition has given and turned away since it came to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PartitionHeat {
+    /// Its number, which it keeps when others split.
+    pub id: u64,
+    /// Write units consumed.
+    pub write_units: f64,
+    /// Read units consumed.
+    pub read_units: f64,
+    /// Requests turned away.
+    pub throttled: u64,
+}
+
 /// A stored key with its hash, which is computed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKey {
@@ -170,6 +183,7 @@ struct Partition {
     write: Capacity,
     read: Capacity,
     heat: Heat,
+    served: PartitionHeat,
 }
 
 /// The partitions of one table, by ranges of the stored key's hash.
@@ -179,6 +193,7 @@ pub struct Partitions {
     all: Vec<Partition>,
     /// Keys whose items lie on several partitions of their own, by ranges of their sort keys.
     collections: HashMap<String, Vec<Partition>>,
+    made: u64,
 }
 
 impl Partitions {
@@ -187,14 +202,23 @@ impl Partitions {
     pub fn new(limits: PartitionLimits, now: Duration) -> Self {
         let count = u64::from(limits.partitions.max(1));
         let width = u64::MAX / count;
-        let all = (0..count).map(|i| fresh(&limits, i * width, now)).collect();
-        Self { limits, all, collections: HashMap::new() }
+        let all = (0..count).map(|i| fresh(&limits, i, i * width, now)).collect();
+        Self { limits, all, collections: HashMap::new(), made: count }
     }
 
     /// How many there are by now.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len() + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
+    }
+
+    /// What each has given and turned away: in the order of hash ranges, and then the partitions that single keys have to themselves.
+    #[must_use]
+    pub fn heat_by_partition(&self) -> Vec<PartitionHeat> {
+        let mut keys: Vec<_> = self.collections.iter().collect();
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        let own = keys.into_iter().flat_map(|(_, parts)| parts);
+        self.all.iter().chain(own).map(|partition| partition.served).collect()
     }
 
     /// Whether heat has spread the key's items over partitions of their own.
@@ -212,8 +236,11 @@ impl Partitions {
     /// Whether the partition of a key takes another request now. A refusal is remembered as heat.
     pub fn is_open(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
         let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
-        if !open && access == Access::Write {
-            self.heat(key, sort_key, 1.0, now);
+        if !open {
+            self.partition(key, sort_key).served.throttled += 1;
+            if access == Access::Write {
+                self.heat(key, sort_key, 1.0, now);
+            }
         }
         open
     }
@@ -221,6 +248,11 @@ impl Partitions {
     /// Charges a request that was let in.
     pub fn charge(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, units: f64) {
         self.capacity(key, sort_key, access).charge(units);
+        let served = &mut self.partition(key, sort_key).served;
+        match access {
+            Access::Read => served.read_units += units,
+            Access::Write => served.write_units += units,
+        }
     }
 
     /// Lets in as many of these write units as the partition has; what is refused is remembered as heat.
@@ -277,7 +309,9 @@ impl Partitions {
             if !key_heat.only_rises() {
                 let ways = self.collections.get(dominant).map_or(1, Vec::len) as u64 * 2;
                 let width = u64::MAX / ways;
-                let parts = (0..ways).map(|i| fresh(&self.limits, i * width, now)).collect();
+                let first = self.made;
+                self.made += ways;
+                let parts = (0..ways).map(|i| fresh(&self.limits, first + i, i * width, now)).collect();
                 self.collections.insert(dominant.clone(), parts);
             }
             return;
@@ -287,18 +321,20 @@ impl Partitions {
         let middle = hashes[hashes.len() / 2];
         let index = self.index_of(key);
         if self.all[index].start < middle {
-            self.all[index].write = fresh(&self.limits, 0, now).write;
-            self.all.insert(index + 1, fresh(&self.limits, middle, now));
+            self.all[index].write = fresh(&self.limits, 0, 0, now).write;
+            self.all.insert(index + 1, fresh(&self.limits, self.made, middle, now));
+            self.made += 1;
         }
     }
 }
 
-fn fresh(limits: &PartitionLimits, start: u64, now: Duration) -> Partition {
+fn fresh(limits: &PartitionLimits, id: u64, start: u64, now: Duration) -> Partition {
     Partition {
         start,
         write: Capacity::new(limits.write_units, limits.provisioned_write_units, now),
         read: Capacity::new(limits.read_units, None, now),
         heat: Heat::default(),
+        served: PartitionHeat { id, ..PartitionHeat::default() },
     }
 }
 
@@ -407,6 +443,21 @@ mod tests {
             }
         }
         assert!(partitions.count() > 1);
+    }
+
+    #[test]
+    fn the_heat_of_a_partition_is_what_it_gave_and_turned_away() {
+        let mut partitions =
+            Partitions::new(PartitionLimits { partitions: 4, write_units: 10.0, ..ONE }, Duration::ZERO);
+        partitions.charge(&k(), None, Access::Write, 12.0);
+        partitions.charge(&k(), None, Access::Read, 3.0);
+        assert!(!partitions.is_open(&k(), None, Access::Write, Duration::ZERO));
+        let heat = partitions.heat_by_partition();
+        let hot = partitions.index_of(&k());
+        assert_eq!(heat.iter().map(|heat| heat.id).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        let expected = PartitionHeat { id: hot as u64, write_units: 12.0, read_units: 3.0, throttled: 1 };
+        assert_eq!(heat[hot], expected);
+        assert!(heat.iter().enumerate().all(|(i, heat)| i == hot || heat.write_units == 0.0));
     }
 
     #[test]

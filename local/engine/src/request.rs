@@ -132,6 +132,12 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
     }
 }
 
+/// The text of a key; a key of another type than string keeps its JSON form.
+pub(crate) fn bare_key(key: &str) -> String {
+    let parsed: Option<Value> = serde_json::from_str(key).ok();
+    parsed.and_then(|value| value.get("S")?.as_str().map(str::to_owned)).unwrap_or_else(|| key.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

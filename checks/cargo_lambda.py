@@ -1,0 +1,92 @@
+"""Serves the functions by `cargo lambda watch` over a local edition, and invokes each with a sample by `cargo lambda invoke`.
+
+Usage: cargo_lambda.py LOCAL_BINARY
+"""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Seconds, for the compilation of the functions' development builds too.
+PATIENCE = 1_200
+
+# Each with what its answer must hold.
+INVOCATIONS = [
+    ("writer", "writer-post-item", lambda answer: answer["statusCode"] == 201),
+    ("reader", "reader-get-item", lambda answer: answer["statusCode"] == 200 and "firetvGen2" in answer["body"]),
+    ("shard-scaler", "shard-scaler-show", lambda answer: answer["outcome"] == "shown"),
+]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def await_port(port: int, process: subprocess.Popen) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args[0]} ended with {process.returncode}")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise SystemExit(f"nothing listens on {port} within {PATIENCE} seconds")
+
+
+def main() -> int:
+    api, dynamodb, functions = free_port(), free_port(), free_port()
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{dynamodb}",
+        "TABLE_NAME": "items",
+        "METADATA_TABLE_NAME": "items-metadata",
+    }
+    local = subprocess.Popen([sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb)], stdout=subprocess.DEVNULL)
+    watch = None
+    failed = 0
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            await_port(dynamodb, local)
+            watch = subprocess.Popen(
+                ["cargo", "lambda", "watch", "--ignore-changes", "--invoke-address", "127.0.0.1", "--invoke-port", str(functions)],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                # With its functions a group of its own, so that none is left behind.
+                start_new_session=True,
+            )
+            await_port(functions, watch)
+            for function, sample, holds in INVOCATIONS:
+                command = ["cargo", "lambda", "invoke", function, "--data-file", f"events/{sample}.json"]
+                command += ["--invoke-address", "127.0.0.1", "--invoke-port", str(functions)]
+                done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+                try:
+                    good = done.returncode == 0 and holds(json.loads(done.stdout))
+                except (ValueError, KeyError, TypeError):
+                    good = False
+                print(f"{'ok   ' if good else 'WRONG'} cargo lambda invoke {function}: {done.stdout.strip()}{done.stderr.strip()}")
+                failed += not good
+        finally:
+            if watch:
+                os.killpg(watch.pid, 15)
+                watch.wait()
+            local.terminate()
+            local.wait()
+            if failed:
+                log.seek(0)
+                print(log.read()[-4_000:])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
