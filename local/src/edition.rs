@@ -12,7 +12,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::clients::{Clients, in_process_clients, remote_clients};
+use crate::console::Console;
 use crate::http_api::Functions;
+use crate::traffic::Meter;
 use crate::{alarm, dynamodb_port, http_api, tables};
 
 /// Where the edition listens and what it stands on.
@@ -129,7 +131,8 @@ impl Edition {
         let table = ShardedTable::new(&client, config);
         let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
-        let functions = Functions { scaler: Scaler::new(table.clone(), clients, scaler), table };
+        let scaler = Scaler::new(table.clone(), clients, scaler);
+        let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());
         Ok(Self { functions, engine, api, dynamodb, alarm_period })
     }
@@ -175,8 +178,10 @@ impl Edition {
         {
             watching.spawn(alarm::watch(engine.clone(), self.functions.scaler.clone(), self.alarm_period));
         }
-        let api =
-            axum::serve(self.api, http_api::router(self.functions)).with_graceful_shutdown(until(stopped.clone()));
+        let console = Console::new(self.functions.clone(), stopped.clone());
+        console.watch(self.engine.clone(), &mut watching);
+        let routes = console.router().merge(http_api::router(self.functions));
+        let api = axum::serve(self.api, routes).with_graceful_shutdown(until(stopped.clone()));
         match (self.dynamodb, self.engine) {
             (Some(listener), Some(engine)) => {
                 let port = axum::serve(listener, dynamodb_port::router(engine)).with_graceful_shutdown(until(stopped));

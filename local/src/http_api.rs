@@ -10,6 +10,9 @@ use axum::response::{IntoResponse, Response};
 use http::Method;
 use shard_scaler::Scaler;
 use sharding::{Deadline, ShardedTable};
+use tokio::time::Instant;
+
+use crate::traffic::Meter;
 
 /// What the template gives the writer and the reader, less the margin for the answer.
 const FUNCTION_TIME: Duration = Duration::from_millis(9_600);
@@ -26,6 +29,25 @@ const DESCRIPTION: &str = "/openapi.yaml";
 pub(crate) struct Functions {
     pub(crate) table: ShardedTable,
     pub(crate) scaler: Scaler,
+    pub(crate) meter: Meter,
+}
+
+impl Functions {
+    /// The answer of the function that has the route. It is counted.
+    pub(crate) async fn answer(&self, request: api::Request) -> api::Response<lambda_http::Body> {
+        let began = Instant::now();
+        let deadline = began + FUNCTION_TIME;
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/shards";
+        if is_read {
+            let response = reader::handle(&self.table, request, deadline).await;
+            self.meter.read(response.status(), began.elapsed());
+            response
+        } else {
+            let response = writer::handle(&self.table, request, deadline).await;
+            self.meter.write(&response, began.elapsed());
+            response
+        }
+    }
 }
 
 pub(crate) fn router(functions: Functions) -> Router {
@@ -44,14 +66,8 @@ async fn answer(State(functions): State<Functions>, request: Request) -> Respons
     if parts.uri.path() == INVOKE_SCALER && parts.method == Method::POST {
         return invoke_scaler(&functions, &body).await;
     }
-    let is_read = matches!(parts.method, Method::GET | Method::HEAD) || parts.uri.path() == "/shards";
     let request = http::Request::from_parts(parts, lambda_http::Body::Binary(body.to_vec()));
-    let deadline = Deadline::now() + FUNCTION_TIME;
-    to_axum(if is_read {
-        reader::handle(&functions.table, request, deadline).await
-    } else {
-        writer::handle(&functions.table, request, deadline).await
-    })
+    to_axum(functions.answer(request).await)
 }
 
 fn description() -> Response {
@@ -74,7 +90,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
-fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
+pub(crate) fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
     response.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),
         lambda_http::Body::Binary(bytes) => Body::from(bytes),

@@ -2,12 +2,14 @@
 
 mod alarm;
 mod clients;
+mod console;
 mod dynamodb_port;
 mod edition;
 mod http_api;
 pub mod load;
 pub mod simulate;
 mod tables;
+mod traffic;
 
 pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};

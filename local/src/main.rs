@@ -59,6 +59,7 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::E
     let edition = Edition::start(options, config).await?;
     let (api, dynamodb) = edition.addresses()?;
     println!("API       http://{api}");
+    println!("console   http://{api}/console");
     if let Some(dynamodb) = dynamodb {
         println!("DynamoDB  http://{dynamodb}  (tables {tables})");
         let (partitions, units) = (options.partitions, options.partition_write_units);

@@ -29,6 +29,7 @@ pub use core::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, THROTTLED_VIEW, View,
 };
 pub use environment::{Clock, Environment, SystemClock};
+pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};

@@ -60,6 +60,12 @@ impl Problem {
         Self::bad(code, field, error)
     }
 
+    /// 409: what is asked for does not go together with what is.
+    #[must_use]
+    pub fn conflict(code: &'static str, detail: &str) -> Self {
+        Self::new(409, code, "It does not go together", detail)
+    }
+
     /// 404: no such route.
     #[must_use]
     pub fn no_route(path: &str) -> Self {

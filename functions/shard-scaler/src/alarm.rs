@@ -12,7 +12,7 @@ use crate::cause::Cause;
 use crate::clients::{ClientError, Units};
 use crate::event::Alarm;
 use crate::throttled_keys::Throttles;
-use crate::told::{reason, told};
+use crate::told::told;
 
 /// Write units a second that one partition gives. [DynamoDB developer guide]
 const PARTITION_WRITE_UNITS: u64 = 1_000;
@@ -134,7 +134,7 @@ impl Scaler {
                     json!({"action": "scale", "partition_key": key.as_str(), "outcome": "dry-run", "from": width, "to": to.get()})
                 }
                 Ok(decision) => {
-                    json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "reason": reason(decision)})
+                    json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "reason": decision.to_string()})
                 }
                 Err(error) => told("scale", key, Err(error)),
             }

@@ -59,13 +59,17 @@ impl Limits {
         }
     }
 
+    pub(crate) fn of(&self, table: &str) -> PartitionLimits {
+        self.by_table.get(table).copied().unwrap_or(self.default)
+    }
+
     /// The heat of a table's partitions; nothing for a table without traffic.
     pub(crate) fn heat(&self, table: &str) -> Vec<PartitionHeat> {
         self.tables.get(table).map(Partitions::heat_by_partition).unwrap_or_default()
     }
 
     fn partitions(&mut self, table: &str, now: Duration) -> &mut Partitions {
-        let limits = self.by_table.get(table).copied().unwrap_or(self.default);
+        let limits = self.of(table);
         self.tables.entry(table.to_owned()).or_insert_with(|| Partitions::new(limits, now))
     }
 }

@@ -125,6 +125,12 @@ impl Engine {
         self.state().limits = Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
     }
 
+    /// The limits of a table.
+    #[must_use]
+    pub fn limits(&self, table: &str) -> PartitionLimits {
+        self.state().limits.of(table)
+    }
+
     /// What a table took and turned away.
     #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {

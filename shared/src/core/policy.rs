@@ -12,6 +12,7 @@
 //! by what it brought: where much is still turned away and no instance saw it help, the growth stops for minutes, for the table is short
 //! and only it can split; the next try is a small step.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::key::ShardCount;
@@ -98,6 +99,22 @@ pub enum ScalingDecision {
         /// Epoch seconds.
         until: u64,
     },
+}
+
+impl fmt::Display for ScalingDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ScaleOut(to) => write!(f, "it needs {to} shards"),
+            Self::Calm => f.write_str("nothing to do"),
+            Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
+            Self::Expanding(to) => write!(f, "an expansion to {to} is under way"),
+            Self::Draining => f.write_str("a shrink is under way"),
+            Self::AtMaximum => f.write_str("at MAX_SHARDS"),
+            Self::ShortOfPartitions { until } => {
+                write!(f, "growing did not help: the table is short of partitions; next try from {until}")
+            }
+        }
+    }
 }
 
 /// A lower part of the demand than this is ridden out by repetitions.

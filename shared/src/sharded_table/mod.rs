@@ -1,6 +1,7 @@
 //! The use cases: append, read and scale, over the two tables.
 
 pub(crate) mod append;
+pub(crate) mod events;
 mod keys;
 pub(crate) mod point_write;
 pub(crate) mod read;
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::TableConfig;
 use crate::environment::Environment;
 use crate::table::Tables;
+use events::ScalingEvents;
 use keys::KeyCache;
 use replicas::Replicas;
 
@@ -40,6 +42,7 @@ struct Inner {
     keys: KeyCache,
     replicas: Replicas,
     background: TaskTracker,
+    scaling_events: ScalingEvents,
 }
 
 impl ShardedTable {
@@ -55,8 +58,8 @@ impl ShardedTable {
         let config = Arc::new(config);
         let tables = Tables::new(client, Arc::clone(&config));
         let replicas = Replicas::new(&config.read_replicas);
-        let (keys, background) = (KeyCache::default(), TaskTracker::new());
-        let inner = Inner { config, tables, environment, keys, replicas, background };
+        let (keys, background, scaling_events) = (KeyCache::default(), TaskTracker::new(), ScalingEvents::default());
+        let inner = Inner { config, tables, environment, keys, replicas, background, scaling_events };
         Self { inner: Arc::new(inner) }
     }
 

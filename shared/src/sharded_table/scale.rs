@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::events::{ScalingReason, ScalingStep};
 use super::keys::{KeyState, Running};
 use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
@@ -97,7 +98,7 @@ impl ShardedTable {
             if metadata.expansion().is_some() {
                 self.inner.take_over(key, &state, &view, deadline).await?;
             } else {
-                self.inner.scale_out(key, &state, &view, to, deadline).await?;
+                self.inner.scale_out(key, &state, &view, to, ScalingReason::Asked, deadline).await?;
             }
         }
     }
@@ -114,7 +115,7 @@ impl ShardedTable {
     ) -> Result<ScaleOutcome, ScaleError> {
         let state = self.inner.keys.state(key);
         let view = self.inner.view_from_now(key, &state, deadline).await?;
-        Ok(self.inner.apply_policy(key, &state, &view, seen.into(), deadline).await?)
+        Ok(self.inner.apply_policy(key, &state, &view, seen.into(), ScalingReason::Reported(seen), deadline).await?)
     }
 
     /// What the policy says to what was seen of a key; nothing is changed.
@@ -215,7 +216,8 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let view = self.view_from_now(key, state, deadline).await?;
-        self.apply_policy(key, state, &view, state.seen(self.environment.now()), deadline).await
+        let seen = state.seen(self.environment.now());
+        self.apply_policy(key, state, &view, seen, ScalingReason::Throttled(seen.pressure), deadline).await
     }
 
     async fn apply_policy(
@@ -224,13 +226,18 @@ impl Inner {
         state: &KeyState,
         view: &View,
         seen: Seen,
+        reason: ScalingReason,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
-        let decision = self.config.policy.decide(&view.widths(), seen, self.environment.now().epoch_seconds());
+        let widths = view.widths();
+        let decision = self.config.policy.decide(&widths, seen, self.environment.now().epoch_seconds());
+        if !matches!(decision, ScalingDecision::ScaleOut(_) | ScalingDecision::Expanding(_) | ScalingDecision::Calm) {
+            self.tell(key, widths.number_of_shards, ScalingStep::Unchanged(decision), reason);
+        }
         match decision {
             ScalingDecision::ScaleOut(to) => {
                 tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
-                self.scale_out(key, state, view, to, deadline).await
+                self.scale_out(key, state, view, to, reason, deadline).await
             }
             ScalingDecision::Expanding(_) => self.take_over(key, state, view, deadline).await,
             ScalingDecision::ShortOfPartitions { until } => {
@@ -254,13 +261,15 @@ impl Inner {
         state: &KeyState,
         view: &View,
         to: ShardCount,
+        reason: ScalingReason,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let Some(expanded) = self.step(key, state, view.metadata.as_ref(), MetadataUpdate::Expand { to }).await? else {
             return Ok(ScaleOutcome::Outrun);
         };
+        self.tell(key, expanded.number_of_shards, ScalingStep::Expanded(to), reason);
         self.wait_out_views().await;
-        self.activate(key, state, &expanded, deadline).await
+        self.activate(key, state, &expanded, reason, deadline).await
     }
 
     /// Watches an expansion that another actor made, and activates it where that actor does not.
@@ -275,7 +284,9 @@ impl Inner {
         sleep(OBSERVER_PAUSE + self.environment.jitter(CROWD_BACKOFF)).await;
         let now = self.view_from_now(key, state, deadline).await?;
         match (&view.metadata, &now.metadata) {
-            (Some(seen), Some(now)) if seen == now => self.activate(key, state, now, deadline).await,
+            (Some(seen), Some(now)) if seen == now => {
+                self.activate(key, state, now, ScalingReason::TakenOver, deadline).await
+            }
             _ => Ok(ScaleOutcome::Outrun),
         }
     }
@@ -285,6 +296,7 @@ impl Inner {
         key: &PartitionKey,
         state: &KeyState,
         expanded: &ShardMetadata,
+        reason: ScalingReason,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         let (from, to) = (expanded.number_of_shards, expanded.read_shards);
@@ -294,6 +306,7 @@ impl Inner {
             match self.step(key, state, Some(expanded), update).await {
                 Ok(Some(_)) => {
                     telemetry::scaled_out(to);
+                    self.tell(key, from, ScalingStep::Activated(to), reason);
                     return Ok(ScaleOutcome::Scaled { from, to });
                 }
                 // Activated by another actor, or by an attempt of this one that had no answer.

@@ -1,0 +1,91 @@
+// Every sample and decision that the server sends goes to the parts of the page that show it.
+
+import { Board } from './board.js';
+import { Decisions } from './decisions.js';
+import { setAttribute, setText } from './in_place.js';
+import { prepareItems } from './items.js';
+import { showKeys } from './keys.js';
+import { prepareLoad, showLoad, suggestRate } from './load.js';
+import { count, milliseconds } from './numbers.js';
+import { showPartitions, whenTableOpens } from './partitions.js';
+import { Samples } from './samples.js';
+import { Story } from './story.js';
+import { follow } from './stream.js';
+
+const samples = new Samples();
+const decisions = new Decisions();
+const board = new Board(() => decisions.grown());
+let story = new Story();
+let told = null;
+
+const connection = document.getElementById('connection');
+const figures = Object.fromEntries([...document.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element]));
+
+function show() {
+  const sample = samples.last;
+  if (!sample || document.hidden) {
+    return;
+  }
+  board.draw(samples.withGaps());
+  showPartitions(sample);
+  showKeys(sample.keys);
+  showLoad(sample.load);
+  suggestRate(sample);
+  showFigures(sample);
+  showStory();
+  document.documentElement.dataset.at = sample.at; // for tests: which sample the page shows
+}
+
+function showFigures({ writes, keys, latency_ms: latency }) {
+  setText(figures.accepted, count(writes.accepted));
+  setText(figures.throttled, count(writes.throttled));
+  setText(figures.shards, keys.length === 0 ? '–' : count(Math.max(...keys.map((key) => key.number_of_shards))));
+  setText(figures.p99, latency.writes ? milliseconds(latency.writes.p99) : '–');
+}
+
+function showStory() {
+  setText(document.getElementById('story'), told.text);
+  for (const step of document.querySelectorAll('.stages [data-stage]')) {
+    if (step.dataset.stage === told.stage) {
+      setAttribute(step, 'aria-current', 'step');
+    } else {
+      step.removeAttribute('aria-current');
+    }
+  }
+}
+
+function showConnection(state, text) {
+  document.documentElement.dataset.connection = state;
+  setText(connection, text);
+}
+
+prepareLoad();
+prepareItems();
+whenTableOpens(show);
+document.addEventListener('visibilitychange', show);
+
+follow('/console/stream', {
+  connected() {
+    showConnection('open', 'Connected');
+  },
+  gone() {
+    showConnection('gone', 'The server is gone; trying again…');
+  },
+  history(all) {
+    samples.replace(all);
+    decisions.clear();
+    story = new Story();
+    for (const sample of all) {
+      told = story.add(sample);
+    }
+    show();
+  },
+  sample(sample) {
+    samples.add(sample);
+    told = story.add(sample);
+    show();
+  },
+  decision(decision) {
+    decisions.add(decision);
+  },
+});

@@ -1,0 +1,52 @@
+// What all forms do: one request at a time, and what is wrong is told beside the form and at the field.
+
+import { setText } from './in_place.js';
+import { Problem } from './requests.js';
+
+// `send` gets the form's values, carries them out and returns the sentence that tells the result.
+export function whenSubmitted(form, send) {
+  let busy = false;
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    if (!busy) {
+      busy = true;
+      await carryOut(form, () => send(Object.fromEntries(new FormData(form))));
+      busy = false;
+    }
+  });
+}
+
+// `place` is a form, or what else has a `.problem` and a `.result`.
+export async function carryOut(place, action) {
+  const alert = place.querySelector('.problem');
+  const result = place.querySelector('.result');
+  clear(place, alert);
+  try {
+    setText(result, await action());
+  } catch (error) {
+    if (!(error instanceof Problem)) {
+      throw error;
+    }
+    setText(result, '');
+    setText(alert, error.message);
+    mark(place, alert, error.field);
+  }
+}
+
+function clear(place, alert) {
+  setText(alert, '');
+  for (const control of place.querySelectorAll('[aria-invalid]')) {
+    control.removeAttribute('aria-invalid');
+    control.removeAttribute('aria-describedby');
+  }
+}
+
+// A field may be a path: `attributes.bytes` is wrong in the field `attributes`.
+function mark(place, alert, field) {
+  const control = field && place.elements?.namedItem(field.split(/[.[]/)[0]);
+  if (control) {
+    control.setAttribute('aria-invalid', 'true');
+    control.setAttribute('aria-describedby', alert.id);
+    control.focus();
+  }
+}

@@ -1,0 +1,31 @@
+// The busiest keys, and their names as suggestions for the forms.
+
+import { setLength, setText, tableRow } from './in_place.js';
+import { count } from './numbers.js';
+
+const table = document.getElementById('keys-table');
+const rows = document.getElementById('keys-rows');
+const empty = document.getElementById('keys-empty');
+const suggestions = document.getElementById('known-keys');
+
+export function showKeys(keys) {
+  // By width, which seldom changes: by their load they would change places all the time.
+  const sorted = [...keys].sort((a, b) => b.number_of_shards - a.number_of_shards || (a.partition_key < b.partition_key ? -1 : 1));
+  table.hidden = sorted.length === 0;
+  empty.hidden = sorted.length > 0;
+  setLength(rows, sorted.length, () => tableRow(['key', 'number', 'number', 'number']));
+  sorted.forEach((key, index) => showRow(rows.children[index], key));
+  setLength(suggestions, sorted.length, () => document.createElement('option'));
+  sorted.forEach((key, index) => setText(suggestions.children[index], key.partition_key));
+}
+
+function showRow(row, key) {
+  const [name, write, read, throttled] = row.children;
+  row.dataset.key = key.partition_key;
+  setText(name, key.partition_key);
+  setText(write, count(key.number_of_shards));
+  const expanding = key.read_shards !== key.number_of_shards;
+  row.toggleAttribute('data-expanding', expanding);
+  setText(read, expanding ? `${count(key.read_shards)} expanding` : count(key.read_shards));
+  setText(throttled, count(key.throttled));
+}

@@ -1,0 +1,82 @@
+// Starting and stopping a load, and how it goes.
+
+import { carryOut, whenSubmitted } from './forms.js';
+import { isEnabled, setEnabled, setText } from './in_place.js';
+import { count, plural } from './numbers.js';
+import { ask, askJson } from './requests.js';
+
+const URL = '/console/load';
+
+const form = document.getElementById('load-form');
+const startHot = document.getElementById('start-hot');
+const hot = document.getElementById('hot');
+const stops = document.querySelectorAll('[data-action="stop-load"]');
+const status = document.getElementById('load-status');
+
+export function prepareLoad() {
+  whenSubmitted(form, (values) => startLoad(numbersIn(values)));
+  startHot.addEventListener('click', () => isEnabled(startHot) && carryOut(hot, makeOneKeyHot));
+  for (const stop of stops) {
+    stop.addEventListener('click', () => isEnabled(stop) && carryOut(hot.contains(stop) ? hot : form, stopLoad));
+  }
+}
+
+export function showLoad(load) {
+  setEnabled(startHot, !load);
+  for (const stop of stops) {
+    setEnabled(stop, Boolean(load));
+  }
+  setText(status, load ? inWords(load) : 'No load is running.');
+}
+
+// A rate that one partition cannot take and all of them together can, even where the shards lie unevenly.
+export function suggestRate({ limits, partitions }) {
+  if (!limits || partitions.length === 0) {
+    return;
+  }
+  const one = limits.write_units;
+  const writes = String(Math.round(Math.max(1.5 * one, Math.min(3 * one, 0.4 * one * partitions.length))));
+  const input = form.elements.writes;
+  if (input.value === input.defaultValue && input.value !== writes) {
+    input.defaultValue = writes;
+  }
+}
+
+function makeOneKeyHot() {
+  // A new key each time: one that has grown before takes the same load without a throttle.
+  const time = new Date().toTimeString().slice(0, 8).replaceAll(':', '');
+  const writes = Number(form.elements.writes.defaultValue);
+  return startLoad({ partition_key: `hot-${time}`, keys: 1, writes, reads: 20, item_size: 500, skew: 0 });
+}
+
+async function startLoad(load) {
+  showLoad(await askJson(URL, JSON.stringify(load)));
+  forgetResults();
+  return 'The load has started.';
+}
+
+async function stopLoad() {
+  await ask(URL, { method: 'DELETE' });
+  showLoad(null);
+  forgetResults();
+  return 'The load has stopped.';
+}
+
+// A load is started and stopped in two places; what one of them told last is no longer so.
+function forgetResults() {
+  for (const place of [hot, form]) {
+    setText(place.querySelector('.result'), '');
+  }
+}
+
+// What is not a number goes as it stands: the server says what is wrong with it.
+function numbersIn({ partition_key, ...values }) {
+  const number = (text) => (text.trim() === '' || Number.isNaN(Number(text)) ? text : Number(text));
+  return { partition_key, ...Object.fromEntries(Object.entries(values).map(([name, text]) => [name, number(text)])) };
+}
+
+function inWords(load) {
+  return `Load on ${plural(load.keys, 'key')}, prefix “${load.partition_key}”, for ${plural(Math.round(load.seconds), 'second')}: `
+    + `${plural(load.writes, 'write')} and ${plural(load.reads, 'read')} a second wanted; `
+    + `${count(load.stored)} stored, ${count(load.throttled)} throttled, ${count(load.failed)} failed.`;
+}

@@ -1,0 +1,77 @@
+//! Load that is started and stopped from the page.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::Problem;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::Console;
+use super::sample::RunningLoad;
+use crate::http_api::to_axum;
+use crate::traffic::{Generated, LoadPlan, generate};
+
+/// At most one load.
+#[derive(Debug, Default)]
+pub(super) struct Load(Mutex<Option<Running>>);
+
+#[derive(Debug)]
+struct Running {
+    plan: LoadPlan,
+    began: Instant,
+    generated: Generated,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Load {
+    pub(super) fn running(&self) -> Option<RunningLoad> {
+        self.lock().as_ref().map(|running| RunningLoad {
+            plan: running.plan.clone(),
+            seconds: running.began.elapsed().as_secs_f64(),
+            stored: running.generated.stored(),
+            throttled: running.generated.throttled(),
+            failed: running.generated.failed(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
+    // A page of another origin can send no JSON without being asked for permission first.
+    let given = headers.get("content-type").and_then(|value| value.to_str().ok());
+    if given.and_then(|value| value.split(';').next()).map(str::trim) != Some("application/json") {
+        return to_axum(Problem::media_type(given).into_response());
+    }
+    let plan = match LoadPlan::parse(&body) {
+        Ok(plan) => plan,
+        Err(problem) => return to_axum(problem.into_response()),
+    };
+    let mut load = console.load.lock();
+    if load.is_some() {
+        return to_axum(
+            Problem::conflict("load_runs", "a load runs already; DELETE /console/load stops it").into_response(),
+        );
+    }
+    let generated = Generated::default();
+    let task = tokio::spawn(generate(console.functions.clone(), plan.clone(), generated.clone()));
+    *load = Some(Running { plan: plan.clone(), began: Instant::now(), generated, task });
+    to_axum(api::json(202, &plan))
+}
+
+pub(super) async fn stop(State(console): State<Console>) -> Response {
+    console.load.lock().take();
+    StatusCode::NO_CONTENT.into_response()
+}

@@ -1,0 +1,51 @@
+//! The console: a page that shows what the edition does, live, and makes load.
+
+mod decisions;
+mod load;
+mod page;
+mod sample;
+mod sampler;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use embedded_dynamodb::Engine;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::http_api::Functions;
+use load::Load;
+use stream::Feed;
+
+/// What the console's routes share.
+#[derive(Debug, Clone)]
+pub(crate) struct Console {
+    functions: Functions,
+    feed: Arc<Feed>,
+    load: Arc<Load>,
+    /// Streams end with the edition.
+    stopped: watch::Receiver<bool>,
+}
+
+impl Console {
+    pub(crate) fn new(functions: Functions, stopped: watch::Receiver<bool>) -> Self {
+        Self { functions, feed: Arc::default(), load: Arc::default(), stopped }
+    }
+
+    /// Begins to look once a second, and to listen for decisions.
+    pub(crate) fn watch(&self, engine: Option<Engine>, tasks: &mut JoinSet<()>) {
+        tasks.spawn(sampler::sample(self.functions.clone(), engine, Arc::clone(&self.load), Arc::clone(&self.feed)));
+        tasks.spawn(decisions::listen(self.functions.table.scaling_events(), Arc::clone(&self.feed)));
+    }
+
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route("/console", get(page::index))
+            .route("/console/stream", get(stream::stream))
+            .route("/console/load", post(load::start).delete(load::stop))
+            .route("/console/{*path}", get(page::file))
+            .with_state(self)
+    }
+}

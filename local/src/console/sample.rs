@@ -1,0 +1,96 @@
+//! One second of the edition, as the page receives it.
+
+use serde::Serialize;
+
+use crate::traffic::{Latencies, LoadPlan};
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Sample {
+    /// Seconds since the Unix epoch.
+    pub(super) at: f64,
+    pub(super) writes: Writes,
+    pub(super) reads: Reads,
+    pub(super) latency_ms: Latency,
+    pub(super) consumed: Consumed,
+    /// In the order of hash ranges; empty where the embedded engine is not used.
+    pub(super) partitions: Vec<Partition>,
+    /// Of one partition.
+    pub(super) limits: Option<Limits>,
+    /// The busiest ones.
+    pub(super) keys: Vec<Key>,
+    pub(super) load: Option<RunningLoad>,
+}
+
+/// A second's.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Writes {
+    pub(super) accepted: u64,
+    pub(super) throttled: u64,
+    pub(super) failed: u64,
+}
+
+/// A second's.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reads {
+    pub(super) answered: u64,
+    pub(super) throttled: u64,
+    pub(super) failed: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Latency {
+    pub(super) writes: Option<Quantiles>,
+    pub(super) reads: Option<Quantiles>,
+}
+
+/// In milliseconds.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Quantiles {
+    p50: f64,
+    p95: f64,
+    p99: f64,
+}
+
+impl Quantiles {
+    pub(super) fn of(latencies: Latencies) -> Option<Self> {
+        let [p50, p95, p99] = latencies.quantiles_ms([0.5, 0.95, 0.99])?;
+        Some(Self { p50, p95, p99 })
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Consumed {
+    pub(super) write_units: f64,
+    pub(super) read_units: f64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Partition {
+    pub(super) write_units: f64,
+    pub(super) read_units: f64,
+    pub(super) throttled: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Limits {
+    pub(super) write_units: f64,
+    pub(super) read_units: f64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Key {
+    pub(super) partition_key: String,
+    pub(super) number_of_shards: u32,
+    pub(super) read_shards: u32,
+    pub(super) throttled: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct RunningLoad {
+    #[serde(flatten)]
+    pub(super) plan: LoadPlan,
+    pub(super) seconds: f64,
+    pub(super) stored: u64,
+    pub(super) throttled: u64,
+    pub(super) failed: u64,
+}

@@ -1,0 +1,165 @@
+//! Looks at the edition once a second.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
+use sharding::{Deadline, PartitionKey};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::load::Load;
+use super::sample::{Consumed, Key, Latency, Limits, Partition, Quantiles, Reads, Sample, Writes};
+use super::stream::Feed;
+use crate::http_api::Functions;
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// The first look comes at once.
+const LEAST_SECONDS: f64 = 0.1;
+/// The most keys that are shown.
+const SHOWN_KEYS: usize = 8;
+/// What a key keeps of its heat from one look to the next, so that it stays on the page for a while after it has cooled.
+const KEPT_HEAT: f64 = 0.9;
+/// Colder keys are forgotten.
+const COLD: f64 = 0.05;
+/// For the metadata of one key.
+const METADATA_TIME: Duration = Duration::from_millis(500);
+
+pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: Arc<Load>, feed: Arc<Feed>) {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = Before::default();
+    let mut keys = Keys::default();
+    let mut last = Instant::now();
+    loop {
+        ticks.tick().await;
+        // A machine that has much to do comes late; what is shown is by the second all the same.
+        let passed = last.elapsed().as_secs_f64().max(LEAST_SECONDS);
+        last = Instant::now();
+        let a_second = |count: u64| (count as f64 / passed).round() as u64;
+        let table = &functions.table.config().table_name;
+        let counts = functions.meter.take();
+        let (partitions, throttled_reads) =
+            engine.as_ref().map(|engine| before.look(engine, table, passed)).unwrap_or_default();
+        let consumed = partitions.iter().fold(Consumed::default(), |sum, partition| Consumed {
+            write_units: sum.write_units + partition.write_units,
+            read_units: sum.read_units + partition.read_units,
+        });
+        keys.look(&functions, engine.as_ref(), &load);
+        feed.sample(&Sample {
+            at: now(),
+            writes: Writes {
+                accepted: a_second(counts.accepted),
+                throttled: a_second(counts.throttled),
+                failed: a_second(counts.failed),
+            },
+            reads: Reads {
+                answered: a_second(counts.reads),
+                throttled: a_second(throttled_reads),
+                failed: a_second(counts.failed_reads),
+            },
+            latency_ms: Latency {
+                writes: Quantiles::of(counts.write_latency),
+                reads: Quantiles::of(counts.read_latency),
+            },
+            consumed,
+            partitions,
+            limits: engine
+                .as_ref()
+                .map(|engine| engine.limits(table))
+                .map(|limits| Limits { write_units: limits.write_units, read_units: limits.read_units }),
+            keys: keys.hottest(&functions, passed).await,
+            load: load.running(),
+        });
+    }
+}
+
+/// What the engine had counted at the last look.
+#[derive(Default)]
+struct Before {
+    partitions: HashMap<u64, PartitionHeat>,
+    traffic: Traffic,
+}
+
+impl Before {
+    /// What each partition did a second since the last look, and how many reads were throttled since.
+    fn look(&mut self, engine: &Engine, table: &str, passed: f64) -> (Vec<Partition>, u64) {
+        let heat = engine.heat(table);
+        let partitions = heat
+            .iter()
+            .map(|now| {
+                let before = self.partitions.get(&now.id).copied().unwrap_or_default();
+                Partition {
+                    write_units: (now.write_units - before.write_units) / passed,
+                    read_units: (now.read_units - before.read_units) / passed,
+                    throttled: ((now.throttled - before.throttled) as f64 / passed).round() as u64,
+                }
+            })
+            .collect();
+        self.partitions = heat.into_iter().map(|heat| (heat.id, heat)).collect();
+        let traffic = engine.traffic(table);
+        let throttled_reads = traffic.throttled_reads - self.traffic.throttled_reads;
+        self.traffic = traffic;
+        (partitions, throttled_reads)
+    }
+}
+
+/// The logical keys by their heat.
+#[derive(Default)]
+struct Keys(BTreeMap<String, KeyHeat>);
+
+#[derive(Default)]
+struct KeyHeat {
+    heat: f64,
+    throttled: u64,
+}
+
+impl Keys {
+    fn look(&mut self, functions: &Functions, engine: Option<&Engine>, load: &Load) {
+        for key in self.0.values_mut() {
+            key.heat *= KEPT_HEAT;
+            key.throttled = 0;
+        }
+        let config = functions.table.config();
+        for (stored, seen) in engine.map(|engine| engine.take_key_heat(&config.table_name)).unwrap_or_default() {
+            let Some((key, _)) = config.shard_keys.parse(&stored) else { continue };
+            let heat = self.0.entry(key.as_str().to_owned()).or_default();
+            heat.heat += seen.write_units + seen.throttled as f64;
+            heat.throttled += seen.throttled;
+        }
+        if engine.is_none() {
+            // Another server does not tell; the load's own keys are known.
+            for key in load.running().map(|load| load.plan.partition_keys()).unwrap_or_default() {
+                self.0.entry(key).or_default().heat = 1.0;
+            }
+        }
+        self.0.retain(|_, key| key.heat >= COLD);
+    }
+
+    async fn hottest(&self, functions: &Functions, passed: f64) -> Vec<Key> {
+        let mut hottest: Vec<(&String, &KeyHeat)> = self.0.iter().collect();
+        hottest.sort_by(|(_, a), (_, b)| b.heat.total_cmp(&a.heat));
+        let mut asked = JoinSet::new();
+        for (rank, (name, key)) in hottest.into_iter().take(SHOWN_KEYS).enumerate() {
+            let throttled = (key.throttled as f64 / passed).round() as u64;
+            let (table, name) = (functions.table.clone(), name.clone());
+            asked.spawn(async move {
+                let logical = PartitionKey::new(&name).ok()?;
+                let metadata = table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
+                let (number_of_shards, read_shards) =
+                    metadata.map_or((1, 1), |metadata| (metadata.number_of_shards.get(), metadata.read_shards.get()));
+                Some((rank, Key { partition_key: name, number_of_shards, read_shards, throttled }))
+            });
+        }
+        let mut shown: Vec<(usize, Key)> = asked.join_all().await.into_iter().flatten().collect();
+        shown.sort_by_key(|(rank, _)| *rank);
+        shown.into_iter().map(|(_, key)| key).collect()
+    }
+}
+
+/// Seconds since the Unix epoch.
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+pub(super) fn now() -> f64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

@@ -1,0 +1,180 @@
+//! Load at a given rate, whatever the answers: as many clients make it, each of whom waits only for its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{Request, StatusCode};
+use lambda_http::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use serde_json::{Value, json};
+use sharding::SortKeyType;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::meter::number;
+use super::plan::LoadPlan;
+use crate::http_api::Functions;
+
+/// How often what is due is sent.
+const TICK: Duration = Duration::from_millis(10);
+/// The most requests that wait for their answers; then the load waits, too.
+const MOST_UNDER_WAY: usize = 20_000;
+/// What an item has besides its data and twice its key, about: names of attributes, shard, sort key and version.
+const OVERHEAD_BYTES: usize = 140;
+/// Items of a page.
+const PAGE: usize = 20;
+
+/// What became of the load so far. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Generated(Arc<Numbers>);
+
+#[derive(Debug, Default)]
+struct Numbers {
+    stored: AtomicU64,
+    throttled: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Generated {
+    pub(crate) fn stored(&self) -> u64 {
+        self.0.stored.load(Ordering::Relaxed)
+    }
+
+    /// Attempts, not writes.
+    pub(crate) fn throttled(&self) -> u64 {
+        self.0.throttled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends the load until it is dropped.
+pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Generated) {
+    let keys = plan.partition_keys();
+    let mut choice = Choice::new(&plan);
+    let sort_key_type = functions.table.config().sort_key_type;
+    // Nobody has used these sort keys before.
+    let mut sort_key = epoch_micros();
+    let names = keys.iter().map(String::len).max().unwrap_or_default();
+    let data = "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
+    let slots = Arc::new(Semaphore::new(MOST_UNDER_WAY));
+    let mut under_way = JoinSet::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut writes_due, mut reads_due, mut last) = (0.0, 0.0, Instant::now());
+    loop {
+        let now = ticks.tick().await;
+        let passed = now.saturating_duration_since(last).as_secs_f64();
+        last = now;
+        writes_due += passed * f64::from(plan.writes);
+        reads_due += passed * f64::from(plan.reads);
+        while writes_due >= 1.0 || reads_due >= 1.0 {
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+            let Some(key) = keys.get(choice.next()) else { continue };
+            let request = if writes_due >= 1.0 {
+                writes_due -= 1.0;
+                sort_key += 1;
+                write(key, sort_key, sort_key_type, &data)
+            } else {
+                reads_due -= 1.0;
+                read(key)
+            };
+            let (functions, generated) = (functions.clone(), generated.clone());
+            under_way.spawn(async move {
+                send(&functions, request, &generated).await;
+                drop(slot);
+            });
+        }
+        while under_way.try_join_next().is_some() {}
+    }
+}
+
+async fn send(functions: &Functions, request: Request<Body>, generated: &Generated) {
+    let is_write = request.method() == http::Method::POST;
+    let response = functions.answer(request).await;
+    if !is_write {
+        return;
+    }
+    let numbers = &generated.0;
+    numbers.throttled.fetch_add(number(response.headers(), writer::THROTTLED_HEADER), Ordering::Relaxed);
+    let count = if response.status() == StatusCode::CREATED { &numbers.stored } else { &numbers.failed };
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Which key comes next.
+struct Choice {
+    keys: usize,
+    zipf: Option<Zipf<f64>>,
+    rng: StdRng,
+}
+
+impl Choice {
+    fn new(plan: &LoadPlan) -> Self {
+        let zipf = (plan.skew > 0.0).then(|| Zipf::new(f64::from(plan.keys), plan.skew).ok()).flatten();
+        Self { keys: plan.keys as usize, zipf, rng: StdRng::seed_from_u64(1) }
+    }
+
+    fn next(&mut self) -> usize {
+        match &self.zipf {
+            // From 1.
+            Some(zipf) => (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1),
+            None => self.rng.random_range(0..self.keys),
+        }
+    }
+}
+
+fn write(key: &str, sort_key: u64, sort_key_type: SortKeyType, data: &str) -> Request<Body> {
+    let sort_key = match sort_key_type {
+        SortKeyType::String => Value::String(sort_key.to_string()),
+        SortKeyType::Number => Value::from(sort_key),
+    };
+    let body = json!({"partition_key": key, "sort_key": sort_key, "attributes": {"data": data}});
+    request("POST", "/items", Body::from(body.to_string()))
+}
+
+fn read(key: &str) -> Request<Body> {
+    let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+    request("GET", &format!("/items?partition_key={key}&limit={PAGE}&order=desc"), Body::Empty)
+}
+
+fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
+    let request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
+    request.body(body).unwrap_or_default()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+fn epoch_micros() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(keys: u32, skew: f64) -> Vec<usize> {
+        let plan = LoadPlan { partition_key: "k".into(), keys, writes: 1, reads: 0, item_size: 1, skew };
+        let mut choice = Choice::new(&plan);
+        let mut counts = vec![0; keys as usize];
+        for _ in 0..10_000 {
+            counts[choice.next()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn keys_take_the_same_or_by_zipf() {
+        assert!(shares(10, 0.0).iter().all(|count| (850..1_150).contains(count)), "{:?}", shares(10, 0.0));
+        let skewed = shares(10, 1.0);
+        // The harmonic number of 10 is 2.93.
+        assert!((3_200..3_600).contains(&skewed[0]) && skewed[0] > 8 * skewed[9], "{skewed:?}");
+        assert_eq!(shares(1, 1.0), [10_000]);
+    }
+}

@@ -1,0 +1,9 @@
+//! Traffic through the edition's own handlers: a meter of what becomes of it, and a generator.
+
+mod generator;
+mod meter;
+mod plan;
+
+pub(crate) use generator::{Generated, generate};
+pub(crate) use meter::{Latencies, Meter};
+pub(crate) use plan::LoadPlan;

@@ -1,0 +1,127 @@
+//! The console's routes: its files, its stream and its load. What a browser makes of them is tested by `checks/console_page`.
+
+use std::time::Duration;
+
+use local::ServeOptions;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+use system_tests::{TestEdition, config};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The stream of events, as they come.
+struct Events {
+    response: reqwest::Response,
+    text: String,
+}
+
+impl Events {
+    async fn open(edition: &TestEdition) -> Self {
+        let response = reqwest::get(format!("{}/console/stream", edition.url())).await.expect("a stream");
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
+        Self { response, text: String::new() }
+    }
+
+    /// The next event: its name and its data. `None` where the stream has ended.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                let field =
+                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+                // Comments keep the connection alive.
+                if event.starts_with(':') {
+                    continue;
+                }
+                return Some((field("event:").to_owned(), serde_json::from_str(field("data:")).expect("JSON")));
+            }
+            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("an event in time").ok()??;
+            self.text += std::str::from_utf8(&chunk).expect("UTF-8");
+        }
+    }
+
+    async fn until(&mut self, holds: impl Fn(&str, &Value) -> bool) -> Value {
+        let search = async {
+            loop {
+                let (event, data) = self.next().await.expect("the stream goes on");
+                if holds(&event, &data) {
+                    return data;
+                }
+            }
+        };
+        timeout(PATIENCE, search).await.expect("it comes in time")
+    }
+}
+
+#[tokio::test]
+async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
+    let options = ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
+    let edition = TestEdition::start(options, config()).await;
+    let mut events = Events::open(&edition).await;
+    let (first, history) = events.next().await.expect("an event");
+    assert!(first == "history" && history.is_array(), "{first}: {history}");
+
+    let load = json!({"partition_key": "hot", "writes": 200, "reads": 5, "item_size": 500});
+    assert_eq!(edition.post("/console/load", &load).await.status, 202);
+    events.until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0)).await;
+    let decision = events.until(|event, _| event == "decision").await;
+    assert_eq!(
+        (&decision["partition_key"], &decision["from"], &decision["by"]),
+        (&json!("hot"), &json!(1), &json!("writer"))
+    );
+    assert!(decision["reason"].as_str().expect("words").ends_with("first attempts throttled"), "{decision}");
+    let relieved = events
+        .until(|event, data| {
+            event == "sample"
+                && data["writes"]["throttled"] == 0
+                && data["writes"]["accepted"].as_u64() > Some(100)
+                && data["keys"][0]["number_of_shards"].as_u64() > Some(1)
+        })
+        .await;
+    assert_eq!(relieved["partitions"].as_array().map(Vec::len), Some(32));
+    assert_eq!((&relieved["keys"][0]["partition_key"], &relieved["load"]["writes"]), (&json!("hot"), &json!(200)));
+    let busy = relieved["partitions"].as_array().expect("a list").iter();
+    assert!(busy.filter(|partition| partition["write_units"].as_f64() > Some(0.0)).count() > 1, "{relieved}");
+    assert!(relieved["latency_ms"]["reads"]["p99"].as_f64() > Some(0.0), "{relieved}");
+
+    // A page that is opened later begins with what has been.
+    let mut late = Events::open(&edition).await;
+    let (_, history) = late.next().await.expect("an event");
+    assert!(history.as_array().map(Vec::len) > Some(2), "{history}");
+    assert_eq!(late.next().await.expect("an event").0, "decision");
+
+    assert_eq!(edition.post("/console/load", &load).await.body["code"], "load_runs");
+    let stop = || reqwest::Client::new().delete(format!("{}/console/load", edition.url())).send();
+    assert_eq!(stop().await.expect("an answer").status(), 204);
+    assert_eq!(stop().await.expect("an answer").status(), 204, "also where none runs");
+    events.until(|event, data| event == "sample" && data["load"].is_null()).await;
+
+    edition.stop().await;
+    while events.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_wrong_load_is_refused_by_name_and_files_come_with_their_types() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let refused = edition.post("/console/load", &json!({"partition_key": "hot", "writes": 1_000_000})).await;
+    assert_eq!((refused.status, &refused.body["field"]), (400, &json!("writes")), "{:?}", refused.body);
+    let text = reqwest::Client::new().post(format!("{}/console/load", edition.url())).body("{}").send().await;
+    assert_eq!(text.expect("an answer").status(), 415, "another page's form cannot start a load");
+
+    for (path, content_type) in
+        [("/console", "text/html"), ("/console/app.js", "text/javascript"), ("/console/style.css", "text/css")]
+    {
+        let file = reqwest::get(format!("{}{path}", edition.url())).await.expect("an answer");
+        assert_eq!(file.status(), 200, "{path}");
+        assert!(file.headers()[CONTENT_TYPE].to_str().expect("text").starts_with(content_type), "{path}");
+        assert!(
+            file.headers()["content-security-policy"].to_str().expect("text").contains("default-src 'self'"),
+            "{path}"
+        );
+    }
+    let absent = reqwest::get(format!("{}/console/../Cargo.toml", edition.url())).await.expect("an answer");
+    assert_eq!(absent.status(), 404);
+    edition.stop().await;
+}
