@@ -12,7 +12,7 @@ export class Board {
   #charts;
   #hottest = new HottestKeys(KEY_LINES.length);
 
-  // `grown` tells when keys were given more shards.
+  // `grown` tells when writers began to use more shards.
   constructor(grown) {
     this.#charts = [
       chart('chart-writes', [

@@ -86,7 +86,7 @@ export class Chart {
           splits: () => [120, 90, 60, 30, 0].map((ago) => this.#end() - ago),
           values: (_, splits) => splits.map((at) => ago(this.#end() - at)),
         },
-        { ...axisColours(), size: 52, space: 32, values: (_, splits) => splits.map(onAxis), ...(log && { splits: powersOfTen }) },
+        { ...axisColours(), size: 52, space: 32, values: (_, splits) => splits.map(onAxis), ...(log && { splits: powersOfTen, filter: (_, splits) => splits }) },
       ],
       series: [{}, ...this.#lines.map((line) => ({
         stroke: () => colour(line.colour),

@@ -32,9 +32,9 @@ export class Decisions {
     this.#showWhether();
   }
 
-  // When keys were given more shards.
+  // When writers began to use more shards.
   grown() {
-    return [...this.#byId.values()].filter((decision) => decision.to > decision.from).map((decision) => decision.at);
+    return [...this.#byId.values()].filter(({ outcome, from, to }) => outcome === 'scaled' && to > from).map(({ at }) => at);
   }
 
   #showWhether() {
@@ -65,6 +65,9 @@ function inWords({ from, to, outcome }) {
     return `stays at ${shards(to)} (${outcome})`;
   }
   const change = `${count(from)} → ${shards(to)}`;
+  if (outcome === 'expanding') {
+    return `expanding, ${change}: readers look at them first`;
+  }
   return outcome === 'scaled' ? change : `${change} (${outcome})`;
 }
 

@@ -151,6 +151,10 @@ impl Edition {
         self.engine.as_ref()
     }
 
+    pub(crate) const fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
     /// The table that the functions use.
     #[must_use]
     pub const fn table(&self) -> &ShardedTable {

@@ -3,6 +3,8 @@
 mod alarm;
 mod clients;
 mod console;
+mod decisions;
+pub mod demo;
 mod dynamodb_port;
 mod edition;
 mod http_api;

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
 use local::simulate::{self, SimulateOptions};
 use local::{Edition, ServeOptions};
@@ -28,6 +29,8 @@ enum Command {
     Serve(ServeOptions),
     /// Store JSON Lines through the API
     Load(LoadOptions),
+    /// Play how a key turns hot and is relieved, beside the same load on one shard
+    Demo(DemoOptions),
     /// Compare how fast policies relieve a key that turns hot at once
     Simulate(SimulateOptions),
 }
@@ -38,6 +41,7 @@ async fn main() -> ExitCode {
     let result = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
+        Command::Demo(options) => run_demo(options).await,
         Command::Simulate(options) => run_simulation(&options),
     };
     result.unwrap_or_else(|error| {
@@ -98,6 +102,15 @@ async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn std::error:
     let summary = load(options).await?;
     print!("{summary}");
     Ok(if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run_demo(options: DemoOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let story = demo::play(options, |line| println!("{line}")).await?;
+    println!("\n{}", demo::table(&story));
+    if let Some(path) = &story.options.svg {
+        demo::render_svg(&story, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {

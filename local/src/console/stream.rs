@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver};
 
 use super::Console;
-use super::decisions::Decision;
+use super::decisions::Numbered;
 use super::sample::Sample;
 
 /// Seconds that a page begins with.
@@ -53,7 +53,7 @@ impl Feed {
         self.add("sample", sample, |past| (&mut past.samples, SAMPLES));
     }
 
-    pub(super) fn decision(&self, decision: &Decision) {
+    pub(super) fn decision(&self, decision: &Numbered) {
         self.add("decision", decision, |past| (&mut past.decisions, DECISIONS));
     }
 

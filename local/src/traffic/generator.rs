@@ -1,7 +1,7 @@
 //! Load at a given rate, whatever the answers: as many clients make it, each of whom waits only for its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{Request, StatusCode};
@@ -38,9 +38,32 @@ struct Numbers {
     stored: AtomicU64,
     throttled: AtomicU64,
     failed: AtomicU64,
+    /// Sort keys that were acknowledged, where they are kept.
+    acknowledged: Option<Mutex<Vec<u64>>>,
 }
 
 impl Generated {
+    /// Keeps the sort keys of what is stored.
+    pub(crate) fn keeping() -> Self {
+        Self(Arc::new(Numbers { acknowledged: Some(Mutex::default()), ..Numbers::default() }))
+    }
+
+    /// The sort keys that were acknowledged so far, from this one on, in order.
+    pub(crate) fn acknowledged_from(&self, from: u64) -> Vec<u64> {
+        let Some(acknowledged) = &self.0.acknowledged else { return Vec::new() };
+        let acknowledged = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys: Vec<u64> = acknowledged.iter().copied().filter(|key| *key >= from).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    fn stored_one(&self, sort_key: u64) {
+        self.0.stored.fetch_add(1, Ordering::Relaxed);
+        if let Some(acknowledged) = &self.0.acknowledged {
+            acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(sort_key);
+        }
+    }
+
     pub(crate) fn stored(&self) -> u64 {
         self.0.stored.load(Ordering::Relaxed)
     }
@@ -60,8 +83,7 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
     let keys = plan.partition_keys();
     let mut choice = Choice::new(&plan);
     let sort_key_type = functions.table.config().sort_key_type;
-    // Nobody has used these sort keys before.
-    let mut sort_key = epoch_micros();
+    let mut sort_key = 0;
     let names = keys.iter().map(String::len).max().unwrap_or_default();
     let data = "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
     let slots = Arc::new(Semaphore::new(MOST_UNDER_WAY));
@@ -78,34 +100,38 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
         while writes_due >= 1.0 || reads_due >= 1.0 {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             let Some(key) = keys.get(choice.next()) else { continue };
-            let request = if writes_due >= 1.0 {
+            let (functions, generated) = (functions.clone(), generated.clone());
+            if writes_due >= 1.0 {
                 writes_due -= 1.0;
-                sort_key += 1;
-                write(key, sort_key, sort_key_type, &data)
+                // The time, so that nobody has used it before.
+                sort_key = epoch_micros().max(sort_key + 1);
+                let (request, sort_key) = (write(key, sort_key, sort_key_type, &data), sort_key);
+                under_way.spawn(async move {
+                    send_write(&functions, request, sort_key, &generated).await;
+                    drop(slot);
+                });
             } else {
                 reads_due -= 1.0;
-                read(key)
-            };
-            let (functions, generated) = (functions.clone(), generated.clone());
-            under_way.spawn(async move {
-                send(&functions, request, &generated).await;
-                drop(slot);
-            });
+                let request = read(key);
+                under_way.spawn(async move {
+                    drop(functions.answer(request).await);
+                    drop(slot);
+                });
+            }
         }
         while under_way.try_join_next().is_some() {}
     }
 }
 
-async fn send(functions: &Functions, request: Request<Body>, generated: &Generated) {
-    let is_write = request.method() == http::Method::POST;
+async fn send_write(functions: &Functions, request: Request<Body>, sort_key: u64, generated: &Generated) {
     let response = functions.answer(request).await;
-    if !is_write {
-        return;
+    let throttled = number(response.headers(), writer::THROTTLED_HEADER);
+    generated.0.throttled.fetch_add(throttled, Ordering::Relaxed);
+    if response.status() == StatusCode::CREATED {
+        generated.stored_one(sort_key);
+    } else {
+        generated.0.failed.fetch_add(1, Ordering::Relaxed);
     }
-    let numbers = &generated.0;
-    numbers.throttled.fetch_add(number(response.headers(), writer::THROTTLED_HEADER), Ordering::Relaxed);
-    let count = if response.status() == StatusCode::CREATED { &numbers.stored } else { &numbers.failed };
-    count.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Which key comes next.
@@ -144,13 +170,13 @@ fn read(key: &str) -> Request<Body> {
     request("GET", &format!("/items?partition_key={key}&limit={PAGE}&order=desc"), Body::Empty)
 }
 
-fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
+pub(crate) fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
     let request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
     request.body(body).unwrap_or_default()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
-fn epoch_micros() -> u64 {
+pub(crate) fn epoch_micros() -> u64 {
     let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or_default()
 }

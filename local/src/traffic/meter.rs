@@ -29,6 +29,13 @@ pub(crate) struct Counts {
     pub(crate) read_latency: Latencies,
 }
 
+impl Counts {
+    /// Adds the latencies of another look's writes.
+    pub(crate) fn add_writes(&mut self, other: &Self) {
+        other.write_latency.0.iter().for_each(|took| self.write_latency.record(*took));
+    }
+}
+
 /// How long requests took.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies(Vec<Duration>);

@@ -1,0 +1,67 @@
+//! Scaling decisions in words.
+
+use serde::Serialize;
+use sharding::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
+
+/// A step, or a decision against one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Decision {
+    pub(crate) partition_key: String,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// `expanding`, `scaled` or `unchanged`.
+    pub(crate) outcome: &'static str,
+    /// The function that acted.
+    pub(crate) by: &'static str,
+    pub(crate) reason: String,
+}
+
+impl Decision {
+    pub(crate) fn of(event: &ScalingEvent) -> Self {
+        let why = match event.reason {
+            ScalingReason::Throttled(Pressure { attempts, throttled, .. }) => {
+                format!("{throttled} of {attempts} first attempts throttled")
+            }
+            ScalingReason::Reported(Pressure { throttled, .. }) => format!("{throttled} throttles reported"),
+            ScalingReason::Asked => "asked for".to_owned(),
+            ScalingReason::TakenOver => "its actor did not finish it".to_owned(),
+        };
+        let (outcome, to, reason) = match event.step {
+            ScalingStep::Expanded(to) => ("expanding", to, why),
+            ScalingStep::Activated(to) => ("scaled", to, why),
+            ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
+        };
+        let by = match event.reason {
+            ScalingReason::Throttled(_) | ScalingReason::TakenOver => "writer",
+            ScalingReason::Reported(_) | ScalingReason::Asked => "shard-scaler",
+        };
+        let partition_key = event.partition_key.as_str().to_owned();
+        Self { partition_key, from: event.from.get(), to: to.get(), outcome, by, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharding::{PartitionKey, ScalingDecision, ShardCount};
+
+    use super::*;
+
+    #[test]
+    fn a_decision_says_what_it_was_made_by() {
+        let count = |n| ShardCount::new(n).expect("a count");
+        let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
+        let event = |step, reason| ScalingEvent {
+            partition_key: PartitionKey::new("hot").expect("a key"),
+            from: count(4),
+            step,
+            reason,
+        };
+        let told = Decision::of(&event(ScalingStep::Expanded(count(13)), ScalingReason::Throttled(seen)));
+        assert_eq!((told.from, told.to, told.outcome, told.by), (4, 13, "expanding", "writer"));
+        assert_eq!(told.reason, "62 of 80 first attempts throttled");
+        let step = ScalingStep::Unchanged(ScalingDecision::AtMaximum);
+        let told = Decision::of(&event(step, ScalingReason::Reported(seen)));
+        assert_eq!((told.to, told.outcome, told.by), (4, "unchanged", "shard-scaler"));
+        assert_eq!(told.reason, "at MAX_SHARDS (62 throttles reported)");
+    }
+}

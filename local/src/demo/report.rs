@@ -1,0 +1,140 @@
+//! The story as a table and as a picture.
+
+use std::error::Error;
+use std::path::Path;
+
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+use indicatif::HumanCount;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::{Outcome, Second, Story};
+
+const OURS: RGBColor = RGBColor(0, 114, 178);
+const THEIRS: RGBColor = RGBColor(213, 94, 0);
+const OFFERED: RGBColor = RGBColor(150, 150, 150);
+
+/// The two keys side by side.
+#[must_use]
+pub fn table(story: &Story) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(["since the load stepped up", "sharded", "one shard"]);
+    let mut row = |name: &str, value: fn(&Outcome) -> String| {
+        table.add_row([name.to_owned(), value(&story.sharded), value(&story.single)]);
+    };
+    row("less than 1 % throttled after", |outcome| {
+        outcome.relieved_after.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"))
+    });
+    row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
+    row("writes given up (503, nothing stored)", |outcome| HumanCount(outcome.failed).to_string());
+    row("writes without an answer at the end", |outcome| HumanCount(outcome.unanswered).to_string());
+    row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
+    row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
+    row("99th percentile", |outcome| milliseconds(outcome, 1));
+    row("shards at the end", |outcome| outcome.seconds.last().map_or(1, |second| second.shards).to_string());
+    row("acknowledged items looked for by reads", |outcome| HumanCount(outcome.checked.items).to_string());
+    row("of them missing", |outcome| HumanCount(outcome.checked.missing).to_string());
+    row("items twice or out of order", |outcome| HumanCount(outcome.checked.misplaced).to_string());
+    for column in [1, 2] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+fn milliseconds(outcome: &Outcome, quantile: usize) -> String {
+    let value = outcome.latency_ms.and_then(|values| values.get(quantile).copied());
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} ms"))
+}
+
+/// What was accepted and what was throttled over time, and the shards.
+///
+/// # Errors
+/// Where the file cannot be drawn.
+pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
+    let area = SVGBackend::new(path, (900, 420)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (top, bottom) = area.split_vertically(250);
+    let seconds = f64::from(story.options.seconds);
+    let offered = f64::from(story.options.writes);
+    let step = f64::from(story.options.step_at());
+    let calm = offered / f64::from(super::CALM_PART);
+
+    let times = offered / f64::from(story.options.partition_write_units);
+    let caption = format!("A key steps to {times:.0} times what a partition takes: writes accepted a second");
+    let highest = offered * 1.25;
+    let mut chart = ChartBuilder::on(&top)
+        .caption(caption, ("sans-serif", 16))
+        .margin(8)
+        .x_label_area_size(8)
+        .y_label_area_size(52)
+        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
+    chart.configure_mesh().disable_x_mesh().light_line_style(WHITE).y_labels(6).draw()?;
+    let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
+    chart
+        .draw_series(LineSeries::new(steps, OFFERED.stroke_width(1)))?
+        .label("offered")
+        .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], OFFERED));
+    for (outcome, name, colour) in [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)] {
+        let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .label_font(("sans-serif", 12))
+        .draw()?;
+
+    let (left, right) = bottom.split_horizontally(450);
+    let throttled = |second: &Second| second.throttled;
+    let most = [&story.sharded, &story.single].into_iter().flat_map(|outcome| outcome.seconds.iter().map(throttled));
+    let most = most.fold(1.0, f64::max) * 1.1;
+    panel(
+        &left,
+        "throttled attempts a second",
+        seconds,
+        most,
+        &[(&story.sharded, OURS, throttled), (&story.single, THEIRS, throttled)],
+    )?;
+    let shards = |second: &Second| f64::from(second.shards);
+    let widest = story.sharded.seconds.iter().map(shards).fold(1.0, f64::max) * 1.2;
+    panel(
+        &right,
+        "shards of the key",
+        seconds,
+        widest,
+        &[(&story.sharded, OURS, shards), (&story.single, THEIRS, shards)],
+    )?;
+    area.present()?;
+    Ok(())
+}
+
+type Line<'a> = (&'a Outcome, RGBColor, fn(&Second) -> f64);
+
+fn panel(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    caption: &str,
+    seconds: f64,
+    highest: f64,
+    lines: &[Line<'_>],
+) -> Result<(), Box<dyn Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, ("sans-serif", 14))
+        .margin(8)
+        .x_label_area_size(30)
+        .y_label_area_size(52)
+        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
+    chart.configure_mesh().x_desc("seconds").disable_x_mesh().light_line_style(WHITE).y_labels(5).draw()?;
+    for (outcome, colour, value) in lines {
+        let points = outcome.seconds.iter().map(|second| (second.at, value(second)));
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+    }
+    Ok(())
+}

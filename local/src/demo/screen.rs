@@ -1,0 +1,54 @@
+//! The story on a terminal, live.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::{DemoOptions, Second};
+
+/// Two bars for each key: what is accepted, and what is throttled.
+pub(super) struct Screen {
+    bars: MultiProgress,
+    sharded: [ProgressBar; 2],
+    single: [ProgressBar; 2],
+}
+
+impl Screen {
+    pub(super) fn new(options: &DemoOptions) -> Self {
+        let bars = MultiProgress::new();
+        let bar = |name: &str, colour: &str| {
+            let template = format!("{{prefix:<22}} {{bar:40.{colour}}} {{msg}}");
+            let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = bars.add(ProgressBar::new(u64::from(options.writes)));
+            bar.set_style(style);
+            bar.set_prefix(name.to_owned());
+            bar
+        };
+        let sharded = [bar("sharded    accepted/s", "green"), bar("          throttled/s", "yellow")];
+        let single = [bar("one shard  accepted/s", "green"), bar("          throttled/s", "yellow")];
+        Self { bars, sharded, single }
+    }
+
+    pub(super) fn show(&self, sharded: Option<&Second>, single: Option<&Second>) {
+        for ([accepted, throttled], second) in [(&self.sharded, sharded), (&self.single, single)] {
+            let Some(second) = second else { continue };
+            let shards = if second.shards == 1 { "shard" } else { "shards" };
+            accepted.set_position(second.accepted.round() as u64);
+            accepted.set_message(format!("{:>5.0}  {} {shards}", second.accepted, second.shards));
+            let length = throttled.length().unwrap_or(u64::MAX);
+            throttled.set_position((second.throttled.round() as u64).min(length));
+            throttled.set_message(format!("{:>5.0}", second.throttled));
+        }
+    }
+
+    /// A line above the bars; without a terminal it is handed to `tell`.
+    pub(super) fn say(&self, line: &str, tell: impl Fn(&str)) {
+        if self.bars.is_hidden() || self.bars.println(line).is_err() {
+            tell(line);
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        for bar in self.sharded.iter().chain(&self.single) {
+            bar.abandon();
+        }
+    }
+}
