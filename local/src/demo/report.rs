@@ -65,14 +65,21 @@ pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
 
     let times = offered / f64::from(story.options.partition_write_units);
     let caption = format!("A key steps to {times:.0} times what a partition takes: writes accepted a second");
-    let highest = offered * 1.25;
+    let highest = offered * 1.4;
     let mut chart = ChartBuilder::on(&top)
         .caption(caption, ("sans-serif", 16))
         .margin(8)
         .x_label_area_size(8)
         .y_label_area_size(52)
         .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
-    chart.configure_mesh().disable_x_mesh().light_line_style(WHITE).y_labels(6).draw()?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .y_labels(6)
+        .x_label_formatter(&whole)
+        .y_label_formatter(&whole)
+        .draw()?;
     let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
     chart
         .draw_series(LineSeries::new(steps, OFFERED.stroke_width(1)))?
@@ -116,6 +123,11 @@ pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+#[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "the plot's own signature")]
+fn whole(value: &f64) -> String {
+    format!("{value:.0}")
+}
+
 type Line<'a> = (&'a Outcome, RGBColor, fn(&Second) -> f64);
 
 fn panel(
@@ -131,7 +143,15 @@ fn panel(
         .x_label_area_size(30)
         .y_label_area_size(52)
         .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
-    chart.configure_mesh().x_desc("seconds").disable_x_mesh().light_line_style(WHITE).y_labels(5).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("seconds")
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .y_labels(5)
+        .x_label_formatter(&whole)
+        .y_label_formatter(&whole)
+        .draw()?;
     for (outcome, colour, value) in lines {
         let points = outcome.seconds.iter().map(|second| (second.at, value(second)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
