@@ -9,6 +9,7 @@ mod dynamodb_port;
 mod edition;
 mod http_api;
 pub mod load;
+pub mod plan;
 pub mod simulate;
 mod tables;
 mod traffic;

@@ -1,0 +1,155 @@
+//! The published prices: one data file, `local/prices.json`, with where and when each was read.
+
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = include_str!("../../prices.json");
+
+/// Why there are no prices: the data file does not fit its form. Repair `local/prices.json`.
+#[derive(Debug, thiserror::Error)]
+#[error("local/prices.json: {0}")]
+pub struct PricesError(#[from] serde_json::Error);
+
+/// The prices of one region.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// The region they hold in.
+    pub region: String,
+    /// Their currency.
+    pub currency: String,
+    /// When the file was put together.
+    pub assembled_on: String,
+    /// How it was put together.
+    pub how: String,
+    /// Writes of on-demand tables.
+    pub dynamodb_write_request_units: Price,
+    /// Reads of on-demand tables.
+    pub dynamodb_read_request_units: Price,
+    /// Write capacity of provisioned tables.
+    pub dynamodb_write_capacity_hours: Price,
+    /// Read capacity of provisioned tables.
+    pub dynamodb_read_capacity_hours: Price,
+    /// Storage, table class Standard.
+    pub dynamodb_storage: Price,
+    /// Rules of Contributor Insights, for each month.
+    pub contributor_insights_rules: Price,
+    /// Events of DynamoDB that Contributor Insights counts.
+    pub contributor_insights_events: Price,
+    /// Invocations.
+    pub lambda_requests: Price,
+    /// Memory times duration on Graviton.
+    pub lambda_gb_seconds_arm64: Price,
+    /// Memory times duration on Intel or AMD.
+    pub lambda_gb_seconds_x86_64: Price,
+    /// Requests of an HTTP API, in steps of 512 KB.
+    pub http_api_requests: Price,
+    /// Logs taken in.
+    pub log_ingestion: Price,
+}
+
+/// One price.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// What is counted.
+    pub unit: String,
+    /// How many of it the price is for.
+    pub per: f64,
+    /// The price, by how much was used in the month.
+    tiers: Vec<Tier>,
+    /// Where it is published.
+    pub source: String,
+    /// When it was read there, or, from third parties, when they were read.
+    pub checked_on: String,
+    /// How sure it is.
+    pub evidence: Evidence,
+    /// What else is known of it.
+    pub note: String,
+}
+
+/// How a price is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// Read by others on AWS's page or in its price list, for this region, on a known day.
+    Transcript,
+    /// Named by others: not verified.
+    ThirdParty,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Tier {
+    /// The month's use up to which it holds; without it, for all beyond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    up_to: Option<f64>,
+    usd: f64,
+}
+
+impl Prices {
+    /// The prices of the data file.
+    ///
+    /// # Errors
+    /// [`PricesError`] where the file does not fit its form.
+    pub fn published() -> Result<Self, PricesError> {
+        Ok(serde_json::from_str(FILE)?)
+    }
+}
+
+impl Price {
+    /// What a month's use of this much costs.
+    #[must_use]
+    pub fn of(&self, quantity: f64) -> f64 {
+        let (mut below, mut cost) = (0.0, 0.0);
+        for tier in &self.tiers {
+            let end = tier.up_to.unwrap_or(f64::INFINITY).min(quantity);
+            cost += (end - below).max(0.0) / self.per * tier.usd;
+            below = end.max(below);
+        }
+        cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_data_file_fits_and_every_price_ends_without_a_bound() {
+        let prices = serde_json::to_value(Prices::published().unwrap()).unwrap();
+        let each: Vec<Price> = prices
+            .as_object()
+            .unwrap()
+            .values()
+            .filter(|value| value.is_object())
+            .map(|value| serde_json::from_value(value.clone()).unwrap())
+            .collect();
+        assert_eq!(each.len(), 12);
+        for price in each {
+            assert!(price.tiers.last().is_some_and(|tier| tier.up_to.is_none()), "{price:?}");
+            assert!(price.tiers.is_sorted_by_key(|tier| tier.up_to.unwrap_or(f64::INFINITY)), "{price:?}");
+            assert!(price.source.starts_with("https://aws.amazon.com/") && price.checked_on.len() == 10, "{price:?}");
+        }
+    }
+
+    #[test]
+    fn tiers_are_paid_one_after_another() {
+        let prices = Prices::published().unwrap();
+        // AWS's own example: 432 million requests.
+        assert!((prices.http_api_requests.of(432e6) - 418.8).abs() < 1e-6);
+        // The example that the tiers of logs are known from: 60 TB.
+        assert!((prices.log_ingestion.of(60_000.0) - 12_500.0).abs() < 1e-6);
+        assert!((prices.dynamodb_write_request_units.of(2e6) - 1.25).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn more_never_costs_less(quantity in 0.0f64..1e11, more in 0.0f64..1e11) {
+            let prices = Prices::published().unwrap();
+            for price in [&prices.http_api_requests, &prices.lambda_gb_seconds_arm64, &prices.log_ingestion] {
+                prop_assert!(price.of(quantity + more) >= price.of(quantity));
+            }
+        }
+    }
+}
