@@ -1,11 +1,13 @@
 //! The command line of the laptop edition.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user there")]
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
+use local::plan::{self, PlanOptions};
 use local::simulate::{self, SimulateOptions};
 use local::{Edition, ServeOptions};
 use sharding::TableConfig;
@@ -33,6 +35,8 @@ enum Command {
     Demo(DemoOptions),
     /// Compare how fast policies relieve a key that turns hot at once
     Simulate(SimulateOptions),
+    /// Tell how many shards a hot key needs, what they cost, and whether it needs any
+    Plan(PlanOptions),
 }
 
 #[tokio::main]
@@ -43,6 +47,7 @@ async fn main() -> ExitCode {
         Command::Load(options) => run_load(&options).await,
         Command::Demo(options) => run_demo(options).await,
         Command::Simulate(options) => run_simulation(&options),
+        Command::Plan(options) => run_plan(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -123,4 +128,17 @@ fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::er
         simulate::render_svg(&outcomes, path)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let report = plan::plan(options)?;
+    let text = match options.format {
+        plan::Format::Text => report.to_string(),
+        plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Who reads only the beginning has read enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }

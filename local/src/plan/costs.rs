@@ -1,0 +1,284 @@
+//! What a month costs: plain DynamoDB, this product's crate, and the three functions behind API Gateway.
+//!
+//! Left out: free allowances, savings plans, taxes, data transfer, backups, and what other keys of the table cost.
+
+use serde::Serialize;
+
+use super::demand::Demand;
+use super::options::{Architecture, CapacityMode};
+use super::prices::{Evidence, Price, Prices};
+use super::reads::PageCost;
+
+/// AWS reckons a month as 730 hours.
+const HOURS: f64 = 730.0;
+const SECONDS: f64 = HOURS * 3_600.0;
+/// What auto scaling leaves unused of provisioned capacity (`TargetUtilization` of template.yaml).
+const TARGET_UTILISATION: f64 = 0.7;
+/// Memory of the writer and the reader (template.yaml).
+const MEMORY_GB: f64 = 256.0 / 1_024.0;
+/// How long a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
+const REQUEST_SECONDS: f64 = 0.005;
+/// What a function does besides. (README, "Deploy": the hundredth request takes half of it.)
+const OWN_SECONDS: f64 = 0.001;
+/// Items of a batch that are on their way at once.
+const AT_ONCE: u32 = 64;
+/// Lines of the log that one HTTP request makes: API Gateway's about 500 bytes, Lambda's own about 700, the metrics about 400. Assumed.
+const LOG_BYTES: f64 = 1_600.0;
+/// API Gateway counts requests in steps of so many bytes.
+const METERED_BYTES: f64 = 512.0 * 1_024.0;
+/// A reading instance looks at a key's metadata anew after this part of its lease of a second, a writing one after 45 of its 60 seconds.
+const READER_LOOKS_AFTER: f64 = 0.7;
+const WRITER_LOOKS_AFTER: f64 = 45.0;
+/// What the throttled-keys mode of Contributor Insights makes for a table with a sort key.
+const INSIGHT_RULES: f64 = 2.0;
+/// What DynamoDB counts as stored with each item, besides the item. (DynamoDB pricing, "Data storage".)
+const STORED_WITH_ITEM: f64 = 100.0;
+const GB: f64 = 1e9;
+/// The same in words.
+pub(super) const ASSUMED: &str =
+    "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
+
+/// A service that is paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Service {
+    /// Tables.
+    DynamoDB,
+    /// Functions.
+    Lambda,
+    /// The HTTP API.
+    #[serde(rename = "API Gateway")]
+    ApiGateway,
+    /// Logs and Contributor Insights.
+    CloudWatch,
+}
+
+impl Service {
+    /// Every service with its name.
+    pub const NAMES: [(Self, &'static str); 4] = [
+        (Self::DynamoDB, "DynamoDB"),
+        (Self::Lambda, "Lambda"),
+        (Self::ApiGateway, "API Gateway"),
+        (Self::CloudWatch, "CloudWatch"),
+    ];
+}
+
+/// One line of a bill.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// Who is paid.
+    pub service: Service,
+    /// For what.
+    pub what: &'static str,
+    /// How much of it in a month.
+    pub quantity: f64,
+    /// In what unit.
+    pub unit: String,
+    /// What it costs in a month.
+    pub usd: f64,
+    /// How sure the price is.
+    pub evidence: Evidence,
+}
+
+/// What part of a bill one service makes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ServiceShare {
+    /// The service.
+    pub service: Service,
+    /// Its part of the bill.
+    pub share: f64,
+}
+
+/// A month of one way to do it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bill {
+    /// The way.
+    pub name: &'static str,
+    /// What is paid for.
+    pub lines: Vec<Line>,
+    /// The sum.
+    pub usd: f64,
+    /// Who gets what part of it.
+    pub shares: Vec<ServiceShare>,
+}
+
+/// The month, three ways.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MonthlyCost {
+    /// One partition key, as it would be billed if DynamoDB took all of it.
+    pub unsharded: Bill,
+    /// This product's crate in a service of one's own.
+    pub own_service: Bill,
+    /// This product's functions behind API Gateway.
+    pub functions: Bill,
+    /// What each month's items cost for every month that they are kept, sharded or not.
+    pub storage_of_a_months_items: Line,
+}
+
+/// What the bills depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage<'a> {
+    pub(super) demand: &'a Demand,
+    pub(super) pages_per_second: f64,
+    pub(super) page: &'a PageCost,
+    pub(super) throttled: f64,
+    pub(super) capacity: CapacityMode,
+    pub(super) items_per_request: u32,
+    pub(super) architecture: Architecture,
+}
+
+/// Reckons all three bills.
+pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
+    let unsharded = table(usage, usage.page.units.unsharded, prices);
+    let sharded = || {
+        let mut lines = table(usage, usage.page.units.uneven, prices);
+        lines.push(metadata(usage, prices));
+        lines
+    };
+    let mut functions = sharded();
+    functions.extend(around(usage, prices));
+    let stored =
+        usage.demand.writes_per_second * SECONDS * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
+    MonthlyCost {
+        unsharded: bill("plain DynamoDB, one partition key", unsharded),
+        own_service: bill("the crate in a service of one's own", sharded()),
+        functions: bill("the functions behind API Gateway", functions),
+        storage_of_a_months_items: line(Service::DynamoDB, "storage", stored, &prices.dynamodb_storage),
+    }
+}
+
+/// The table itself: the same writes, sharded or not, and pages of so many read units.
+fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
+    let writes = usage.demand.write_units_per_second;
+    let reads = usage.pages_per_second * units_of_page;
+    let (write_price, read_price, each) = match usage.capacity {
+        CapacityMode::OnDemand => (&prices.dynamodb_write_request_units, &prices.dynamodb_read_request_units, SECONDS),
+        CapacityMode::Provisioned => {
+            (&prices.dynamodb_write_capacity_hours, &prices.dynamodb_read_capacity_hours, HOURS / TARGET_UTILISATION)
+        }
+    };
+    vec![
+        line(Service::DynamoDB, "writes", writes * each, write_price),
+        line(Service::DynamoDB, "reads", reads * each, read_price),
+    ]
+}
+
+/// The metadata table, always on demand: every instance that reads or writes a key looks at its item now and then.
+fn metadata(usage: &Usage<'_>, prices: &Prices) -> Line {
+    let keys = f64::from(usage.demand.keys);
+    let looks = |requests: f64, seconds: f64, after: f64| (keys * requests * seconds / after).min(requests);
+    let looks = looks(requests_of_writer(usage), seconds_of_writer(usage), WRITER_LOOKS_AFTER)
+        + looks(usage.pages_per_second, seconds_of_reader(usage), READER_LOOKS_AFTER);
+    line(Service::DynamoDB, "shard metadata", looks * SECONDS, &prices.dynamodb_read_request_units)
+}
+
+/// What stands around the table.
+fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
+    let (writes, pages) = (requests_of_writer(usage), usage.pages_per_second);
+    let gb_seconds = MEMORY_GB * (writes * billed(seconds_of_writer(usage)) + pages * billed(seconds_of_reader(usage)));
+    let steps = |items: u32| (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0);
+    let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
+    let per_gb_second = match usage.architecture {
+        Architecture::Arm64 => &prices.lambda_gb_seconds_arm64,
+        Architecture::X86 => &prices.lambda_gb_seconds_x86_64,
+    };
+    let throttles = usage.demand.writes_per_second * usage.throttled;
+    vec![
+        line(Service::Lambda, "requests", (writes + pages) * SECONDS, &prices.lambda_requests),
+        line(Service::Lambda, "compute", gb_seconds * SECONDS, per_gb_second),
+        line(Service::ApiGateway, "requests", metered * SECONDS, &prices.http_api_requests),
+        line(Service::CloudWatch, "logs", (writes + pages) * LOG_BYTES * SECONDS / GB, &prices.log_ingestion),
+        line(Service::CloudWatch, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
+        line(Service::CloudWatch, "throttles counted", throttles * SECONDS, &prices.contributor_insights_events),
+    ]
+}
+
+fn requests_of_writer(usage: &Usage<'_>) -> f64 {
+    usage.demand.writes_per_second / f64::from(usage.items_per_request.max(1))
+}
+
+fn seconds_of_writer(usage: &Usage<'_>) -> f64 {
+    REQUEST_SECONDS * f64::from(usage.items_per_request.div_ceil(AT_ONCE)) + OWN_SECONDS
+}
+
+fn seconds_of_reader(usage: &Usage<'_>) -> f64 {
+    REQUEST_SECONDS * f64::from(usage.page.unsharded_requests) * usage.page.latency.uneven + OWN_SECONDS
+}
+
+/// Lambda bills started milliseconds.
+fn billed(seconds: f64) -> f64 {
+    (seconds * 1_000.0).ceil() / 1_000.0
+}
+
+fn line(service: Service, what: &'static str, quantity: f64, price: &Price) -> Line {
+    Line { service, what, quantity, unit: price.unit.clone(), usd: price.of(quantity), evidence: price.evidence }
+}
+
+fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
+    let usd: f64 = lines.iter().map(|line| line.usd).sum();
+    let shares = Service::NAMES.map(|(service, _)| {
+        let own: f64 = lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
+        ServiceShare { service, share: if usd > 0.0 { own / usd } else { 0.0 } }
+    });
+    Bill { name, lines, usd, shares: shares.into_iter().filter(|share| share.share > 0.0).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::reads::page;
+
+    fn cost(capacity: CapacityMode, items_per_request: u32, shards: u32) -> MonthlyCost {
+        let demand = Demand::new(5_000, 1_024, 1);
+        let page = page(100, 1_024, shards, false);
+        let usage = Usage {
+            demand: &demand,
+            pages_per_second: 20.0,
+            page: &page,
+            throttled: 0.01,
+            capacity,
+            items_per_request,
+            architecture: Architecture::Arm64,
+        };
+        month(&usage, &Prices::published().unwrap())
+    }
+
+    fn usd(bill: &Bill, service: Service, what: &str) -> f64 {
+        bill.lines.iter().filter(|line| line.service == service && line.what == what).map(|line| line.usd).sum()
+    }
+
+    #[test]
+    fn a_month_is_the_rate_times_the_price() {
+        let month = cost(CapacityMode::OnDemand, 1, 16);
+        // 5,000 units for 2,628,000 seconds at 0.625 a million; 20 pages of 12.5 units at 0.125 a million.
+        assert!((usd(&month.unsharded, Service::DynamoDB, "writes") - 8_212.5).abs() < 0.01);
+        assert!((usd(&month.unsharded, Service::DynamoDB, "reads") - 82.125).abs() < 0.01);
+        // 13,192.56 million requests, 300 million of them at 1.00 and the others at 0.90 a million.
+        assert!((usd(&month.functions, Service::ApiGateway, "requests") - 11_903.3).abs() < 0.1);
+        assert!((month.storage_of_a_months_items.usd - 3_692.34).abs() < 0.01);
+    }
+
+    #[test]
+    fn sharding_leaves_the_writes_and_makes_reads_dearer() {
+        let month = cost(CapacityMode::OnDemand, 1, 16);
+        for bill in [&month.own_service, &month.functions] {
+            assert_eq!(usd(bill, Service::DynamoDB, "writes"), usd(&month.unsharded, Service::DynamoDB, "writes"));
+            assert!(usd(bill, Service::DynamoDB, "reads") > usd(&month.unsharded, Service::DynamoDB, "reads"));
+            let shares: f64 = bill.shares.iter().map(|share| share.share).sum();
+            assert!(
+                (shares - 1.0).abs() < 1e-9
+                    && (bill.lines.iter().map(|line| line.usd).sum::<f64>() - bill.usd).abs() < 1e-6
+            );
+        }
+        assert!(usd(&month.own_service, Service::DynamoDB, "shard metadata") < 0.01 * month.own_service.usd);
+    }
+
+    #[test]
+    fn batches_make_the_functions_cheaper_and_a_steady_load_is_cheaper_provisioned() {
+        let single = cost(CapacityMode::OnDemand, 1, 16);
+        assert!(cost(CapacityMode::OnDemand, 25, 16).functions.usd < 0.6 * single.functions.usd);
+        let provisioned = cost(CapacityMode::Provisioned, 1, 16);
+        // 5,000 / 0.7 capacity units for 730 hours at 0.00065.
+        assert!((usd(&provisioned.unsharded, Service::DynamoDB, "writes") - 3_389.29).abs() < 0.01);
+        assert!(provisioned.unsharded.usd < single.unsharded.usd);
+    }
+}

@@ -1,0 +1,69 @@
+//! The demand in the units that DynamoDB counts.
+
+use serde::Serialize;
+
+/// What one write unit pays for. (DynamoDB developer guide, "Read and write operations".)
+const WRITE_UNIT_BYTES: u32 = 1_024;
+
+/// What the hot keys are written with, all of them together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Demand {
+    /// Writes a second.
+    pub writes_per_second: f64,
+    /// Bytes of an item as it is stored.
+    pub item_bytes: u32,
+    /// Write units of one write: the started KBs of an item.
+    pub units_per_write: u32,
+    /// Write units a second.
+    pub write_units_per_second: f64,
+    /// Hot keys that share this evenly.
+    pub keys: u32,
+}
+
+impl Demand {
+    /// Of so many writes a second of such items, shared by so many keys.
+    #[must_use]
+    pub fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
+        let units_per_write = started_kbs(item_bytes);
+        let writes_per_second = f64::from(write_rate);
+        Self {
+            writes_per_second,
+            item_bytes,
+            units_per_write,
+            write_units_per_second: writes_per_second * f64::from(units_per_write),
+            keys: keys.max(1),
+        }
+    }
+
+    /// Write units a second of one key.
+    #[must_use]
+    pub fn units_per_key(&self) -> f64 {
+        self.write_units_per_second / f64::from(self.keys)
+    }
+
+    /// Write units a second of one shard, where each key has so many: a hash deals the items out evenly.
+    #[must_use]
+    pub fn units_per_shard(&self, shards: u32) -> f64 {
+        self.units_per_key() / f64::from(shards.max(1))
+    }
+}
+
+/// Write units of an item of so many bytes.
+pub(super) fn started_kbs(bytes: u32) -> u32 {
+    bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_takes_a_unit_for_every_started_kb() {
+        for (bytes, units) in [(1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
+            assert_eq!(started_kbs(bytes), units, "{bytes}");
+        }
+        let demand = Demand::new(300, 2_500, 3);
+        assert!((demand.write_units_per_second - 900.0).abs() < 1e-9);
+        assert!((demand.units_per_shard(4) - 75.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,85 @@
+//! What else there is to know of a plan.
+
+use std::collections::BTreeSet;
+
+use super::costs::{Bill, MonthlyCost};
+use super::demand::{Demand, started_kbs};
+use super::options::PlanOptions;
+use super::prices::Evidence;
+use super::reads::PageCost;
+use super::report::TablePartitions;
+use super::text::{counted, decimal, dollars, whole};
+
+/// What this product stores with an item: names, version and suffix, and the partition key again, here of 20 bytes.
+const OWN_BYTES: u32 = 38 + 20;
+/// Items of a request whose price is told beside that of single ones.
+pub(super) const BATCH: u32 = 25;
+/// Write units a second that a table gives unless its quota is raised.
+const TABLE_QUOTA: f64 = 40_000.0;
+
+/// What the notes are taken from.
+pub(super) struct Known<'a> {
+    pub(super) options: &'a PlanOptions,
+    pub(super) demand: &'a Demand,
+    pub(super) partitions: &'a TablePartitions,
+    pub(super) page: &'a PageCost,
+    pub(super) cost: &'a MonthlyCost,
+    /// The functions' bill for [`BATCH`] items in each request.
+    pub(super) in_batches: &'a Bill,
+}
+
+/// One sentence for each thing.
+pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let plain = started_kbs(known.options.item_size.saturating_sub(OWN_BYTES));
+    if plain < known.demand.units_per_write {
+        notes.push(format!(
+            "This product's own attributes take about {OWN_BYTES} of the {} bytes; a plain item without them would take {} and not \
+             {}, so plain DynamoDB costs less than is told here.",
+            whole(f64::from(known.options.item_size)),
+            counted(plain, "write unit"),
+            known.demand.units_per_write,
+        ));
+    }
+    if known.demand.write_units_per_second > TABLE_QUOTA {
+        notes.push(format!("A table gives {} write units a second until its quota is raised.", whole(TABLE_QUOTA)));
+    }
+    let reads = f64::from(known.options.read_rate) / f64::from(known.demand.keys);
+    let (alone, of_shard) =
+        (reads * known.page.units.unsharded, reads * known.page.units.uneven / f64::from(known.page.shards));
+    if alone > known.partitions.read_units {
+        let relief = if known.page.shards > 1 {
+            format!("over {}, {} from each", counted(known.page.shards, "shard"), decimal(of_shard))
+        } else {
+            "read replicas (ReadReplicas) share them".to_owned()
+        };
+        notes.push(format!(
+            "Unsharded, the pages of {} take {} read units a second from one partition, which gives {}; {relief}.",
+            if known.demand.keys == 1 { "the key" } else { "each key" },
+            whole(alone),
+            whole(known.partitions.read_units),
+        ));
+    }
+    if known.page.ends_early {
+        notes
+            .push(format!("A page ends at about 2 MB: {} of the {} items.", known.page.items, known.options.page_size));
+    }
+    if known.options.items_per_request < BATCH {
+        notes.push(format!(
+            "By the functions, {BATCH} items in each request (POST /items/batch) make it {} a month and not {}.",
+            dollars(known.in_batches.usd),
+            dollars(known.cost.functions.usd),
+        ));
+    }
+    let unsure: BTreeSet<String> = [&known.cost.unsharded, &known.cost.functions]
+        .into_iter()
+        .flat_map(|bill| &bill.lines)
+        .filter(|line| line.evidence == Evidence::ThirdParty && line.usd > 0.0)
+        .map(|line| format!("{} ({})", line.what, line.unit))
+        .collect();
+    if !unsure.is_empty() {
+        let unsure: Vec<String> = unsure.into_iter().collect();
+        notes.push(format!("Prices not verified, see local/prices.json: {}.", unsure.join(", ")));
+    }
+    notes
+}

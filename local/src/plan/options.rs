@@ -1,0 +1,141 @@
+//! What the command line asks.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::heat::SortKeyOrder;
+
+/// The hot key to plan for.
+#[derive(Debug, Clone, Args)]
+pub struct PlanOptions {
+    /// Writes a second, of all the hot keys together
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub write_rate: u32,
+    /// Bytes of an item as it is stored: names and values, the sharded key and this product's own attributes (about 40 bytes and the
+    /// partition key once more)
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=409_600))]
+    pub item_size: u32,
+    /// Pages read a second, of all the hot keys together; 0 where they are not read
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub read_rate: u32,
+    /// Items of a page
+    #[arg(long, value_name = "ITEMS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub page_size: u32,
+    /// Physical partitions of the table; without it, as many as an on-demand table keeps that has taken this demand before
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub partitions: Option<u32>,
+    /// Hot keys that share the rates evenly
+    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub keys: u32,
+    /// Pages are read with strong consistency, at twice the units
+    #[arg(long)]
+    pub consistent: bool,
+    /// Judge this number of shards for each key, and not the one that this product would go to
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub shards: Option<u32>,
+    /// How the table's capacity is paid for
+    #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
+    pub capacity: CapacityMode,
+    /// Whether the sort keys of new items only rise, as times and counters do: DynamoDB then never splits the key for heat
+    #[arg(long, value_enum, default_value_t = SortKeyOrder::Rising)]
+    pub sort_key_order: SortKeyOrder,
+    /// Items that one HTTP request stores (POST /items/batch)
+    #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub items_per_request: u32,
+    /// Processor of the functions
+    #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
+    pub architecture: Architecture,
+    /// How to print the plan
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How a table's capacity is paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityMode {
+    /// By the request.
+    OnDemand,
+    /// By the hour, for so many units a second, used or not.
+    Provisioned,
+}
+
+/// The processor that the functions run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+pub enum Architecture {
+    /// Graviton.
+    #[value(name = "arm64")]
+    #[serde(rename = "arm64")]
+    Arm64,
+    /// Intel or AMD.
+    #[value(name = "x86_64")]
+    #[serde(rename = "x86_64")]
+    X86,
+}
+
+/// How to print a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables and sentences.
+    Text,
+    /// All figures, as JSON.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: PlanOptions,
+    }
+
+    fn parse(changed: &[(&str, &str)]) -> Result<PlanOptions, String> {
+        let mut options =
+            vec![("--write-rate", "5000"), ("--item-size", "1024"), ("--read-rate", "10"), ("--page-size", "100")];
+        for (name, value) in changed {
+            options.retain(|(known, _)| known != name);
+            options.push((name, value));
+        }
+        let words = std::iter::once("plan").chain(options.into_iter().flat_map(|(name, value)| [name, value]));
+        Cli::try_parse_from(words).map(|cli| cli.options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_option_value_and_what_is_allowed() {
+        let rows = [
+            ("--write-rate", "0", "1..=1000000"),
+            ("--write-rate", "-5", "1..=1000000"),
+            ("--item-size", "409601", "1..=409600"),
+            ("--item-size", "0", "1..=409600"),
+            ("--read-rate", "-1", "0..=1000000"),
+            ("--page-size", "1001", "1..=1000"),
+            ("--page-size", "0", "1..=1000"),
+            ("--partitions", "0", "1..=100000"),
+            ("--keys", "0", "1..=1000"),
+            ("--shards", "0", "1..=1000"),
+            ("--shards", "1001", "1..=1000"),
+            ("--items-per-request", "501", "1..=500"),
+            ("--capacity", "free", "on-demand, provisioned"),
+            ("--format", "xml", "text, json"),
+            ("--sort-key-order", "falling", "rising, scattered"),
+            ("--architecture", "mips", "arm64, x86_64"),
+        ];
+        for (option, value, allowed) in rows {
+            let error = parse(&[(option, value)]).unwrap_err();
+            for part in [option, &format!("'{value}'"), allowed] {
+                assert!(error.contains(part), "{option} {value}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_limits_themselves_are_taken() {
+        let taken =
+            parse(&[("--write-rate", "1"), ("--item-size", "409600"), ("--read-rate", "0"), ("--page-size", "1000")]);
+        assert!(taken.is_ok(), "{taken:?}");
+    }
+}

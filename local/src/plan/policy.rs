@@ -1,0 +1,117 @@
+//! Where this product's own policy would take a key.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sharding::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+
+/// First attempts that a decision is made from. One writer may decide from 128 and act on a bound that is lower; of many writers, some
+/// see more. With this many, the widths are about those that `simulate` ends with.
+const SEEN: f64 = 2_000.0;
+/// More changes than this are not followed.
+const CHANGES: usize = 30;
+
+/// How the policy's last decision ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyEnd {
+    /// Too little is throttled to grow for.
+    Calm,
+    /// The key has the most shards that the policy gives.
+    AtMaximum,
+    /// The last growth did not help: the table is short of partitions.
+    ShortOfPartitions,
+}
+
+/// The widths that the policy takes a key through, from one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyPath {
+    /// Numbers of shards, in their order; the first is 1.
+    pub widths: Vec<u32>,
+    /// Why it goes no further.
+    pub end: PolicyEnd,
+}
+
+impl PolicyPath {
+    /// The number of shards that the key comes to.
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        self.widths.last().copied().unwrap_or(1)
+    }
+}
+
+/// Lets the product's default policy, and what tracks the pressure for it, decide from what would be throttled at each width.
+pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
+    let policy = ScalingPolicy::default();
+    let mut metadata = ShardMetadata::registered(0);
+    let mut tracker = PressureTracker::default();
+    let mut seconds = 1_000;
+    tracker.observe_width(metadata.number_of_shards, Duration::from_secs(seconds));
+    let mut widths = vec![1];
+    for _ in 0..CHANGES {
+        // The cooldown, and the second that fresh partitions have saved up.
+        seconds += policy.cooldown_seconds + 1;
+        let width = metadata.number_of_shards;
+        let throttled = (throttled(width.get()) * SEEN).round() as u64;
+        let attempts = SEEN as u64;
+        let pressure = Pressure { attempts, throttled, accepted: attempts - throttled.min(attempts) };
+        let now = Duration::from_secs(seconds);
+        // A new width's first second says nothing, so what is told after it is recorded after it was asked for once.
+        tracker.seen(now);
+        tracker.record(width, pressure, now);
+        let end = match policy.decide(&metadata, tracker.seen(now), seconds) {
+            ScalingDecision::ScaleOut(to) => {
+                grow(&mut metadata, to, seconds);
+                tracker.observe_width(to, now);
+                widths.push(to.get());
+                continue;
+            }
+            ScalingDecision::AtMaximum => PolicyEnd::AtMaximum,
+            ScalingDecision::ShortOfPartitions { .. } => PolicyEnd::ShortOfPartitions,
+            ScalingDecision::Calm
+            | ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::Expanding(_)
+            | ScalingDecision::Draining => PolicyEnd::Calm,
+        };
+        return PolicyPath { widths, end };
+    }
+    PolicyPath { widths, end: PolicyEnd::AtMaximum }
+}
+
+fn grow(metadata: &mut ShardMetadata, to: ShardCount, seconds: u64) {
+    metadata.number_of_shards = to;
+    metadata.read_shards = to;
+    metadata.last_updated = seconds;
+    metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(seconds, to);
+    metadata.generation += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_within_one_partition_stays_at_one_shard() {
+        assert_eq!(follow(|_| 0.0), PolicyPath { widths: vec![1], end: PolicyEnd::Calm });
+        assert_eq!(follow(|_| 0.004).last(), 1);
+    }
+
+    #[test]
+    fn a_cured_key_takes_one_change() {
+        let path = follow(|width| if width == 1 { 0.8 } else { 0.0 });
+        assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::Calm));
+        assert!((11..=17).contains(&path.last()), "{path:?}");
+    }
+
+    #[test]
+    fn a_growth_that_does_not_help_ends_it() {
+        let path = follow(|_| 0.8);
+        assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::ShortOfPartitions));
+    }
+
+    #[test]
+    fn it_stops_at_the_most_shards() {
+        let path = follow(|width| (1.0 - f64::from(width) / 150.0).max(0.1));
+        assert_eq!((path.last(), path.end), (200, PolicyEnd::AtMaximum), "{path:?}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What a page over all shards costs beside the same page of an unsharded key.
+//!
+//! Each shard's answer is rounded up to 4 KB, and an answer of nothing costs as much as one of 4 KB: so n shards cost n half units at
+//! the least. How the items of a page fall onto shards is binomial, and with that the least cost is exact. What the reader adds to it,
+//! and how long it takes, is measured (README, "What it costs": 100 items of 1 KB, eventually consistent, each request 3 ms).
+
+use serde::Serialize;
+
+use super::binomial::binomial;
+
+/// What one read unit pays for.
+const READ_UNIT_BYTES: u64 = 4_096;
+/// What one `Query` reads at most.
+const QUERY_BYTES: u64 = 1_024 * 1_024;
+/// Where this product ends a page.
+const PAGE_BYTES: u64 = 2 * 1_024 * 1_024;
+/// Shards that one page asks at the same time.
+const FAN_OUT: u32 = 64;
+/// The 99th percentile of a request's latency over its median, where the slowest of several is reckoned.
+const SLOW: f64 = 3.0;
+
+/// One page, unsharded and over shards.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PageCost {
+    /// Items that the page has: as many as were asked for, or as fit into about 2 MB.
+    pub items: u32,
+    /// The page is shorter than was asked for.
+    pub ends_early: bool,
+    /// Shards that are asked.
+    pub shards: u32,
+    /// Requests of the unsharded page; a `Query` reads 1 MB at most.
+    pub unsharded_requests: u32,
+    /// Requests of the page over shards, in its first round. Where sort keys are uneven, the shards that run dry are asked again.
+    pub requests: u32,
+    /// Read units.
+    pub units: PageUnits,
+    /// Latency over that of the unsharded page.
+    pub latency: PageLatency,
+}
+
+/// Read units of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PageUnits {
+    /// Of an unsharded key.
+    pub unsharded: f64,
+    /// Over the shards, by who knew beforehand what each contributes; reckoned.
+    pub least: f64,
+    /// Over the shards, where sort keys lie evenly: the least times what was measured beyond it.
+    pub even: f64,
+    /// The same where they lie unevenly, with a heavy tail of gaps.
+    pub uneven: f64,
+}
+
+/// Latency of a page over the shards, as a multiple of the unsharded page's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PageLatency {
+    /// Sort keys lie evenly and every request takes the same time; measured up to 64 shards.
+    pub even: f64,
+    /// Sort keys lie unevenly and every request takes the same time; measured up to 64 shards.
+    pub uneven: f64,
+    /// What the slowest of the requests adds where they do not take the same time: the median of the slowest over the median of one,
+    /// where one in a hundred takes three times the median (log-logistic). Assumed, not measured.
+    pub slowest_of_all: f64,
+}
+
+/// What was measured, over what is reckoned or unsharded.
+struct Measured {
+    shards: f64,
+    units_even: f64,
+    units_uneven: f64,
+    latency_even: f64,
+    latency_uneven: f64,
+}
+
+/// README, "What it costs". One shard is the unsharded query.
+const MEASURED: [Measured; 4] = [
+    Measured { shards: 1.0, units_even: 1.0, units_uneven: 1.0, latency_even: 1.0, latency_uneven: 1.0 },
+    Measured { shards: 4.0, units_even: 1.02, units_uneven: 1.12, latency_even: 1.09, latency_uneven: 1.95 },
+    Measured { shards: 16.0, units_even: 1.01, units_uneven: 1.20, latency_even: 1.19, latency_uneven: 2.16 },
+    Measured { shards: 64.0, units_even: 1.00, units_uneven: 1.05, latency_even: 1.60, latency_uneven: 2.52 },
+];
+
+/// Reckons a page of so many items of so many bytes over so many shards.
+pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -> PageCost {
+    let fitting = u32::try_from((PAGE_BYTES / u64::from(item_bytes.max(1))).max(1)).unwrap_or(u32::MAX);
+    let asked = items;
+    let items = items.min(fitting);
+    let per_unit = if consistent { 1.0 } else { 0.5 };
+    let (requests, unsharded) = query(u64::from(items), item_bytes);
+    let mut of_shard = (0.0, 0.0);
+    for (count, probability) in binomial(u64::from(items), 1.0 / f64::from(shards)) {
+        let (requests, units) = query(count, item_bytes);
+        of_shard = (of_shard.0 + probability * requests as f64, of_shard.1 + probability * units as f64);
+    }
+    let least = of_shard.1 * f64::from(shards) * per_unit;
+    // Beyond what is asked at once, one round follows another.
+    let rounds = f64::from(shards.div_ceil(FAN_OUT));
+    PageCost {
+        items,
+        ends_early: items < asked,
+        shards,
+        unsharded_requests: u32::try_from(requests).unwrap_or(u32::MAX),
+        requests: (of_shard.0 * f64::from(shards)).round() as u32,
+        units: PageUnits {
+            unsharded: unsharded as f64 * per_unit,
+            least,
+            even: least * measured(shards, |row| row.units_even),
+            uneven: least * measured(shards, |row| row.units_uneven),
+        },
+        latency: PageLatency {
+            even: measured(shards, |row| row.latency_even) * rounds,
+            uneven: measured(shards, |row| row.latency_uneven) * rounds,
+            slowest_of_all: slowest_of(shards.min(FAN_OUT)),
+        },
+    }
+}
+
+/// Requests and whole units of one shard's items: at most 1 MB for each request, each rounded up, nothing as much as 4 KB.
+fn query(items: u64, item_bytes: u32) -> (u64, u64) {
+    let bytes = u64::from(item_bytes);
+    let units = |items: u64| (items * bytes).div_ceil(READ_UNIT_BYTES).max(1);
+    let of_one = (QUERY_BYTES / bytes.max(1)).max(1);
+    let (full, rest) = (items / of_one, items % of_one);
+    match (full, rest) {
+        (0, _) => (1, units(rest)),
+        (full, 0) => (full, full * units(of_one)),
+        (full, rest) => (full + 1, full * units(of_one) + units(rest)),
+    }
+}
+
+/// Between the numbers of shards that were measured, by the logarithm; beyond the last, as the last.
+fn measured(shards: u32, column: impl Fn(&Measured) -> f64) -> f64 {
+    let shards = f64::from(shards);
+    for pair in MEASURED.windows(2) {
+        if let [low, high] = pair
+            && shards <= high.shards
+        {
+            let place = (shards / low.shards).ln() / (high.shards / low.shards).ln();
+            return column(low) + (column(high) - column(low)) * place;
+        }
+    }
+    MEASURED.last().map_or(1.0, column)
+}
+
+/// The median of the slowest of so many requests over the median of one. The log-logistic distribution has a quantile function in one line.
+fn slowest_of(requests: u32) -> f64 {
+    let all_below = 0.5f64.powf(1.0 / f64::from(requests));
+    let quantile = |p: f64| p / (1.0 - p);
+    quantile(all_below).powf(SLOW.ln() / quantile(0.99).ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn it_agrees_with_the_pages_that_were_measured() {
+        // README, "What it costs": shards, the oracle's units, ours for even and for uneven sort keys; oracles differ by the draw.
+        let rows = [(4, 13.28, 13.51, 14.80), (16, 15.48, 15.71, 18.63), (64, 32.68, 32.82, 34.51)];
+        for (shards, least, even, uneven) in rows {
+            let units = page(100, 1_024, shards, false).units;
+            assert!((units.unsharded - 12.5).abs() < 1e-9);
+            for (found, expected) in [(units.least, least), (units.even, even), (units.uneven, uneven)] {
+                assert!((found / expected - 1.0).abs() < 0.01, "{shards} shards: {found}, measured {expected}");
+            }
+        }
+        let latency = [4, 16, 64].map(|shards| page(100, 1_024, shards, false).latency.even);
+        assert!(latency.iter().zip([1.09, 1.19, 1.60]).all(|(found, expected)| (found - expected).abs() < 1e-9));
+    }
+
+    #[test]
+    fn strong_consistency_doubles_the_units() {
+        let (eventual, strong) = (page(50, 700, 8, false).units, page(50, 700, 8, true).units);
+        assert!((strong.least - 2.0 * eventual.least).abs() < 1e-9);
+        assert!((strong.unsharded - 2.0 * eventual.unsharded).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_query_reads_a_megabyte_and_a_page_two() {
+        let page = page(1_000, 409_600, 1, true);
+        assert_eq!((page.items, page.ends_early, page.unsharded_requests), (5, true, 3));
+        assert!((page.units.unsharded - 500.0).abs() < 1e-9, "{page:?}");
+    }
+
+    #[test]
+    fn the_slowest_of_a_hundred_is_about_as_slow_as_the_slowest_hundredth() {
+        assert!((slowest_of(1) - 1.0).abs() < 1e-9);
+        assert!((slowest_of(69) - SLOW).abs() < 0.05, "{}", slowest_of(69));
+    }
+
+    proptest! {
+        #[test]
+        fn more_shards_never_cost_less_and_no_less_than_a_half_each(
+            items in 1u32..=1_000, bytes in 1u32..20_000, shards in 1u32..300, more in 1u32..100,
+        ) {
+            let (few, many) = (page(items, bytes, shards, false), page(items, bytes, shards + more, false));
+            prop_assert!(many.units.least >= few.units.least - 1e-6);
+            prop_assert!(few.units.least >= 0.5 * f64::from(shards) - 1e-6);
+            prop_assert!(few.units.least >= few.units.unsharded - 0.5 - 1e-6);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The whole plan, as data.
+
+use embedded_dynamodb::PartitionLimits;
+use serde::Serialize;
+
+use super::admission::Admission;
+use super::costs::{self, MonthlyCost};
+use super::demand::Demand;
+use super::heat::{SplitForHeat, split_for_heat};
+use super::notes;
+use super::options::PlanOptions;
+use super::policy::{self, PolicyPath};
+use super::prices::{Prices, PricesError};
+use super::reads::{self, PageCost};
+use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
+use super::verdict::{Case, Verdict, judge};
+
+/// What an on-demand table takes at once, over the highest demand that it has taken. (DynamoDB developer guide, "On-demand capacity mode".)
+const KEPT_READY: f64 = 2.0;
+/// The most partitions that are assumed, and that the command line takes.
+const MOST_PARTITIONS: u32 = 100_000;
+/// Everything that `plan` tells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether to shard at all.
+    pub verdict: Verdict,
+    /// What is demanded of the table.
+    pub demand: Demand,
+    /// The table's partitions.
+    pub partitions: TablePartitions,
+    /// How many shards each key needs.
+    pub shards: ShardChoice,
+    /// What is throttled, by number of shards.
+    pub throttling: Vec<ThrottlingRow>,
+    /// What a page costs.
+    pub page: PageCost,
+    /// What DynamoDB does by itself.
+    pub split_for_heat: SplitForHeat,
+    /// What a month costs.
+    pub monthly_cost: MonthlyCost,
+    /// The region of the prices, and when they were put together.
+    pub prices: String,
+    /// What else there is to know.
+    pub notes: Vec<String>,
+}
+
+/// The physical partitions that the plan reckons with.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TablePartitions {
+    /// How many.
+    pub count: u32,
+    /// They were not given, but follow from the demand.
+    pub assumed: bool,
+    /// Write units a second of each.
+    pub write_units: f64,
+    /// Read units a second of each.
+    pub read_units: f64,
+}
+
+/// Numbers of shards of each key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShardChoice {
+    /// The number that this plan judges: the one that was asked for, or that the policy comes to.
+    pub judged: u32,
+    /// It was asked for.
+    pub asked_for: bool,
+    /// Shards that would do if each had a partition of its own.
+    pub on_paper: u32,
+    /// The fewest with which less than 1 % is throttled on these partitions; absent where none suffices.
+    pub fewest: Option<u32>,
+    /// The fewest partitions with which that many judged shards have less than 1 % throttled; absent where none suffice.
+    pub fewest_partitions: Option<u32>,
+    /// Where this product's policy takes a key by itself.
+    pub policy: PolicyPath,
+    /// The expected part of the first attempts that is throttled with the judged number.
+    pub throttled: f64,
+}
+
+/// Plans.
+///
+/// # Errors
+/// [`PricesError`] where the data file of the prices does not fit its form.
+pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
+    let prices = Prices::published()?;
+    let demand = Demand::new(options.write_rate, options.item_size, options.keys);
+    let partitions = partitions(options, &demand);
+    let admission = Admission::new(partitions.write_units, demand.units_per_write);
+    let throttled_with = |shards: u32| throttled(&demand, &admission, shards, partitions.count);
+    let policy = policy::follow(throttled_with);
+    let judged = options.shards.unwrap_or(policy.last());
+    let shards = ShardChoice {
+        judged,
+        asked_for: options.shards.is_some(),
+        on_paper: on_paper(&demand, partitions.write_units),
+        fewest: fewest_shards(&demand, &admission, partitions.count),
+        fewest_partitions: fewest_partitions(&demand, &admission, judged),
+        policy,
+        throttled: throttled_with(judged),
+    };
+    let page = reads::page(options.page_size, options.item_size, judged, options.consistent);
+    let split_for_heat = split_for_heat(&demand, options.sort_key_order, partitions.count);
+    let usage = costs::Usage {
+        demand: &demand,
+        pages_per_second: f64::from(options.read_rate),
+        page: &page,
+        throttled: shards.throttled,
+        capacity: options.capacity,
+        items_per_request: options.items_per_request,
+        architecture: options.architecture,
+    };
+    let monthly_cost = costs::month(&usage, &prices);
+    let in_batches = costs::month(&costs::Usage { items_per_request: notes::BATCH, ..usage }, &prices);
+    let case = Case {
+        demand: &demand,
+        rate: admission.rate(),
+        partitions: partitions.count,
+        unsharded: throttled_with(1),
+        shards: judged,
+        throttled: shards.throttled,
+        fewest_shards: shards.fewest,
+        would_do: would_do(&demand, &admission, &shards),
+        heat: &split_for_heat,
+    };
+    let new_table = PartitionLimits::default().partitions;
+    let throttling = neighbours(&shards)
+        .into_iter()
+        .map(|shards| ThrottlingRow {
+            shards,
+            units_per_shard: demand.units_per_shard(shards),
+            throttled: throttled_with(shards),
+            throttled_on_a_new_table: throttled(&demand, &admission, shards, new_table),
+        })
+        .collect();
+    Ok(Report {
+        verdict: judge(&case),
+        notes: notes::notes(&notes::Known {
+            options,
+            demand: &demand,
+            partitions: &partitions,
+            page: &page,
+            cost: &monthly_cost,
+            in_batches: &in_batches.functions,
+        }),
+        prices: format!("{}, {}, put together on {}", prices.region, prices.currency, prices.assembled_on),
+        demand,
+        partitions,
+        shards,
+        throttling,
+        page,
+        split_for_heat,
+        monthly_cost,
+    })
+}
+
+/// The judged number and the partitions that it needs, or a number that has a chance.
+fn would_do(demand: &Demand, admission: &Admission, shards: &ShardChoice) -> Option<(u32, u32)> {
+    let roomy = (2 * shards.on_paper).min(MOST_SHARDS);
+    let judged = shards.fewest_partitions.map(|partitions| (shards.judged, partitions));
+    judged.or_else(|| Some((roomy, fewest_partitions(demand, admission, roomy)?)))
+}
+
+fn partitions(options: &PlanOptions, demand: &Demand) -> TablePartitions {
+    let PartitionLimits { partitions: new_table, write_units, read_units, .. } = PartitionLimits::default();
+    let kept = (KEPT_READY * demand.write_units_per_second / write_units).ceil() as u32;
+    TablePartitions {
+        count: options.partitions.unwrap_or(kept.clamp(new_table, MOST_PARTITIONS)),
+        assumed: options.partitions.is_none(),
+        write_units,
+        read_units,
+    }
+}
+
+fn on_paper(demand: &Demand, rate: f64) -> u32 {
+    (demand.units_per_key() / rate).ceil().max(1.0) as u32
+}
+
+/// The judged number, half and twice and four times of it, and the numbers that the plan names.
+fn neighbours(shards: &ShardChoice) -> Vec<u32> {
+    let judged = shards.judged;
+    let mut all: Vec<u32> = [1, shards.on_paper, judged / 2, judged, judged * 2, judged * 4]
+        .into_iter()
+        .chain(shards.fewest)
+        .filter(|shards| (1..=MOST_SHARDS).contains(shards))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Architecture, CapacityMode, Format, SortKeyOrder, VerdictKind};
+
+    fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
+        PlanOptions {
+            write_rate,
+            item_size: 1_000,
+            read_rate: 20,
+            page_size: 100,
+            partitions,
+            keys: 1,
+            consistent: false,
+            shards: None,
+            capacity: CapacityMode::OnDemand,
+            sort_key_order: SortKeyOrder::Rising,
+            items_per_request: 1,
+            architecture: Architecture::Arm64,
+            format: Format::Text,
+        }
+    }
+
+    #[test]
+    fn each_case_has_its_verdict() {
+        let rows = [
+            (
+                options(300, None),
+                VerdictKind::Leave,
+                "one partition takes 1,000 write units a second, and this key needs 300",
+            ),
+            (options(1_005, None), VerdictKind::Leave, "Repetitions carry the little"),
+            (options(5_000, None), VerdictKind::Shard, "this key needs 5,000 write units a second"),
+            (options(5_000, Some(4)), VerdictKind::ShortOfPartitions, "4 partitions give 4,000 write units a second"),
+            (
+                PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(2_500, None) },
+                VerdictKind::SplitForHeat,
+                "DynamoDB's own split would do after about",
+            ),
+            (
+                PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(200_000, Some(1_000)) },
+                VerdictKind::Shard,
+                "200,000 write units",
+            ),
+            (options(1_000_000, Some(100_000)), VerdictKind::Shard, "1,000,000"),
+            (PlanOptions { item_size: 2_000, ..options(1_000_000, None) }, VerdictKind::TooMuch, "take 1,000,000."),
+            (
+                PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
+                VerdictKind::ShortOfPartitions,
+                "20 shards on",
+            ),
+            (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
+        ];
+        for (options, kind, part) in rows {
+            let report = plan(&options).unwrap();
+            assert_eq!(report.verdict.kind, kind, "{options:?}: {}", report.verdict.text);
+            assert!(report.verdict.text.contains(part), "{}", report.verdict.text);
+            assert!(report.to_string().starts_with(&report.verdict.text));
+        }
+    }
+
+    #[test]
+    fn the_number_that_is_asked_for_is_judged() {
+        let report = plan(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) }).unwrap();
+        assert_eq!((report.shards.judged, report.page.shards), (5, 5));
+        assert!(
+            report.verdict.text.contains("With 5 shards it is 22.1 %, and under 1 % with"),
+            "{}",
+            report.verdict.text
+        );
+        let text = report.to_string();
+        for part in ["5, as asked for", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "of uneven sort keys"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_should_know_is_noted() {
+        let large = PlanOptions { item_size: 1_050, read_rate: 600, page_size: 1_000, ..options(50_000, None) };
+        let notes = plan(&large).unwrap().notes.join("\n");
+        for part in [
+            "would take 1 write unit and not 2",
+            "40,000 write units",
+            "from one partition, which gives 3,000",
+            "25 items in each",
+            "not verified",
+        ] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+    }
+
+    #[test]
+    fn the_json_has_every_part() {
+        let json = serde_json::to_value(plan(&options(5_000, None)).unwrap()).unwrap();
+        for path in [
+            "/verdict/kind",
+            "/demand/write_units_per_second",
+            "/partitions/assumed",
+            "/shards/policy/widths/0",
+            "/throttling/0/throttled",
+            "/page/units/even",
+            "/split_for_heat/throttled_in_five_minutes",
+            "/monthly_cost/functions/shares/0/share",
+            "/monthly_cost/functions/lines/0/evidence",
+        ] {
+            assert!(json.pointer(path).is_some(), "{path}: {json}");
+        }
+        assert_eq!(json["verdict"]["kind"], "shard");
+    }
+}
