@@ -53,13 +53,19 @@ pub enum Service {
 }
 
 impl Service {
-    /// Every service with its name.
-    pub const NAMES: [(Self, &'static str); 4] = [
-        (Self::DynamoDB, "DynamoDB"),
-        (Self::Lambda, "Lambda"),
-        (Self::ApiGateway, "API Gateway"),
-        (Self::CloudWatch, "CloudWatch"),
-    ];
+    /// Every service, in the order of the table.
+    pub const ALL: [Self; 4] = [Self::DynamoDB, Self::Lambda, Self::ApiGateway, Self::CloudWatch];
+
+    /// As it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DynamoDB => "DynamoDB",
+            Self::Lambda => "Lambda",
+            Self::ApiGateway => "API Gateway",
+            Self::CloudWatch => "CloudWatch",
+        }
+    }
 }
 
 /// One line of a bill.
@@ -215,7 +221,7 @@ fn line(service: Service, what: &'static str, quantity: f64, price: &Price) -> L
 
 fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
     let usd: f64 = lines.iter().map(|line| line.usd).sum();
-    let shares = Service::NAMES.map(|(service, _)| {
+    let shares = Service::ALL.map(|service| {
         let own: f64 = lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
         ServiceShare { service, share: if usd > 0.0 { own / usd } else { 0.0 } }
     });

@@ -75,7 +75,7 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         .into_iter()
         .flat_map(|bill| &bill.lines)
         .filter(|line| line.evidence == Evidence::ThirdParty && line.usd > 0.0)
-        .map(|line| format!("{} ({})", line.what, line.unit))
+        .map(|line| format!("{} {} ({})", line.service.name(), line.what, line.unit))
         .collect();
     if !unsure.is_empty() {
         let unsure: Vec<String> = unsure.into_iter().collect();

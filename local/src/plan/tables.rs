@@ -144,12 +144,12 @@ impl Report {
     fn write_costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cost = &self.monthly_cost;
         let mut names = vec!["a month"];
-        names.extend(Service::NAMES.map(|(_, name)| name));
+        names.extend(Service::ALL.map(Service::name));
         names.push("together");
         let mut table = table(&names);
         for bill in [&cost.unsharded, &cost.own_service, &cost.functions] {
             let mut row = vec![bill.name.to_owned()];
-            row.extend(Service::NAMES.map(|(service, _)| of_service(bill, service)));
+            row.extend(Service::ALL.map(|service| of_service(bill, service)));
             row.push(dollars(bill.usd));
             table.add_row(row);
         }
