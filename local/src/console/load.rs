@@ -61,9 +61,7 @@ pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, bo
     };
     let mut load = console.load.lock();
     if load.is_some() {
-        return to_axum(
-            Problem::conflict("load_runs", "a load runs already; DELETE /console/load stops it").into_response(),
-        );
+        return to_axum(Problem::conflict("load_runs", "a load runs already; stop it first").into_response());
     }
     let generated = Generated::default();
     let task = tokio::spawn(generate(console.functions.clone(), plan.clone(), generated.clone()));

@@ -123,7 +123,7 @@ pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-#[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "the plot's own signature")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the plot's own signature")]
 fn whole(value: &f64) -> String {
     format!("{value:.0}")
 }
