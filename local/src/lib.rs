@@ -10,10 +10,12 @@ mod edition;
 mod http_api;
 pub mod load;
 pub mod plan;
+mod records;
 pub mod simulate;
 mod tables;
 mod traffic;
 
 pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};
+pub use records::RecordsError;
 pub use tables::create_tables;

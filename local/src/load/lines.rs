@@ -1,17 +1,12 @@
 //! The lines of the file as items.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// One line that is longer would not fit an item anyway.
-const MAX_LINE_BYTES: u64 = 8 * 1_024 * 1_024;
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use crate::records::{self, RecordsError, style};
 
 /// Why nothing was loaded.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +39,15 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    fn from_records(error: RecordsError) -> Self {
+        match error {
+            RecordsError::File { path, cause } => Self::File { path, cause },
+            RecordsError::Line { path, line, why } => Self::Line { path, line, why },
+        }
+    }
+}
+
 /// The fields that make up the keys.
 #[derive(Debug, Clone)]
 pub(super) struct Fields {
@@ -63,49 +67,20 @@ pub(super) struct Line {
 /// The lines of a file; a blank one is passed over.
 pub(super) struct Lines {
     path: PathBuf,
-    reader: BufReader<Box<dyn Read + Send>>,
-    number: u64,
+    lines: records::Lines,
 }
 
 impl Lines {
     pub(super) fn open(path: &Path, bar: Option<&ProgressBar>) -> Result<Self, LoadError> {
-        let failed = |cause| LoadError::File { path: path.to_owned(), cause };
-        let file = File::open(path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        let file: Box<dyn Read + Send> = match bar {
-            Some(bar) => {
-                bar.set_length(length);
-                Box::new(bar.wrap_read(file))
-            }
-            None => Box::new(file),
-        };
-        let mut buffered = BufReader::with_capacity(1 << 16, file);
-        let is_gzip = buffered.fill_buf().map_err(failed)?.starts_with(&GZIP_MAGIC);
-        let plain: Box<dyn Read + Send> =
-            if is_gzip { Box::new(MultiGzDecoder::new(buffered)) } else { Box::new(buffered) };
-        Ok(Self { path: path.to_owned(), reader: BufReader::with_capacity(1 << 16, plain), number: 0 })
+        let lines = records::Lines::open(path, bar).map_err(LoadError::from_records)?;
+        Ok(Self { path: path.to_owned(), lines })
     }
 
     /// The next line that is not blank, as an item.
     pub(super) fn next(&mut self, fields: &Fields) -> Result<Option<Line>, LoadError> {
-        loop {
-            let mut bytes = Vec::new();
-            let read = self.reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
-            let read = read.map_err(|cause| LoadError::File { path: self.path.clone(), cause })?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            if bytes.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let line = item(&bytes, fields).map_err(|why| LoadError::Line {
-                path: self.path.clone(),
-                line: self.number,
-                why,
-            })?;
-            return Ok(Some(Line { number: self.number, ..line }));
-        }
+        let Some((number, text)) = self.lines.next().map_err(LoadError::from_records)? else { return Ok(None) };
+        let line = item(text, fields).map_err(|why| LoadError::Line { path: self.path.clone(), line: number, why })?;
+        Ok(Some(Line { number, ..line }))
     }
 }
 
@@ -121,12 +96,7 @@ pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
     Ok(count)
 }
 
-pub(super) fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-fn item(bytes: &[u8], fields: &Fields) -> Result<Line, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8: {error}"))?.trim();
+fn item(text: &str, fields: &Fields) -> Result<Line, String> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     let object: Map<String, Value> = serde_json::from_str(text).map_err(|_| "it is not a JSON object".to_owned())?;
     let field = |name: &str| match object.get(name) {
@@ -195,7 +165,7 @@ mod tests {
     #[test]
     fn a_sort_key_of_one_number_stays_a_number() {
         let one = Fields { partition_key: "path".into(), sort_key: vec!["time".into()] };
-        let line = br#"{"path":"a","time":7,"commit":"c"}"#;
+        let line = r#"{"path":"a","time":7,"commit":"c"}"#;
         assert!(item(line, &one).unwrap().item.contains(r#""sort_key":7,"#));
         assert!(item(line, &fields()).unwrap().item.contains(r##""sort_key":"7#c","##));
     }

@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
-use super::lines::{Fields, Line, Lines, LoadError, style};
+use super::lines::{Fields, Line, Lines, LoadError};
+use crate::records::style;
 
 /// How many failures the summary lists.
 const LISTED: usize = 20;
