@@ -1,5 +1,6 @@
 //! The laptop edition: the functions' own handlers behind HTTP, over an embedded DynamoDB engine with partition limits.
 
+pub mod advise;
 mod alarm;
 mod clients;
 mod console;

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use local::advise::{self, AdviseOptions, OutputFormat};
 use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
 use local::plan::{self, PlanOptions};
@@ -33,6 +34,8 @@ enum Command {
     Load(LoadOptions),
     /// Play how a key turns hot and is relieved, beside the same load on one shard
     Demo(DemoOptions),
+    /// Tell whether a file's partition key spreads its writes, and what to do if not
+    Advise(AdviseOptions),
     /// Compare how fast policies relieve a key that turns hot at once
     Simulate(SimulateOptions),
     /// Tell how many shards a hot key needs, what they cost, and whether it needs any
@@ -46,6 +49,7 @@ async fn main() -> ExitCode {
         Command::Serve(options) => serve(&options).await,
         Command::Load(options) => run_load(&options).await,
         Command::Demo(options) => run_demo(options).await,
+        Command::Advise(options) => run_advice(&options),
         Command::Simulate(options) => run_simulation(&options),
         Command::Plan(options) => run_plan(&options),
     };
@@ -114,6 +118,18 @@ async fn run_demo(options: DemoOptions) -> Result<ExitCode, Box<dyn std::error::
     println!("\n{}", demo::table(&story));
     if let Some(path) = &story.options.svg {
         demo::render_svg(&story, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_advice(options: &AdviseOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let advice = advise::advise(options)?;
+    match options.format {
+        OutputFormat::Text => print!("{}", advise::text(&advice)),
+        OutputFormat::Json => println!("{}", serde_json::to_string(&advice)?),
+    }
+    if let Some(path) = &options.svg {
+        advise::render_svg(&advice, path)?;
     }
     Ok(ExitCode::SUCCESS)
 }

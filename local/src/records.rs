@@ -94,6 +94,16 @@ impl Lines {
         Ok(None)
     }
 
+    /// The number, from 1, and the text of the next line without its end, blank or not.
+    pub(crate) fn next_untrimmed(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
+        if !self.read()? {
+            return Ok(None);
+        }
+        let text = self.text()?;
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        Ok(Some((self.number, text.strip_suffix('\r').unwrap_or(text))))
+    }
+
     /// Whether there is one more line.
     fn read(&mut self) -> Result<bool, RecordsError> {
         self.line.clear();

@@ -1,0 +1,70 @@
+//! What a partition takes, and how many shards a rate needs.
+
+use sharding::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+
+/// Write units a second that one partition takes. (DynamoDB developer guide, "Burst and adaptive capacity".)
+pub(super) const PARTITION_WRITE_UNITS: u64 = 1_000;
+/// One write unit writes so many bytes.
+const WRITE_UNIT_BYTES: u64 = 1_024;
+
+/// Write units of an item: one for each started KB.
+pub(super) fn write_units(bytes: u64) -> u64 {
+    bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
+}
+
+/// The fewest shards that take a rate, were it spread evenly and each on a partition of its own.
+pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
+    units_a_second.div_ceil(PARTITION_WRITE_UNITS).max(1)
+}
+
+/// The shards that the product's policy gives a key of one shard that takes this rate: what is lacking, times the headroom.
+pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
+    let policy = ScalingPolicy {
+        // A whole second's writes were counted; nothing is estimated from samples.
+        confidence: 0.0,
+        evidence: 1,
+        max_shards: ShardCount::new(u32::MAX).unwrap_or(ShardCount::ONE),
+        max_step: u32::MAX,
+        ..ScalingPolicy::default()
+    };
+    let accepted = units_a_second.min(PARTITION_WRITE_UNITS);
+    let seen = Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
+    match policy.decide(&ShardMetadata::unregistered(), seen, 0) {
+        ScalingDecision::ScaleOut(count) => u64::from(count.get()),
+        ScalingDecision::AtMaximum => u64::from(u32::MAX),
+        ScalingDecision::Calm
+        | ScalingDecision::CoolingDown { .. }
+        | ScalingDecision::Expanding(_)
+        | ScalingDecision::Draining
+        | ScalingDecision::ShortOfPartitions { .. } => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_write_unit_is_a_started_kilobyte() {
+        for (bytes, units) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
+            assert_eq!(write_units(bytes), units, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_policy_gives_what_is_lacking_four_times() {
+        // A hundredth too much is ridden out by repetitions.
+        for (rate, shards) in [(0, 1), (1_000, 1), (1_005, 1), (1_600, 4), (2_000, 5), (20_300, 79)] {
+            assert_eq!((rate, shards_by_policy(rate)), (rate, shards));
+        }
+        assert_eq!(fewest_shards(1_001), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn the_policy_gives_enough(rate in 1_011u64..10_000_000) {
+            prop_assert!(shards_by_policy(rate) >= fewest_shards(rate));
+        }
+    }
+}

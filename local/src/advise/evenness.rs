@@ -1,0 +1,131 @@
+//! How evenly each placement spreads a key's writes over shards.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+use sharding::{PartitionKey, Placement, ShardCount, SortKey};
+
+/// Any: a run can be repeated.
+const SEED: u64 = 1;
+
+/// How even a spread is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Evenness {
+    /// The shard with the most writes, from 1.
+    pub busiest_shard: u64,
+    /// Its share of the writes, 0 to 1.
+    pub busiest_share: f64,
+    /// How many shards of an even spread give as much: the busiest is full first, and the others' room is lost.
+    pub worth_shards: f64,
+    /// The chi-squared statistic over its degrees of freedom: about 1 is what chance gives, far more is uneven.
+    pub chi_squared_per_degree: f64,
+}
+
+/// The evenness of the writes on each shard; `None` where there are none.
+pub(super) fn evenness(writes: &[u64]) -> Option<Evenness> {
+    let total: u64 = writes.iter().sum();
+    if total == 0 {
+        return None;
+    }
+    let (busiest, most) =
+        writes.iter().enumerate().fold((0, 0), |best, (shard, n)| if *n > best.1 { (shard, *n) } else { best });
+    let expected = total as f64 / writes.len() as f64;
+    let squares: f64 = writes.iter().map(|n| (*n as f64 - expected).powi(2)).sum();
+    let degrees = writes.len().saturating_sub(1).max(1) as f64;
+    Some(Evenness {
+        busiest_shard: busiest as u64 + 1,
+        busiest_share: most as f64 / total as f64,
+        worth_shards: total as f64 / most as f64,
+        chi_squared_per_degree: squares / expected / degrees,
+    })
+}
+
+/// The writes of one key by placement, width and shard.
+pub(super) struct Spread {
+    widths: Vec<ShardCount>,
+    /// For each width and placement, in the order of [`Placement::NAMES`].
+    shards: Vec<[Vec<u64>; Placement::NAMES.len()]>,
+    chance: StdRng,
+}
+
+impl Spread {
+    pub(super) fn new(widths: &[ShardCount]) -> Self {
+        let shards = widths.iter().map(|width| std::array::from_fn(|_| vec![0; width.get() as usize])).collect();
+        Self { widths: widths.to_vec(), shards, chance: StdRng::seed_from_u64(SEED) }
+    }
+
+    pub(super) fn add(&mut self, key: &PartitionKey, sort_key: &SortKey) {
+        for (width, shards) in self.widths.iter().zip(&mut self.shards) {
+            for ((_, placement), writes) in Placement::NAMES.iter().zip(shards) {
+                let home = placement.home(key, sort_key, *width).map(|shard| shard.get() - 1);
+                let index = home.unwrap_or_else(|| self.chance.random_range(0..width.get()));
+                if let Some(writes) = writes.get_mut(index as usize) {
+                    *writes += 1;
+                }
+            }
+        }
+    }
+
+    /// Width, placement and evenness, in the order of the widths and of [`Placement::NAMES`].
+    pub(super) fn finish(&self) -> Vec<(ShardCount, &'static str, Evenness)> {
+        let mut all = Vec::new();
+        for (width, shards) in self.widths.iter().zip(&self.shards) {
+            for ((name, _), writes) in Placement::NAMES.iter().zip(shards) {
+                all.extend(evenness(writes).map(|evenness| (*width, *name, evenness)));
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sharding::SortKeyType;
+
+    fn spread(sort_keys: impl Iterator<Item = String>, width: u32) -> Vec<(&'static str, Evenness)> {
+        let mut spread = Spread::new(&[ShardCount::new(width).unwrap()]);
+        let key = PartitionKey::new("2014-07-09").unwrap();
+        for sort_key in sort_keys {
+            spread.add(&key, &SortKey::parse(SortKeyType::String, &sort_key).unwrap());
+        }
+        spread.finish().into_iter().map(|(_, name, evenness)| (name, evenness)).collect()
+    }
+
+    #[test]
+    fn code_points_crowd_one_shard_and_the_others_spread() {
+        let ids = (0..20_000u64).map(|i| format!("{:010}", i.wrapping_mul(2_654_435_761) % 10_000_000_000));
+        for (name, evenness) in spread(ids, 200) {
+            if name == "code-points" {
+                assert_eq!(evenness.busiest_shard, 1);
+                assert!((0.70..0.80).contains(&evenness.busiest_share), "{evenness:?}");
+                assert!(evenness.worth_shards < 1.5 && evenness.chi_squared_per_degree > 1_000.0, "{evenness:?}");
+            } else {
+                assert!(evenness.busiest_share < 0.01 && evenness.chi_squared_per_degree < 1.5, "{name} {evenness:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn evenness_keeps_its_bounds(writes in proptest::collection::vec(0u64..1_000, 1..50)) {
+            match evenness(&writes) {
+                None => prop_assert!(writes.iter().all(|n| *n == 0)),
+                Some(evenness) => {
+                    let shards = writes.len() as f64;
+                    prop_assert!(evenness.busiest_share * shards > 0.999_999 && evenness.busiest_share <= 1.0);
+                    prop_assert!(evenness.worth_shards > 0.999_999 && evenness.worth_shards <= shards + 1e-6);
+                    prop_assert!(writes[evenness.busiest_shard as usize - 1] == *writes.iter().max().unwrap());
+                }
+            }
+        }
+
+        #[test]
+        fn an_even_spread_is_worth_all_its_shards(n in 1u64..1_000, shards in 1usize..50) {
+            let evenness = evenness(&vec![n; shards]).unwrap();
+            prop_assert!((evenness.worth_shards - shards as f64).abs() < 1e-6);
+            prop_assert_eq!(evenness.chi_squared_per_degree, 0.0);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Whole files through both passes.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::counts::Room;
+use super::*;
+
+fn file(content: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    file
+}
+
+fn audit_log() -> AdviseOptions {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/audit-log.jsonl.gz");
+    AdviseOptions {
+        sort_key: vec!["time".into(), "commit".into()],
+        time: Some("time".into()),
+        ..AdviseOptions::of(path, "path".into())
+    }
+}
+
+/// What a script of a few lines of Python counts in the same file.
+fn assert_is_the_audit_log(advice: &Advice) {
+    assert_eq!((advice.items, advice.write_units), (61_299, 61_299));
+    let hottest: Vec<(&str, u64)> =
+        advice.hottest_keys.iter().take(4).map(|key| (key.partition_key.as_str(), key.items)).collect();
+    let expected = [("Cargo.lock", 3_952), ("Cargo.toml", 3_595), ("package.json", 3_491), ("pnpm-lock.yaml", 2_504)];
+    assert_eq!(hottest, expected);
+    let time = advice.over_time.as_ref().unwrap();
+    assert_eq!((time.from, time.to), (1_403_710_614, 1_787_345_599));
+    assert_eq!((time.peak.write_units_per_second, time.peak.at), (504, 1_777_901_349));
+    assert_eq!(time.peaks_at_most_more, 0);
+    assert!(time.overloads.is_empty());
+}
+
+#[test]
+fn the_audit_log_is_counted_exactly() {
+    let advice = advise(&audit_log()).unwrap();
+    assert_is_the_audit_log(&advice);
+    assert_eq!((advice.partition_keys.distinct, advice.partition_keys.is_exact), (5_301, true));
+    assert_eq!(advice.partition_keys.others_at_most_write_units, 0);
+    assert_eq!(advice.verdict.uniformity, Uniformity::Uneven);
+    let peak = advice.hottest_keys[0].peak.unwrap();
+    assert_eq!((peak.write_units_per_second, peak.at), (17, 1_476_225_722));
+    let momentary = advice.partition_keys.momentary_share.unwrap();
+    assert!((momentary - 0.088_508_197).abs() < 1e-8, "{momentary}");
+    let spread = &advice.spreads[0];
+    let busiest = |name: &str, shards: u32| {
+        let found = spread.placements.iter().find(|row| (row.placement, row.shards) == (name, shards)).unwrap();
+        (found.evenness.busiest_shard, (found.evenness.busiest_share * 3_952.0).round() as u64)
+    };
+    assert_eq!((busiest("modulo-md5", 10), busiest("code-points", 200)), ((6, 430), (1, 3_907)));
+    assert_eq!((spread.partition_key.as_str(), spread.writes, spread.placements.len()), ("Cargo.lock", 3_952, 10));
+    for placement in &spread.placements {
+        let uneven = placement.placement == "code-points";
+        assert_eq!(placement.evenness.chi_squared_per_degree > 2.0, uneven, "{placement:?}");
+    }
+}
+
+#[test]
+fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
+    let bounds = Bounds {
+        keys: Room { exact_keys: 100, exact_bytes: 10_000, heavy_keys: 1 << 9 },
+        followed: 50,
+        seconds: 1_000,
+    };
+    let advice = advise_within(&audit_log(), &bounds).unwrap();
+    let again = advise_within(&audit_log(), &bounds).unwrap();
+    assert_eq!(serde_json::to_string(&advice).unwrap(), serde_json::to_string(&again).unwrap());
+    assert!(!advice.partition_keys.is_exact);
+    let keys = &advice.partition_keys;
+    assert!((keys.distinct_at_least..=keys.distinct_at_most).contains(&5_301), "{keys:?}");
+    let time = advice.over_time.as_ref().unwrap();
+    let told = time.peak.write_units_per_second..=time.peak.write_units_per_second + time.peaks_at_most_more;
+    assert!(told.contains(&504), "{told:?}");
+    assert_eq!(advice.hottest_keys[0].items, 3_952);
+}
+
+#[test]
+fn a_key_that_exceeds_its_partition_is_told_with_what_it_needs() {
+    let mut lines = String::from("device,at,order,bytes\n");
+    for second in 0..4 {
+        for write in 0..(if second == 3 { 900 } else { 1_200 }) {
+            lines.push_str(&format!("hot,2026-01-01T00:00:0{second}Z,{second}-{write},2000\n"));
+            lines.push_str(&format!("cold-{write},2026-01-01T00:00:0{second}Z,{second}-{write},100\n"));
+        }
+    }
+    let csv = file(&lines);
+    let advice = advise(&AdviseOptions {
+        sort_key: vec!["order".into()],
+        time: Some("at".into()),
+        size: Some("bytes".into()),
+        shards: vec![4],
+        ..AdviseOptions::of(csv.path().to_owned(), "device".into())
+    })
+    .unwrap();
+    assert_eq!((advice.format, advice.items, advice.write_units), (FileFormat::Csv, 9_000, 13_500));
+    let [overload] = advice.over_time.as_ref().unwrap().overloads.as_slice() else { panic!("{advice:?}") };
+    assert_eq!((overload.partition_key.as_str(), overload.peak.write_units_per_second), ("hot", 2_400));
+    assert_eq!((overload.first_at, overload.seconds, overload.longest_run_seconds), (1_767_225_600, 4, 4));
+    assert_eq!((overload.fewest_shards, overload.shards_by_policy), (3, 7));
+    assert_eq!(advice.verdict.uniformity, Uniformity::Bad);
+    let text = text(&advice);
+    for said in ["\"hot\" took 2,400 write units in a second", "would be given 7", "4 shards"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn a_date_is_bad_though_no_date_takes_much() {
+    let line = |i: u64| {
+        let second = 1_700_000_000 + i;
+        format!("{{\"day\":{},\"device\":\"d{}\",\"time\":{second}}}\n", second / 600, i % 997)
+    };
+    let log = file(&(0..120_000).map(line).collect::<String>());
+    let advise_on = |field: &str| {
+        let options = AdviseOptions { time: Some("time".into()), ..AdviseOptions::of(log.path().into(), field.into()) };
+        advise(&options).unwrap()
+    };
+    let (by_date, by_device) = (advise_on("day"), advise_on("device"));
+    assert!(by_date.partition_keys.hottest_share < 0.01);
+    assert_eq!(by_date.verdict.uniformity, Uniformity::Bad);
+    assert!(by_date.verdict.reason.contains("by turns"), "{}", by_date.verdict.reason);
+    assert!(by_date.breaking_rate.partition_key.is_none() && by_date.breaking_rate.write_units_per_second < 2_000);
+    assert_eq!(by_device.verdict.uniformity, Uniformity::Good);
+}
+
+#[test]
+fn wrong_input_is_an_error_that_names_it() {
+    let options =
+        |path: &Path| AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(path.to_owned(), "k".into()) };
+    let rows = [
+        ("", "there is no item in it"),
+        ("\n \n", "there is no item in it"),
+        ("k,t\n", "there is no item in it"),
+        ("{\"k\":\"a\",\"t\":1}\n{\"k\":\"a\"}\n", "line 2: it has no field \"t\""),
+        ("{\"k\":\"a\",\"t\":\"noon\"}\n", "line 1: its field \"t\" is \"noon\": epoch seconds"),
+        ("{\"k\":\"\",\"t\":1}\n", "line 1: its field \"k\" is \"\": it is empty"),
+    ];
+    for (content, said) in rows {
+        let file = file(content);
+        let error = advise(&options(file.path())).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains(&file.path().display().to_string()), "{error}");
+    }
+    let error = advise(&options(Path::new("no/such/file"))).unwrap_err().to_string();
+    assert!(error.starts_with("no/such/file: No such file"), "{error}");
+    assert!(advise(&options(Path::new("/"))).is_err());
+}
+
+#[test]
+fn the_picture_names_keys_of_any_kind() {
+    let lines: String = (0..2_000).map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\",\"t\":{i}}}\n", i % 7)).collect();
+    let log = file(&lines);
+    let options = AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(log.path().into(), "k".into()) };
+    let svg = tempfile::NamedTempFile::new().unwrap();
+    render_svg(&advise(&options).unwrap(), svg.path()).unwrap();
+    let drawn = std::fs::read_to_string(svg.path()).unwrap();
+    assert!(drawn.contains("&lt;3&amp;\\u{1b}") && !drawn.contains('\u{1b}'));
+}

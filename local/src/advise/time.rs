@@ -1,0 +1,81 @@
+//! Times as they stand in logs.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// From here on a number counts milliseconds: as seconds it would lie beyond the year 5138, as milliseconds it is in 1973.
+const FIRST_MILLISECONDS: f64 = 1e11;
+/// The first second of the year 10000.
+const END: i64 = 253_402_300_800;
+
+/// The epoch second of a time: epoch seconds or milliseconds, or RFC 3339.
+///
+/// # Errors
+/// What is allowed, where the text is none of these.
+pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
+    let number = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.'));
+    let second = match text.parse::<f64>() {
+        Ok(number) if number < FIRST_MILLISECONDS => Some(number.floor()),
+        Ok(milliseconds) => Some((milliseconds / 1_000.0).floor()),
+        Err(_) => None,
+    };
+    let second = match second {
+        // Within the range that is checked below, a float holds every second.
+        Some(second) if number && second.is_finite() => Some(second as i64),
+        _ => OffsetDateTime::parse(text, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp),
+    };
+    second.filter(|second| (0..END).contains(second)).ok_or_else(|| {
+        "epoch seconds, epoch milliseconds or RFC 3339 (2014-07-09T12:00:00Z) of the years 1970 to 9999 are allowed"
+            .into()
+    })
+}
+
+/// An epoch second as RFC 3339 writes it.
+pub(super) fn rfc3339(second: i64) -> String {
+    // By hand, for the formatting of `time` is a feature that would be compiled for every function.
+    OffsetDateTime::from_unix_timestamp(second).map_or_else(
+        |_| second.to_string(),
+        |at| {
+            let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+            format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", at.hour(), at.minute(), at.second())
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_allowed_spelling_is_read() {
+        let rows = [
+            ("1403710614", 1_403_710_614),
+            ("1403710614.9", 1_403_710_614),
+            ("1403710614999", 1_403_710_614),
+            ("99999999999", 99_999_999_999),
+            ("100000000000", 100_000_000),
+            ("0", 0),
+            ("2014-06-25T15:36:54Z", 1_403_710_614),
+            ("2014-06-25T17:36:54.75+02:00", 1_403_710_614),
+        ];
+        for (text, second) in rows {
+            assert_eq!(epoch_second(text), Ok(second), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in ["", "now", "-1", "NaN", "inf", "1e400", "253402300800000", "2014-07-09", "1403710614s", "12:00"] {
+            assert!(epoch_second(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(second in 0i64..END) {
+            prop_assert_eq!(epoch_second(&rfc3339(second)), Ok(second));
+            prop_assert_eq!(epoch_second(&(second.max(100_000_000) * 1_000 + 999).to_string()), Ok(second.max(100_000_000)));
+        }
+    }
+}

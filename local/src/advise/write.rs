@@ -1,0 +1,168 @@
+//! A line as a write.
+
+use std::borrow::Cow;
+
+use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
+
+use super::AdviseOptions;
+use super::capacity::write_units;
+use super::rows::{Row, Scalar, shortened};
+use super::time::epoch_second;
+
+/// Which fields hold what.
+#[derive(Debug, Clone)]
+pub(super) struct Roles {
+    names: Vec<String>,
+    partition_key: usize,
+    sort_key: Vec<usize>,
+    time: Option<usize>,
+    size: Option<usize>,
+}
+
+/// What a line writes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Write {
+    pub(super) partition_key: PartitionKey,
+    pub(super) sort_key: Option<SortKey>,
+    /// Of the epoch.
+    pub(super) second: Option<i64>,
+    pub(super) units: u64,
+}
+
+impl Roles {
+    pub(super) fn new(options: &AdviseOptions) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        let mut place = |name: &String| {
+            names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            })
+        };
+        let partition_key = place(&options.partition_key);
+        let sort_key = options.sort_key.iter().map(&mut place).collect();
+        let time = options.time.as_ref().map(&mut place);
+        let size = options.size.as_ref().map(&mut place);
+        Self { names, partition_key, sort_key, time, size }
+    }
+
+    /// The fields to read, each once.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Reads a row that holds the fields of [`names`](Self::names).
+    pub(super) fn write(&self, row: &Row<'_>) -> Result<Write, String> {
+        let (partition_key, text) = self.value(row, self.partition_key)?;
+        let key =
+            PartitionKey::new(&text.text).map_err(|error| self.wrong(partition_key, &text.text, &error.to_string()))?;
+        let second = match self.time {
+            None => None,
+            Some(time) => {
+                let (name, value) = self.value(row, time)?;
+                Some(epoch_second(&value.text).map_err(|allowed| self.wrong(name, &value.text, &allowed))?)
+            }
+        };
+        let bytes = match self.size {
+            None => row.bytes,
+            Some(size) => {
+                let (name, value) = self.value(row, size)?;
+                let bytes = value.text.parse::<u64>().ok().filter(|bytes| *bytes <= MAX_ITEM_BYTES as u64);
+                bytes.ok_or_else(|| {
+                    self.wrong(
+                        name,
+                        &value.text,
+                        &format!("whole bytes from 0 to {MAX_ITEM_BYTES}, the most of an item, are allowed"),
+                    )
+                })?
+            }
+        };
+        Ok(Write { partition_key: key, sort_key: self.sort_key(row)?, second, units: write_units(bytes) })
+    }
+
+    /// As `load` makes it: one field's number stays a number, several fields are joined.
+    fn sort_key(&self, row: &Row<'_>) -> Result<Option<SortKey>, String> {
+        let (name, text, key_type) = match self.sort_key.as_slice() {
+            [] => return Ok(None),
+            [only] => {
+                let (name, value) = self.value(row, *only)?;
+                let key_type = if value.is_number { SortKeyType::Number } else { SortKeyType::String };
+                (name.to_owned(), Cow::Borrowed(value.text.as_ref()), key_type)
+            }
+            several => {
+                let texts = several.iter().map(|place| self.value(row, *place).map(|(_, value)| value.text.as_ref()));
+                let joined = texts.collect::<Result<Vec<&str>, _>>()?.join("#");
+                let names: Vec<&str> =
+                    several.iter().filter_map(|place| self.names.get(*place).map(String::as_str)).collect();
+                (names.join("#"), Cow::Owned(joined), SortKeyType::String)
+            }
+        };
+        SortKey::parse(key_type, &text).map(Some).map_err(|error| self.wrong(&name, &text, &error.to_string()))
+    }
+
+    fn value<'r, 'v>(&self, row: &'r Row<'v>, place: usize) -> Result<(&str, &'r Scalar<'v>), String> {
+        let name = self.names.get(place).map_or("", String::as_str);
+        row.values.get(place).map(|value| (name, value)).ok_or_else(|| format!("it has no field {name:?}"))
+    }
+
+    fn wrong(&self, name: &str, value: &str, why: &str) -> String {
+        format!("its field {name:?} is \"{}\": {why}", shortened(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(sort_key: &[&str]) -> Roles {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Roles::new(&AdviseOptions {
+            sort_key: names(sort_key),
+            time: Some("t".into()),
+            size: Some("n".into()),
+            ..AdviseOptions::of("f".into(), "k".into())
+        })
+    }
+
+    fn row<'a>(values: &[(&'a str, bool)]) -> Row<'a> {
+        let values = values.iter().map(|(text, is_number)| Scalar { text: (*text).into(), is_number: *is_number });
+        Row { line: 1, values: values.collect(), bytes: 10 }
+    }
+
+    #[test]
+    fn a_field_may_have_several_roles() {
+        let roles = roles(&["t", "k"]);
+        assert_eq!(roles.names(), ["k", "t", "n"]);
+        let write = roles.write(&row(&[("a", false), ("7", true), ("2049", false)])).unwrap();
+        assert_eq!(write.sort_key, Some(SortKey::String("7#a".into())));
+        assert_eq!((write.partition_key.as_str(), write.second, write.units), ("a", Some(7), 3));
+    }
+
+    #[test]
+    fn one_number_stays_a_number() {
+        let number = roles(&["t"]).write(&row(&[("a", false), ("7", true), ("0", true)])).unwrap();
+        assert_eq!(number.sort_key, Some(SortKey::Number("7".parse().unwrap())));
+        let text = roles(&["t"]).write(&row(&[("a", false), ("7", false), ("0", true)])).unwrap();
+        assert_eq!(text.sort_key, Some(SortKey::String("7".into())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value() {
+        let long = "x".repeat(2_049);
+        let rows = [
+            (
+                [("", false), ("7", true), ("1", true)],
+                "its field \"k\" is \"\": it is empty; a key has at least one byte",
+            ),
+            ([(long.as_str(), false), ("7", true), ("1", true)], "at most 2048 are allowed"),
+            ([("a", false), ("noon", false), ("1", true)], "its field \"t\" is \"noon\": epoch seconds"),
+            ([("a", false), ("7", true), ("1.5", true)], "its field \"n\" is \"1.5\": whole bytes"),
+            ([("a", false), ("7", true), ("409601", true)], "0 to 409600"),
+        ];
+        for (values, why) in rows {
+            let said = roles(&["t"]).write(&row(&values)).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let said = roles(&["t", "k"]).write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)])).unwrap_err();
+        assert!(said.contains("its field \"t#k\"") && said.contains("at most 1024"), "{said}");
+    }
+}
