@@ -29,6 +29,7 @@ impl Decision {
         let (outcome, to, reason) = match event.step {
             ScalingStep::Expanded(to) => ("expanding", to, why),
             ScalingStep::Activated(to) => ("scaled", to, why),
+            ScalingStep::Drained(to) => ("drained", to, "its items are moved".to_owned()),
             ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
         };
         let by = match event.reason {

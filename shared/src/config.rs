@@ -7,6 +7,7 @@ use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
 use crate::core::view::MAX_LEASE;
+use crate::sharded_table::drain::DrainPace;
 use crate::table::METADATA_ATTRIBUTES;
 use crate::table::attributes::RESERVED;
 
@@ -59,6 +60,8 @@ pub struct TableConfig {
     pub scaling: ScalingActors,
     /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
     pub read_replicas: Vec<String>,
+    /// How shrinking and settling go about it.
+    pub drain: DrainPace,
 }
 
 /// A variable that is missing or wrong; the function must not start.
@@ -106,6 +109,7 @@ impl TableConfig {
             cold_append: true,
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
+            drain: DrainPace::default(),
         }
     }
 

@@ -10,6 +10,7 @@ mod telemetry;
 pub use config::{ConfigError, ScalingActors, TableConfig};
 pub use core::capacity::CapacityScope;
 pub use core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
+pub use core::drain::{Drain, DrainError, DrainGoal, DrainPosition, DrainStep};
 pub use core::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use core::key::{
@@ -26,9 +27,11 @@ pub use core::query::{Order, PageQuery};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use core::version::Version;
 pub use core::view::{
-    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, MAX_LEASE, Moment, OBSERVER_PAUSE, THROTTLED_VIEW, View,
+    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE, SIGNATURE_VALIDITY,
+    THROTTLED_VIEW, View,
 };
 pub use environment::{Clock, Environment, SystemClock};
+pub use sharded_table::drain::{DrainPace, DrainRefused, Drained};
 pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};

@@ -36,6 +36,7 @@ pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
         | ScalingDecision::CoolingDown { .. }
         | ScalingDecision::Expanding(_)
         | ScalingDecision::Draining
+        | ScalingDecision::StopDraining
         | ScalingDecision::ShortOfPartitions { .. } => 1,
     }
 }

@@ -71,7 +71,8 @@ pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
             ScalingDecision::Calm
             | ScalingDecision::CoolingDown { .. }
             | ScalingDecision::Expanding(_)
-            | ScalingDecision::Draining => PolicyEnd::Calm,
+            | ScalingDecision::Draining
+            | ScalingDecision::StopDraining => PolicyEnd::Calm,
         };
         return PolicyPath { widths, end };
     }

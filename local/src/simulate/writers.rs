@@ -155,7 +155,10 @@ impl Writers {
                             instance.quiet_until = Duration::from_secs(until.saturating_sub(EPOCH));
                             Relief::Idle
                         }
-                        ScalingDecision::Calm | ScalingDecision::Draining | ScalingDecision::AtMaximum => Relief::Idle,
+                        ScalingDecision::Calm
+                        | ScalingDecision::Draining
+                        | ScalingDecision::StopDraining
+                        | ScalingDecision::AtMaximum => Relief::Idle,
                     };
                 }
                 Relief::Expanded { until, generation } | Relief::Observing { until, generation } if now >= until => {

@@ -143,6 +143,12 @@ impl ShardNumber {
     pub const fn get(self) -> u32 {
         self.0.get()
     }
+
+    /// The shard after this one.
+    #[must_use]
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 impl fmt::Display for ShardNumber {

@@ -1,5 +1,6 @@
 //! What is known of one logical partition key: the item of the metadata table.
 
+use super::drain::Drain;
 use super::history::ShardHistory;
 use super::key::ShardCount;
 
@@ -16,8 +17,14 @@ pub struct ShardMetadata {
     pub shard_history: ShardHistory,
     /// Raised by every update and checked by it: the optimistic lock. 0 is an item written by another program.
     pub generation: u64,
-    /// A shrink is under way.
+    /// A shrink or a settling is under way.
     pub draining: bool,
+    /// How far it is, where it is one of this product's.
+    pub drain: Option<Drain>,
+    /// Epoch seconds of the last shrink's beginning; 0 for never.
+    pub shrunk_at: u64,
+    /// Every item is at home under the widths of the history: width 1 is a candidate only where it is among them.
+    pub settled: bool,
 }
 
 impl ShardMetadata {
@@ -31,6 +38,9 @@ impl ShardMetadata {
             shard_history: ShardHistory::default(),
             generation: 0,
             draining: false,
+            drain: None,
+            shrunk_at: 0,
+            settled: false,
         }
     }
 
@@ -45,11 +55,12 @@ impl ShardMetadata {
         }
     }
 
-    /// Every width under which an item may have been placed: 1, all of the history, the write and the read width.
+    /// Every width under which an item may have been placed: all of the history, the write and the read width, and 1 unless the key is
+    /// settled.
     pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
-        [ShardCount::ONE, self.number_of_shards, self.read_shards]
-            .into_iter()
-            .chain(self.shard_history.entries().map(|entry| entry.count))
+        let one = (!self.settled).then_some(ShardCount::ONE);
+        let now = [self.number_of_shards, self.read_shards];
+        one.into_iter().chain(now).chain(self.shard_history.entries().map(|entry| entry.count))
     }
 
     /// The width of an expansion that waits to be activated.
@@ -70,6 +81,12 @@ impl ShardMetadata {
     /// Epoch seconds of the last *change*; `None` for a key that has only been registered.
     #[must_use]
     pub fn last_change(&self) -> Option<u64> {
-        (self.shard_history.entries().len() > 1).then_some(self.last_updated)
+        (self.settled || self.shard_history.entries().len() > 1).then_some(self.last_updated)
+    }
+
+    /// Epoch seconds of the last growth, as far as it is known; `None` where the last change was a shrink, or none was.
+    #[must_use]
+    pub fn last_growth(&self) -> Option<u64> {
+        self.last_change().filter(|at| *at > self.shrunk_at)
     }
 }

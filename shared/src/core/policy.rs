@@ -90,8 +90,10 @@ pub enum ScalingDecision {
     },
     /// An expansion to this width waits to be activated: observe it, and take over if its actor died.
     Expanding(ShardCount),
-    /// A shrink is under way.
+    /// A shrink or a settling is under way, and nothing is hot.
     Draining,
+    /// The key turned hot while a drain is under way: write to every shard that readers know, at once, and stop the drain.
+    StopDraining,
     /// Already at the policy's maximum.
     AtMaximum,
     /// The last growths did not help: the table is short of partitions. The next try is allowed from this epoch second on.
@@ -108,7 +110,8 @@ impl fmt::Display for ScalingDecision {
             Self::Calm => f.write_str("nothing to do"),
             Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
             Self::Expanding(to) => write!(f, "an expansion to {to} is under way"),
-            Self::Draining => f.write_str("a shrink is under way"),
+            Self::Draining => f.write_str("a drain is under way"),
+            Self::StopDraining => f.write_str("it is hot again: its drain stops"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::ShortOfPartitions { until } => {
                 write!(f, "growing did not help: the table is short of partitions; next try from {until}")
@@ -149,15 +152,17 @@ impl ScalingPolicy {
     #[must_use]
     pub fn decide(&self, metadata: &ShardMetadata, seen: impl Into<Seen>, now_seconds: u64) -> ScalingDecision {
         let seen = seen.into();
-        if metadata.draining {
-            return ScalingDecision::Draining;
-        }
         if let Some(width) = metadata.expansion() {
             return ScalingDecision::Expanding(width);
         }
         let turned_away = seen.pressure.lower_bound(self.confidence);
         if seen.pressure.throttled < self.evidence.max(1) || turned_away < NEGLIGIBLE {
-            return ScalingDecision::Calm;
+            return if metadata.draining { ScalingDecision::Draining } else { ScalingDecision::Calm };
+        }
+        if metadata.draining {
+            let until = metadata.last_updated.saturating_add(self.cooldown_seconds);
+            let cooling = now_seconds < until;
+            return if cooling { ScalingDecision::CoolingDown { until } } else { ScalingDecision::StopDraining };
         }
         if metadata.number_of_shards >= self.max_shards {
             return ScalingDecision::AtMaximum;
@@ -199,7 +204,8 @@ impl ScalingPolicy {
 /// Whether the last growth should have sufficed and did not. Goes by the history, which all instances share; only one that saw the
 /// growth help knows better.
 fn is_doubted(metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> bool {
-    let recent = metadata.last_change().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
+    // That it is hot after a shrink says nothing of a growth.
+    let recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
     recent && !seen.growth_helped && seen.pressure.throttled as f64 >= STILL_THROTTLED * seen.pressure.attempts as f64
 }
 
@@ -279,6 +285,24 @@ mod tests {
                 metadata.number_of_shards
             );
         }
+    }
+
+    #[test]
+    fn a_key_that_turns_hot_while_it_is_drained_is_widened_at_once() {
+        let policy = ScalingPolicy { cooldown_seconds: 10, ..Default::default() };
+        let draining = ShardMetadata { draining: true, read_shards: count(8), ..settled(2, 100) };
+        let hot = Pressure { attempts: 200, throttled: 190, accepted: 10 };
+        assert_eq!(policy.decide(&draining, Pressure::default(), 900), ScalingDecision::Draining);
+        assert_eq!(policy.decide(&draining, hot, 105), ScalingDecision::CoolingDown { until: 110 });
+        assert_eq!(policy.decide(&draining, hot, 110), ScalingDecision::StopDraining);
+    }
+
+    #[test]
+    fn heat_after_a_shrink_is_no_growth_that_did_not_help() {
+        let shrunk = ShardMetadata { shrunk_at: 990, ..settled(4, 990) };
+        let hot = Pressure { attempts: 500, throttled: 400, accepted: 100 };
+        let decision = ScalingPolicy::default().decide(&shrunk, hot, 1_000);
+        assert!(matches!(decision, ScalingDecision::ScaleOut(to) if to.get() > 16), "{decision:?}");
     }
 
     #[test]

@@ -14,6 +14,10 @@ use super::metadata::ShardMetadata;
 pub const MAX_LEASE: Duration = Duration::from_secs(1);
 /// How long a plain append may use a view. Growing leaves such appends harmlessly behind; a shrink waits it out.
 pub const APPEND_LEASE: Duration = Duration::from_secs(60);
+/// The longest that one read may take, on the larger of two clocks: a drain waits it out between copying an item and deleting the original.
+pub const LONGEST_READ: Duration = Duration::from_secs(60);
+/// How long a signed request may be applied after it was signed, conservatively. [Signature Version 4]
+pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(15 * 60);
 /// What an activation waits beyond [`MAX_LEASE`], for clocks that run at slightly different speeds.
 pub const DRIFT_MARGIN: Duration = Duration::from_millis(100);
 

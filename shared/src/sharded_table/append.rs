@@ -16,6 +16,7 @@ use crate::core::placement::Placement;
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::core::view::{APPEND_LEASE, THROTTLED_VIEW, View};
+use crate::table::LeaseLasts;
 use crate::table::error::TableError;
 use crate::telemetry;
 
@@ -105,7 +106,7 @@ impl<'a> AppendRun<'a> {
             }
             let (shard, width) = self.place(view.as_deref());
             self.attempts += 1;
-            let put = self.inner.tables.put_item(shard, self.item, version);
+            let put = self.inner.tables.put_item(shard, self.item, version, self.lease(shard, view.as_ref()));
             let answer = match timeout_at(deadline, put).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -115,11 +116,16 @@ impl<'a> AppendRun<'a> {
             };
             match answer {
                 // A version as high stands there: this very write, applied before, or a later one that has replaced it.
-                Ok(()) | Err(TableError::ConditionFailed) => {
+                Ok(true) | Err(TableError::ConditionFailed) => {
                     self.count(width, false);
                     self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
                     let (attempts, throttled) = (self.attempts, self.throttled);
                     return Ok(Written { shard, number_of_shards: width, attempts, throttled });
+                }
+                // Frozen between looking and sending: look again.
+                Ok(false) => {
+                    self.attempts -= 1;
+                    continue;
                 }
                 Err(TableError::Capacity(scope)) => {
                     self.throttled += 1;
@@ -170,6 +176,14 @@ impl<'a> AppendRun<'a> {
             .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, APPEND_LEASE))
             .await
             .map(Some)
+    }
+
+    /// What a put on this shard is sent under: a drain waits for no longer lease. `None` on shard 1, which every width contains.
+    fn lease(&self, shard: ShardNumber, view: Option<&Arc<View>>) -> Option<LeaseLasts> {
+        let placed_by = self.unanswered.as_ref().map_or(view, |unanswered| unanswered.placed_by.as_ref());
+        let view = Arc::clone(placed_by.filter(|_| shard != ShardNumber::FIRST)?);
+        let inner = Arc::clone(self.inner);
+        Some(Arc::new(move || view.is_valid(inner.environment.now(), APPEND_LEASE)))
     }
 
     fn unanswered_shard(&self) -> Option<ShardNumber> {

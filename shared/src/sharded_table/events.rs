@@ -43,6 +43,8 @@ pub enum ScalingStep {
     Expanded(ShardCount),
     /// Writers use this many shards from now on.
     Activated(ShardCount),
+    /// A drain is done: readers look at this many shards from now on.
+    Drained(ShardCount),
     /// The policy said no.
     Unchanged(ScalingDecision),
 }

@@ -1,6 +1,7 @@
 //! The use cases: append, read and scale, over the two tables.
 
 pub(crate) mod append;
+pub(crate) mod drain;
 pub(crate) mod events;
 mod keys;
 pub(crate) mod point_write;

@@ -236,7 +236,7 @@ impl<'a> PointRun<'a> {
             PointKind::CreateOnly => Some(Version::create_only(view.generation(), self.tie_breaker)),
             PointKind::Delete => None,
         };
-        let candidates = placement.candidates(key, sort_key, view.widths().widths());
+        let candidates = self.inner.candidates(key, sort_key, view);
         let home = placement.home(key, sort_key, view.width()).unwrap_or(ShardNumber::FIRST);
         plan(self.kind, &candidates, home, &self.standing)
     }

@@ -15,7 +15,7 @@ use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
-use crate::core::view::View;
+use crate::core::view::{LONGEST_READ, Moment, View};
 use crate::table::error::TableError;
 use crate::table::{GetTarget, ShardQueryPage};
 use crate::telemetry;
@@ -81,6 +81,7 @@ impl ShardedTable {
         let Some(start) = query.start() else {
             return Ok(Page { items: Vec::new(), next: None, shards: 0, consumed_capacity: 0.0 });
         };
+        let began = self.inner.environment.now();
         let item_bytes = state.item_bytes();
         let run = PageRun {
             inner: &self.inner,
@@ -99,7 +100,9 @@ impl ShardedTable {
             bytes: 0,
             own_bytes: self.inner.tables.own_bytes(&query.partition_key),
         };
-        run.run(&state, deadline).await
+        let page = run.run(&state, deadline).await?;
+        self.inner.within_bound(began)?;
+        Ok(page)
     }
 
     /// Reads one item: the newest copy of all shards that it may be on.
@@ -113,12 +116,25 @@ impl ShardedTable {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
+        let began = self.inner.environment.now();
+        let found = self.get_unbounded(key, sort_key, consistent, deadline).await?;
+        self.inner.within_bound(began)?;
+        Ok(found)
+    }
+
+    async fn get_unbounded(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Item>, ReadError> {
         let inner = &self.inner;
         let state = inner.keys.state(key);
         let target = GetTarget { partition_key: key, sort_key, consistent };
         let candidates = |view: Option<&View>| match view {
             None => BTreeSet::from([ShardNumber::FIRST]),
-            Some(view) => inner.config.placement.candidates(key, sort_key, view.widths().widths()),
+            Some(view) => inner.candidates(key, sort_key, view),
         };
         if let Some(view) = inner.view_for_reading(key, &state) {
             let shards = candidates(Some(&view));
@@ -223,6 +239,22 @@ impl PageRun<'_> {
 }
 
 impl Inner {
+    /// Every shard that an item may be on. Where writers without a view may store on shard 1, it is one of them whatever the metadata says.
+    pub(super) fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
+        let metadata = view.widths();
+        let one = self.config.cold_append.then_some(ShardCount::ONE);
+        self.config.placement.candidates(key, sort_key, metadata.widths().chain(one))
+    }
+
+    /// A read that took longer than the bound, frozen for a while perhaps, may have looked at a home before an item was copied there, and at
+    /// the original's shard after it was deleted.
+    fn within_bound(&self, began: Moment) -> Result<(), ReadError> {
+        match self.environment.now().since(began) {
+            Some(took) if took <= LONGEST_READ => Ok(()),
+            _ => Err(ReadError::Capacity(CapacityScope::Unknown)),
+        }
+    }
+
     /// Queries one shard: on a read replica, where the query may lag and one is awake, else on the table.
     async fn query_shard(
         &self,

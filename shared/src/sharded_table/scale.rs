@@ -52,8 +52,8 @@ pub enum ScaleError {
         /// The maximum in force.
         allowed: ShardCount,
     },
-    /// Fewer than the key has; shrinking moves items, and this release does not do it.
-    #[error("the key has {now} shards; lowering the number is not supported")]
+    /// Fewer than the key has: that is a shrink, which moves items.
+    #[error("the key has {now} shards; a lower number is a shrink: begin one instead")]
     Lower {
         /// The present write width.
         now: ShardCount,
@@ -87,6 +87,10 @@ impl ShardedTable {
             let from = *from.get_or_insert(now);
             if to < now {
                 return Err(ScaleError::Lower { now });
+            }
+            if metadata.draining && to > now {
+                self.inner.stop_drain(key, &state, &metadata, ScalingReason::Asked).await?;
+                continue;
             }
             if metadata.draining {
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Draining));
@@ -160,7 +164,7 @@ impl ShardedTable {
 
 impl Inner {
     /// A view that was asked for after this call began.
-    async fn view_from_now(
+    pub(super) async fn view_from_now(
         &self,
         key: &PartitionKey,
         state: &KeyState,
@@ -231,7 +235,13 @@ impl Inner {
     ) -> Result<ScaleOutcome, TableError> {
         let widths = view.widths();
         let decision = self.config.policy.decide(&widths, seen, self.environment.now().epoch_seconds());
-        if !matches!(decision, ScalingDecision::ScaleOut(_) | ScalingDecision::Expanding(_) | ScalingDecision::Calm) {
+        if !matches!(
+            decision,
+            ScalingDecision::ScaleOut(_)
+                | ScalingDecision::Expanding(_)
+                | ScalingDecision::StopDraining
+                | ScalingDecision::Calm
+        ) {
             self.tell(key, widths.number_of_shards, ScalingStep::Unchanged(decision), reason);
         }
         match decision {
@@ -244,6 +254,7 @@ impl Inner {
                 tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
                 Ok(ScaleOutcome::Unchanged(decision))
             }
+            ScalingDecision::StopDraining => self.stop_drain(key, state, &widths, reason).await,
             ScalingDecision::AtMaximum => {
                 telemetry::at_max_shards();
                 Ok(ScaleOutcome::Unchanged(decision))
@@ -251,6 +262,25 @@ impl Inner {
             ScalingDecision::Calm | ScalingDecision::CoolingDown { .. } | ScalingDecision::Draining => {
                 Ok(ScaleOutcome::Unchanged(decision))
             }
+        }
+    }
+
+    /// Writers use every shard that readers look at, at once; nothing is to wait for.
+    async fn stop_drain(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        draining: &ShardMetadata,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
+        let (from, to) = (draining.number_of_shards, draining.read_shards);
+        match self.step(key, state, Some(draining), MetadataUpdate::StopDrain).await? {
+            Some(_) => {
+                self.tell(key, from, ScalingStep::Activated(to), reason);
+                telemetry::scaled_out(to);
+                Ok(ScaleOutcome::Scaled { from, to })
+            }
+            None => Ok(ScaleOutcome::Outrun),
         }
     }
 
@@ -303,7 +333,7 @@ impl Inner {
         let update = MetadataUpdate::Activate { to };
         let mut backoff = super::retry::Backoff::default();
         loop {
-            match self.step(key, state, Some(expanded), update).await {
+            match self.step(key, state, Some(expanded), update.clone()).await {
                 Ok(Some(_)) => {
                     telemetry::scaled_out(to);
                     self.tell(key, from, ScalingStep::Activated(to), reason);
@@ -320,7 +350,7 @@ impl Inner {
     }
 
     /// One conditional update. `None` where another actor was first.
-    async fn step(
+    pub(super) async fn step(
         &self,
         key: &PartitionKey,
         state: &KeyState,

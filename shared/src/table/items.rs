@@ -1,12 +1,14 @@
 //! Requests to the main table.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
 use super::error::TableError;
+use super::point_writes::{CheckLease, LeaseLasts};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
@@ -32,23 +34,32 @@ pub(crate) struct GetTarget<'a> {
 }
 
 impl Tables {
-    /// Stores an item on a shard unless a version as high or higher stands there.
+    /// Stores an item on a shard unless a version as high or higher stands there. `false` where the lease that it was placed under ran
+    /// out before it was sent: nothing was sent.
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write.
-    pub(crate) async fn put_item(&self, shard: ShardNumber, item: &Item, version: Version) -> Result<(), TableError> {
+    pub(crate) async fn put_item(
+        &self,
+        shard: ShardNumber,
+        item: &Item,
+        version: Version,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<bool, TableError> {
         let shard_key = self.shard_key(&item.partition_key, shard)?;
-        self.client
+        let put = self
+            .client
             .put_item()
             .table_name(&self.config.table_name)
             .set_item(Some(attributes::item_to_sdk(&self.config, shard_key, item, version)))
             .condition_expression("attribute_not_exists(#v) OR #v < :v")
             .expression_attribute_names("#v", VERSION)
-            .expression_attribute_values(":v", AttributeValue::N(version.to_string()))
-            .send()
-            .await
-            .map(drop)
-            .map_err(TableError::from_sdk)
+            .expression_attribute_values(":v", AttributeValue::N(version.to_string()));
+        // Shard 1 is in every width: there is no lease to keep.
+        let Some(lasts) = lasts else { return put.send().await.map(|_| true).map_err(TableError::from_sdk) };
+        let (check, ran_out) = CheckLease::new(lasts);
+        let sent = put.customize().interceptor(check).send().await;
+        if ran_out.load(Ordering::Acquire) { Ok(false) } else { sent.map(|_| true).map_err(TableError::from_sdk) }
     }
 
     /// Queries one shard for its part of a page, on the table or on an index with the table's own keys.

@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 
 use super::Tables;
 use super::error::TableError;
+use crate::core::drain::{Drain, DrainGoal};
 use crate::core::history::ShardHistory;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
@@ -16,14 +17,17 @@ const LAST_UPDATED: &str = "last_updated";
 const SHARD_HISTORY: &str = "shard_history";
 const GENERATION: &str = "generation";
 const DRAINING: &str = "draining";
+const DRAIN: &str = "drain";
+const SHRUNK_AT: &str = "shrunk_at";
+const SETTLED: &str = "settled";
 /// The most keys of one page of a list.
 const LISTED_KEYS: i32 = 500;
 /// Every attribute of a metadata item besides its key.
-pub(crate) const ATTRIBUTES: [&str; 6] =
-    [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION, DRAINING];
+pub(crate) const ATTRIBUTES: [&str; 9] =
+    [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION, DRAINING, DRAIN, SHRUNK_AT, SETTLED];
 
 /// A step of the protocol that changes a key's widths: a compare-and-set on the generation that was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetadataUpdate {
     /// Raise the read width. Writes the first history entry where the item was absent.
     Expand {
@@ -34,6 +38,24 @@ pub(crate) enum MetadataUpdate {
     Activate {
         /// The width that was expanded to.
         to: ShardCount,
+    },
+    /// Mark a drain; a shrink lowers the write width with it.
+    BeginDrain {
+        /// The write width from now on.
+        to: ShardCount,
+        /// What is begun.
+        drain: Drain,
+    },
+    /// Note how far a drain is.
+    Checkpoint(Drain),
+    /// Raise the write width to the read width at once, which readers know already, and unmark the drain.
+    StopDrain,
+    /// Lower the read width to the write width, and unmark the drain.
+    FinishDrain {
+        /// What is left of the history.
+        history: ShardHistory,
+        /// Whether every item is at home under it.
+        settled: bool,
     },
 }
 
@@ -84,7 +106,6 @@ impl Tables {
     /// [`TableError::ConditionFailed`] where the key has an item.
     pub(crate) async fn register(&self, key: &PartitionKey, now_seconds: u64) -> Result<ShardMetadata, TableError> {
         let metadata = ShardMetadata::registered(now_seconds);
-        let number = |n: u64| AttributeValue::N(n.to_string());
         self.client
             .put_item()
             .table_name(&self.config.metadata_table_name)
@@ -113,73 +134,137 @@ impl Tables {
         now_seconds: u64,
     ) -> Result<ShardMetadata, TableError> {
         let before = seen.cloned().unwrap_or_else(ShardMetadata::unregistered);
-        let number = |n: u64| AttributeValue::N(n.to_string());
-        let mut names = HashMap::from([("#g", GENERATION), ("#r", READ_SHARDS)]);
-        let mut values = HashMap::from([(":next", number(before.generation + 1))]);
-        let mut set = vec!["#g = :next", "#r = :to"];
-        let mut add = None;
+        let mut change = Change::default();
+        change.set(GENERATION, number(before.generation + 1));
         match update {
             MetadataUpdate::Expand { to } => {
-                values.insert(":to", number(u64::from(to.get())));
+                change.set(READ_SHARDS, count(to));
                 if seen.is_none() {
-                    set.extend(["#n = :n", "#u = :now", "#h = :h"]);
-                    names.extend([("#n", NUMBER_OF_SHARDS), ("#u", LAST_UPDATED), ("#h", SHARD_HISTORY)]);
-                    let first = ShardHistory::default().with(now_seconds, ShardCount::ONE);
-                    values.extend([
-                        (":n", number(1)),
-                        (":now", number(now_seconds)),
-                        (":h", AttributeValue::Ss(first.to_strings())),
-                    ]);
+                    change.set(NUMBER_OF_SHARDS, number(1));
+                    change.set(LAST_UPDATED, number(now_seconds));
+                    change.set(SHARD_HISTORY, set(&ShardHistory::default().with(now_seconds, ShardCount::ONE)));
                 }
             }
-            MetadataUpdate::Activate { to } => {
-                set.extend(["#n = :to", "#u = :now"]);
-                names.extend([("#n", NUMBER_OF_SHARDS), ("#u", LAST_UPDATED), ("#h", SHARD_HISTORY)]);
-                add = Some(" ADD #h :h");
-                let mut entry = ShardHistory::default().with(now_seconds, to);
-                // Metadata of another program may lack its own width, under which items lie.
-                if !before.shard_history.entries().any(|known| known.count == before.number_of_shards) {
-                    entry = entry.with(before.last_updated, before.number_of_shards);
+            MetadataUpdate::Activate { to } => change.widths(&before, to, to, now_seconds),
+            MetadataUpdate::BeginDrain { to, drain } => {
+                change.widths(&before, to, before.read_shards, now_seconds);
+                change.set(DRAINING, AttributeValue::Bool(true));
+                if drain.goal == DrainGoal::Shrink {
+                    change.set(SHRUNK_AT, number(now_seconds));
                 }
-                values.extend([
-                    (":to", number(u64::from(to.get()))),
-                    (":now", number(now_seconds)),
-                    (":h", AttributeValue::Ss(entry.to_strings())),
-                ]);
+                change.set(DRAIN, AttributeValue::S(drain.to_string()));
+            }
+            MetadataUpdate::Checkpoint(drain) => change.set(DRAIN, AttributeValue::S(drain.to_string())),
+            MetadataUpdate::StopDrain => {
+                change.widths(&before, before.read_shards, before.read_shards, now_seconds);
+                change.remove = vec![DRAINING, DRAIN];
+            }
+            MetadataUpdate::FinishDrain { history, settled } => {
+                change.set(READ_SHARDS, count(before.number_of_shards));
+                change.set(SHARD_HISTORY, set(&history));
+                if settled {
+                    change.set(SETTLED, AttributeValue::Bool(true));
+                }
+                change.remove = vec![DRAINING, DRAIN];
             }
         }
         let condition = match seen {
-            None => {
-                names.insert("#p", &self.config.partition_key_name);
-                "attribute_not_exists(#p)"
-            }
+            None => change.condition("attribute_not_exists(#p)", &[("#p", &self.config.partition_key_name)], None),
             // Written by another program, without a generation: hold on to the widths instead.
-            Some(seen) if seen.generation == 0 => {
-                names.insert("#n", NUMBER_OF_SHARDS);
-                values.insert(":seen", number(u64::from(seen.number_of_shards.get())));
-                "attribute_not_exists(#g) AND #n = :seen"
-            }
-            Some(seen) => {
-                values.insert(":seen", number(seen.generation));
-                "#g = :seen"
-            }
+            Some(seen) if seen.generation == 0 => change.condition(
+                "attribute_not_exists(#g) AND #n = :seen",
+                &[("#g", GENERATION), ("#n", NUMBER_OF_SHARDS)],
+                Some(count(seen.number_of_shards)),
+            ),
+            Some(seen) => change.condition("#g = :seen", &[("#g", GENERATION)], Some(number(seen.generation))),
         };
-        let mut call = self
+        let (expression, names, values) = change.expression();
+        let call = self
             .client
             .update_item()
             .table_name(&self.config.metadata_table_name)
             .key(&self.config.partition_key_name, AttributeValue::S(key.as_str().to_owned()))
-            .update_expression(format!("SET {}{}", set.join(", "), add.unwrap_or_default()))
+            .update_expression(expression)
             .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
             .return_values(ReturnValue::AllNew);
-        for (placeholder, name) in names {
-            call = call.expression_attribute_names(placeholder, name);
-        }
-        for (placeholder, value) in values {
-            call = call.expression_attribute_values(placeholder, value);
-        }
         let answer = call.send().await.map_err(TableError::from_sdk)?;
         parse(&answer.attributes.unwrap_or_default())
+    }
+}
+
+fn number(n: u64) -> AttributeValue {
+    AttributeValue::N(n.to_string())
+}
+
+fn count(count: ShardCount) -> AttributeValue {
+    AttributeValue::N(count.to_string())
+}
+
+fn set(history: &ShardHistory) -> AttributeValue {
+    AttributeValue::Ss(history.to_strings())
+}
+
+/// An update expression that grows.
+#[derive(Debug, Default)]
+struct Change {
+    set: Vec<(&'static str, AttributeValue)>,
+    add: Option<AttributeValue>,
+    remove: Vec<&'static str>,
+    names: HashMap<String, String>,
+    values: HashMap<String, AttributeValue>,
+}
+
+impl Change {
+    fn set(&mut self, attribute: &'static str, value: AttributeValue) {
+        self.set.push((attribute, value));
+    }
+
+    /// Another write width, with its entry in the history.
+    fn widths(&mut self, before: &ShardMetadata, write: ShardCount, read: ShardCount, now_seconds: u64) {
+        self.set(NUMBER_OF_SHARDS, count(write));
+        self.set(READ_SHARDS, count(read));
+        self.set(LAST_UPDATED, number(now_seconds));
+        let mut entry = ShardHistory::default().with(now_seconds, write);
+        // Metadata of another program may lack its own width, under which items lie.
+        if !before.shard_history.entries().any(|known| known.count == before.number_of_shards) {
+            entry = entry.with(before.last_updated, before.number_of_shards);
+        }
+        self.add = Some(set(&entry));
+    }
+
+    fn condition(
+        &mut self,
+        condition: &'static str,
+        names: &[(&str, &str)],
+        seen: Option<AttributeValue>,
+    ) -> &'static str {
+        self.names.extend(names.iter().map(|(placeholder, name)| ((*placeholder).to_owned(), (*name).to_owned())));
+        self.values.extend(seen.map(|seen| (":seen".to_owned(), seen)));
+        condition
+    }
+
+    fn expression(self) -> (String, HashMap<String, String>, HashMap<String, AttributeValue>) {
+        let (mut names, mut values) = (self.names, self.values);
+        let mut clauses = Vec::new();
+        for (index, (attribute, value)) in self.set.into_iter().enumerate() {
+            names.insert(format!("#s{index}"), attribute.to_owned());
+            values.insert(format!(":s{index}"), value);
+            clauses.push(format!("#s{index} = :s{index}"));
+        }
+        let mut expression = format!("SET {}", clauses.join(", "));
+        if let Some(entries) = self.add {
+            names.insert("#h".to_owned(), SHARD_HISTORY.to_owned());
+            values.insert(":h".to_owned(), entries);
+            expression += " ADD #h :h";
+        }
+        if !self.remove.is_empty() {
+            let placeholders: Vec<String> = (0..self.remove.len()).map(|index| format!("#r{index}")).collect();
+            expression += &format!(" REMOVE {}", placeholders.join(", "));
+            names.extend(placeholders.into_iter().zip(self.remove.into_iter().map(str::to_owned)));
+        }
+        (expression, names, values)
     }
 }
 
@@ -204,9 +289,16 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
         None => &[][..],
         Some(value) => value.as_ss().map_err(|_| damaged(SHARD_HISTORY))?,
     };
-    let draining = match item.get(DRAINING) {
-        None => false,
-        Some(value) => *value.as_bool().map_err(|_| damaged(DRAINING))?,
+    let flag = |name: &str| match item.get(name) {
+        None => Ok(false),
+        Some(value) => value.as_bool().copied().map_err(|_| damaged(name)),
+    };
+    let drain = match item.get(DRAIN) {
+        None => None,
+        Some(value) => {
+            let text = value.as_s().map_err(|_| damaged(DRAIN))?;
+            Some(text.parse::<Drain>().map_err(|error| TableError::Damaged(error.to_string()))?)
+        }
     };
     Ok(ShardMetadata {
         number_of_shards,
@@ -214,6 +306,9 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
         last_updated: number(LAST_UPDATED)?.unwrap_or_default(),
         shard_history: ShardHistory::parse(entries.iter().map(String::as_str))?,
         generation: number(GENERATION)?.unwrap_or_default(),
-        draining,
+        draining: flag(DRAINING)?,
+        drain,
+        shrunk_at: number(SHRUNK_AT)?.unwrap_or_default(),
+        settled: flag(SETTLED)?,
     })
 }

@@ -1,6 +1,7 @@
 //! Table access: the only place that names the SDK.
 
 pub(crate) mod attributes;
+mod drain;
 pub(crate) mod error;
 mod items;
 mod metadata;
@@ -15,6 +16,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 
 use crate::config::TableConfig;
 
+pub(crate) use drain::{Moved, StoredCopy};
 pub(crate) use items::{GetTarget, ShardQueryPage};
 pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate};
 pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};

@@ -64,9 +64,17 @@ pub(crate) enum PointAnswer {
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Looks at the lease between signing and sending: a process can be frozen at any time, also while it signs.
-struct CheckLease {
+pub(super) struct CheckLease {
     lasts: LeaseLasts,
     ran_out: Arc<AtomicBool>,
+}
+
+impl CheckLease {
+    /// With the flag that it raises where the lease has run out.
+    pub(super) fn new(lasts: LeaseLasts) -> (Self, Arc<AtomicBool>) {
+        let ran_out = Arc::new(AtomicBool::new(false));
+        (Self { lasts, ran_out: Arc::clone(&ran_out) }, ran_out)
+    }
 }
 
 impl fmt::Debug for CheckLease {
@@ -102,8 +110,7 @@ impl Tables {
         parts: &[Part],
         lasts: LeaseLasts,
     ) -> Result<PointAnswer, TableError> {
-        let ran_out = Arc::new(AtomicBool::new(false));
-        let check = CheckLease { lasts, ran_out: Arc::clone(&ran_out) };
+        let (check, ran_out) = CheckLease::new(lasts);
         let answer = match parts {
             [part] => self.write_single(target, *part, check).await,
             parts => self.write_transaction(target, parts, check).await,

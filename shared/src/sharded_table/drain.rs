@@ -1,0 +1,418 @@
+//! Shrinking and settling: begin, and go on where whoever came before left off.
+//!
+//! A drain takes longer than an actor may live, so how far it is stands in the metadata: every actor that comes by goes on from there, and any
+//! step may be repeated. The waits are counted from the times that stand there, by whoever comes by; the margin covers the difference
+//! between two actors' clocks. [docs/protocol.md, Shrinking]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::events::{ScalingReason, ScalingStep};
+use super::keys::KeyState;
+use super::retry::{Backoff, retrying};
+use super::scale::ScaleError;
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::drain::{Drain, DrainGoal, DrainPosition, DrainStep, home};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::metadata::ShardMetadata;
+use crate::core::placement::Placement;
+use crate::core::view::{APPEND_LEASE, LONGEST_READ, SIGNATURE_VALIDITY};
+use crate::table::error::TableError;
+use crate::table::{MetadataUpdate, Moved, StoredCopy};
+
+/// What the clocks of two actors may differ by, and what a wait is longer than its reason.
+const MARGIN: Duration = Duration::from_secs(60);
+/// Items of one page of a shard: at most as many are moved between two checkpoints.
+const PAGE_ITEMS: u32 = 100;
+/// What is left of an invocation's time when no new page is begun.
+const LEAST_TIME: Duration = Duration::from_secs(2);
+
+/// How a drain goes about it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DrainPace {
+    /// How long writers may act by a view from before it began: the append lease, the validity of a signed request, and a margin. Shorter
+    /// only where no request can be under way so long, as with an embedded engine.
+    pub wait_for_writers: Duration,
+    /// How long a read may take, and a margin.
+    pub wait_for_reads: Duration,
+    /// Items moved or deleted a second, of one key. Each costs some four write units.
+    pub items_per_second: u32,
+}
+
+impl Default for DrainPace {
+    fn default() -> Self {
+        Self {
+            wait_for_writers: APPEND_LEASE + SIGNATURE_VALIDITY + MARGIN,
+            wait_for_reads: LONGEST_READ + MARGIN,
+            items_per_second: 50,
+        }
+    }
+}
+
+/// Where a drain stands when its actor lets go of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drained {
+    /// The key is not being drained: it never was, another actor finished it, or it turned hot.
+    Nothing,
+    /// Nothing is to do before this epoch second.
+    Waiting {
+        /// The step.
+        step: DrainStep,
+        /// Epoch seconds.
+        until: u64,
+    },
+    /// The time was up; the next call goes on.
+    Working {
+        /// The step.
+        step: DrainStep,
+        /// Items moved or deleted by this call.
+        items: u64,
+    },
+    /// Readers look at this many shards from now on.
+    Done {
+        /// What it was for.
+        goal: DrainGoal,
+        /// The read width before.
+        from: ShardCount,
+        /// Both widths now.
+        to: ShardCount,
+        /// Items moved or deleted by this call.
+        items: u64,
+    },
+}
+
+/// Why a drain cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainRefused {
+    /// Only a lower number is a shrink.
+    #[error("the key has {now} shards; a shrink goes to a lower number")]
+    NotLower {
+        /// The present write width.
+        now: ShardCount,
+    },
+    /// The key is growing, being drained, or changed a moment ago.
+    #[error("{0}")]
+    Busy(&'static str),
+    /// Writers without a view would store on shard 1, where no reader of one item would look.
+    #[error("settling needs COLD_APPEND=false, in every function that writes to the table")]
+    ColdAppend,
+    /// Items are placed at random: they have no homes.
+    #[error("items that are placed at random have no homes to settle at")]
+    NoHomes,
+    /// The tables could not be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl ShardedTable {
+    /// Begins to shrink a key: writers use so many shards from now on. [`drain`](Self::drain) does the rest.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_shrink(
+        &self,
+        key: &PartitionKey,
+        to: ShardCount,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        self.begin(key, DrainGoal::Shrink, Some(to), deadline).await
+    }
+
+    /// Begins to settle a key: once [`drain`](Self::drain) has done it, every item is at its home under the present width, and point writes
+    /// have one candidate again.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_settle(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
+        self.begin(key, DrainGoal::Settle, None, deadline).await
+    }
+
+    async fn begin(
+        &self,
+        key: &PartitionKey,
+        goal: DrainGoal,
+        to: Option<ShardCount>,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
+        let inner = &self.inner;
+        if goal == DrainGoal::Settle && inner.config.cold_append {
+            return Err(DrainRefused::ColdAppend);
+        }
+        if goal == DrainGoal::Settle && inner.config.placement == Placement::Random {
+            return Err(DrainRefused::NoHomes);
+        }
+        let state = inner.keys.state(key);
+        let view = inner.view_from_now(key, &state, deadline).await?;
+        let metadata = view.widths().into_owned();
+        let (now, now_seconds) = (metadata.number_of_shards, inner.environment.now().epoch_seconds());
+        let to = to.unwrap_or(now);
+        if metadata.draining {
+            return Err(DrainRefused::Busy("the key is being drained already"));
+        }
+        if metadata.expansion().is_some() {
+            return Err(DrainRefused::Busy("the key is growing"));
+        }
+        if view.metadata.is_none() || (goal == DrainGoal::Shrink && to >= now) {
+            return Err(DrainRefused::NotLower { now });
+        }
+        if now_seconds < metadata.last_change().unwrap_or_default() + inner.config.policy.cooldown_seconds {
+            return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
+        }
+        let update = MetadataUpdate::BeginDrain { to, drain: Drain::begin(goal, now_seconds) };
+        let marked = inner.step(key, &state, view.metadata.as_ref(), update).await?;
+        marked.ok_or(DrainRefused::Busy("another actor changed it first"))
+    }
+
+    /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any actor may call it at any time, and several at once.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] where the tables could not be used. What was done is done; the next call goes on.
+    pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
+        let state = self.inner.keys.state(key);
+        let run = DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now() };
+        Ok(run.run().await?)
+    }
+}
+
+/// One actor's part of a drain.
+struct DrainRun<'a> {
+    inner: &'a Arc<Inner>,
+    key: &'a PartitionKey,
+    state: &'a Arc<KeyState>,
+    deadline: Deadline,
+    items: u64,
+    /// When the next item may be moved.
+    next: Instant,
+}
+
+/// What a pass over the shards came to, with the metadata that it left behind.
+enum Pass {
+    /// To the end.
+    Whole(ShardMetadata),
+    /// An item is not at home: it must be copied first.
+    NotHome(ShardMetadata),
+    /// The time is up.
+    Interrupted,
+    /// Somebody else has changed the metadata.
+    Outrun,
+}
+
+impl DrainRun<'_> {
+    async fn run(mut self) -> Result<Drained, TableError> {
+        loop {
+            let view = self.inner.view_from_now(self.key, self.state, self.deadline).await?;
+            let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) else {
+                return Ok(Drained::Nothing);
+            };
+            let now = self.inner.environment.now().epoch_seconds();
+            let Some(drain) = marked.drain.clone() else {
+                // Marked by another program: all of it is still to do.
+                self.checkpoint(marked, Drain::begin(DrainGoal::Shrink, now)).await?;
+                continue;
+            };
+            let pace = self.inner.config.drain;
+            let (seen, next) = match drain.step {
+                DrainStep::Mark => (marked.clone(), DrainStep::WaitOutWriters),
+                DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
+                    let (wait, next) = if drain.step == DrainStep::WaitOutWriters {
+                        (pace.wait_for_writers, DrainStep::CopyHome)
+                    } else {
+                        (pace.wait_for_reads, DrainStep::DeleteOldCopies)
+                    };
+                    let until = drain.since.saturating_add(wait.as_secs()).saturating_add(1);
+                    if now < until {
+                        return Ok(Drained::Waiting { step: drain.step, until });
+                    }
+                    (marked.clone(), next)
+                }
+                DrainStep::CopyHome | DrainStep::DeleteOldCopies | DrainStep::Verify => {
+                    match (self.pass(marked, &drain).await?, drain.step) {
+                        (Pass::Outrun, _) => continue,
+                        (Pass::Interrupted, step) => return Ok(Drained::Working { step, items: self.items }),
+                        (Pass::NotHome(seen), _) => (seen, DrainStep::CopyHome),
+                        (Pass::Whole(seen), DrainStep::CopyHome) => (seen, DrainStep::WaitOutReads),
+                        (Pass::Whole(seen), DrainStep::DeleteOldCopies) => (seen, DrainStep::Verify),
+                        (Pass::Whole(seen), _) => match self.finish(&seen, &drain).await? {
+                            Some(done) => return Ok(done),
+                            None => continue,
+                        },
+                    }
+                }
+            };
+            // What is waited for from now on was all done before now.
+            let now = self.inner.environment.now().epoch_seconds();
+            self.checkpoint(&seen, drain.at(next, now)).await?;
+        }
+    }
+
+    /// Notes how far it is; `false` where another actor was first.
+    async fn checkpoint(&self, seen: &ShardMetadata, drain: Drain) -> Result<bool, TableError> {
+        let update = MetadataUpdate::Checkpoint(drain);
+        Ok(self.inner.step(self.key, self.state, Some(seen), update).await?.is_some())
+    }
+
+    /// Every item of the shards in question, from where the step was left.
+    async fn pass(&mut self, marked: &ShardMetadata, drain: &Drain) -> Result<Pass, TableError> {
+        let mut seen = marked.clone();
+        let (from, mut after) = match &drain.position {
+            None => (ShardNumber::FIRST, None),
+            Some(DrainPosition { shard, after }) => {
+                let sort_key_type = self.inner.config.sort_key_type;
+                let parsed = after.as_deref().map(|after| SortKey::parse(sort_key_type, after)).transpose();
+                // What cannot be read is begun anew.
+                (*shard, parsed.unwrap_or_default())
+            }
+        };
+        for shard in drain.sources(marked).filter(|shard| *shard >= from) {
+            loop {
+                let (environment, tables) = (&self.inner.environment, &self.inner.tables);
+                let page = retrying(environment, self.deadline, || {
+                    tables.scan_shard(self.key, shard, after.as_ref(), PAGE_ITEMS)
+                });
+                let (copies, next) = page.await?;
+                for copy in copies {
+                    if Instant::now() + LEAST_TIME >= self.deadline {
+                        self.reached(&seen, drain, shard, after.as_ref()).await?;
+                        return Ok(Pass::Interrupted);
+                    }
+                    let to = home(self.inner.config.placement, self.key, &copy.sort_key, marked.number_of_shards);
+                    let sort_key = copy.sort_key.clone();
+                    if to != shard && !self.treat(drain.step, copy, shard, to).await? {
+                        return Ok(Pass::NotHome(seen));
+                    }
+                    after = Some(sort_key);
+                }
+                after = next;
+                let at = if after.is_some() { shard } else { shard.next() };
+                match self.reached(&seen, drain, at, after.as_ref()).await? {
+                    Some(metadata) => seen = metadata,
+                    None => return Ok(Pass::Outrun),
+                }
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(Pass::Whole(seen))
+    }
+
+    /// What a step does with an item that is not at home; `false` where it must be copied first.
+    async fn treat(
+        &mut self,
+        step: DrainStep,
+        copy: StoredCopy,
+        from: ShardNumber,
+        to: ShardNumber,
+    ) -> Result<bool, TableError> {
+        match step {
+            DrainStep::CopyHome => self.copy(copy, from, to).await.map(|()| true),
+            DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
+            DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => Ok(false),
+        }
+    }
+
+    /// Notes where the step goes on: after this sort key of the shard, or at its beginning. `None` where another actor was first.
+    async fn reached(
+        &self,
+        seen: &ShardMetadata,
+        drain: &Drain,
+        shard: ShardNumber,
+        after: Option<&SortKey>,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let position = DrainPosition { shard, after: after.map(SortKey::to_string) };
+        let update = MetadataUpdate::Checkpoint(Drain { position: Some(position), ..drain.clone() });
+        self.inner.step(self.key, self.state, Some(seen), update).await
+    }
+
+    async fn copy(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<(), TableError> {
+        let mut backoff = Backoff::default();
+        loop {
+            self.take_turn().await;
+            let moved = self.inner.tables.copy_home(self.key, &copy, from, to).await;
+            match self.settle_doubt(moved, &mut backoff).await? {
+                Some(Moved::Done | Moved::Home) => {
+                    self.items += 1;
+                    return Ok(());
+                }
+                Some(_) => match self.read_again(&copy, from).await? {
+                    Some(now) => copy = now,
+                    None => return Ok(()),
+                },
+                None => {}
+            }
+        }
+    }
+
+    /// `false` where the item is not at home.
+    async fn delete(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<bool, TableError> {
+        let mut backoff = Backoff::default();
+        loop {
+            self.take_turn().await;
+            let moved = self.inner.tables.delete_old_copy(self.key, &copy, from, to).await;
+            match self.settle_doubt(moved, &mut backoff).await? {
+                Some(Moved::Done) => {
+                    self.items += 1;
+                    return Ok(true);
+                }
+                Some(Moved::Home) => return Ok(false),
+                Some(_) => match self.read_again(&copy, from).await? {
+                    Some(now) => copy = now,
+                    None => return Ok(true),
+                },
+                None => {}
+            }
+        }
+    }
+
+    /// What an attempt came to; `None` after a pause, where it is to be made again. Every attempt may be repeated: its conditions say what it
+    /// may meet.
+    async fn settle_doubt(
+        &self,
+        moved: Result<Moved, TableError>,
+        backoff: &mut Backoff,
+    ) -> Result<Option<Moved>, TableError> {
+        let error = match moved {
+            Ok(done @ (Moved::Done | Moved::Home | Moved::Changed)) => return Ok(Some(done)),
+            Ok(Moved::Conflict) => TableError::Conflict,
+            Ok(Moved::Throttled(scope)) => TableError::Capacity(scope),
+            Err(error) if error.is_retryable() => error,
+            Err(error) => return Err(error),
+        };
+        let pause = backoff.next(&self.inner.environment);
+        if Instant::now() + pause >= self.deadline {
+            return Err(error);
+        }
+        sleep(pause).await;
+        Ok(None)
+    }
+
+    async fn read_again(&self, copy: &StoredCopy, shard: ShardNumber) -> Result<Option<StoredCopy>, TableError> {
+        let (environment, tables) = (&self.inner.environment, &self.inner.tables);
+        retrying(environment, self.deadline, || tables.stored_on(self.key, &copy.sort_key, shard)).await
+    }
+
+    /// Keeps to the pace: a drain must leave the capacity to the key's own traffic.
+    async fn take_turn(&mut self) {
+        let now = Instant::now();
+        if self.next > now {
+            tokio::time::sleep_until(self.next).await;
+        }
+        let rate = self.inner.config.drain.items_per_second.max(1);
+        self.next = self.next.max(now) + Duration::from_secs(1) / rate;
+    }
+
+    /// `None` where another actor was first.
+    async fn finish(&self, known: &ShardMetadata, drain: &Drain) -> Result<Option<Drained>, TableError> {
+        let update = MetadataUpdate::FinishDrain {
+            history: drain.history_after(known, self.inner.config.placement),
+            settled: drain.goal == DrainGoal::Settle,
+        };
+        let (from, to) = (known.read_shards, known.number_of_shards);
+        let Some(_) = self.inner.step(self.key, self.state, Some(known), update).await? else { return Ok(None) };
+        self.inner.tell(self.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
+        tracing::info!(%from, %to, goal = ?drain.goal, items = self.items, "drained");
+        Ok(Some(Drained::Done { goal: drain.goal, from, to, items: self.items }))
+    }
+}

@@ -1,0 +1,245 @@
+//! Moving items: raw copies from one shard to another, and the deletion of what was copied.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
+
+use super::Tables;
+use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
+use super::error::TableError;
+use crate::core::capacity::CapacityScope;
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::version::Version;
+
+/// An item as it stands on a shard, with everything that is stored beside it.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredCopy {
+    pub(crate) sort_key: SortKey,
+    pub(crate) version: Version,
+    stored: SdkItem,
+}
+
+/// What became of a step of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It was applied.
+    Done,
+    /// What stands at home decides: a copy as new stands there already, or, for a deletion, none does.
+    Home,
+    /// The original is not what was read; read it again.
+    Changed,
+    /// Another write was at one of the two; try again.
+    Conflict,
+    /// Throttled; try again later.
+    Throttled(CapacityScope),
+}
+
+impl Tables {
+    /// A page of a shard's items, in order, strongly consistent; and the sort key to go on after.
+    pub(crate) async fn scan_shard(
+        &self,
+        key: &PartitionKey,
+        shard: ShardNumber,
+        after: Option<&SortKey>,
+        limit: u32,
+    ) -> Result<(Vec<StoredCopy>, Option<SortKey>), TableError> {
+        let shard_key = self.shard_key(key, shard)?;
+        let answer = self
+            .client
+            .query()
+            .table_name(&self.config.table_name)
+            .key_condition_expression("#p = :p")
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":p", AttributeValue::S(shard_key.clone()))
+            .consistent_read(true)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)))
+            .send()
+            .await
+            .map_err(TableError::from_sdk)?;
+        let sort_key =
+            |item: &SdkItem| attributes::sort_key_from_sdk(&self.config, item.get(&self.config.sort_key_name));
+        let next = answer.last_evaluated_key.as_ref().map(sort_key).transpose()?;
+        let copy = |stored: SdkItem| self.stored_copy(stored);
+        let copies = answer.items.unwrap_or_default().into_iter().map(copy).collect::<Result<_, _>>()?;
+        Ok((copies, next))
+    }
+
+    /// What stands of an item on a shard.
+    pub(crate) async fn stored_on(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        shard: ShardNumber,
+    ) -> Result<Option<StoredCopy>, TableError> {
+        let target = super::GetTarget { partition_key: key, sort_key, consistent: true };
+        self.get_one(target, shard).await?.map(|stored| self.stored_copy(stored)).transpose()
+    }
+
+    /// Copies an item home, its version kept, if the original is still as it was read and nothing as new stands at home.
+    pub(crate) async fn copy_home(
+        &self,
+        key: &PartitionKey,
+        copy: &StoredCopy,
+        from: ShardNumber,
+        home: ShardNumber,
+    ) -> Result<Moved, TableError> {
+        let mut stored = copy.stored.clone();
+        stored.insert(self.config.partition_key_name.clone(), AttributeValue::S(self.shard_key(key, home)?));
+        stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
+        let condition = if copy.version == Version::NONE {
+            Condition::absent(&self.config.partition_key_name)
+        } else {
+            Condition::lower(copy.version)
+        };
+        let put = Put::builder()
+            .table_name(&self.config.table_name)
+            .set_item(Some(stored))
+            .condition_expression(condition.expression)
+            .set_expression_attribute_names(Some(condition.names))
+            .set_expression_attribute_values(condition.values)
+            .build()
+            .map_err(wrong)?;
+        let unchanged = self.unchanged(copy);
+        let check = ConditionCheck::builder()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(key, from)?, &copy.sort_key)))
+            .condition_expression(unchanged.expression)
+            .set_expression_attribute_names(Some(unchanged.names))
+            .set_expression_attribute_values(unchanged.values)
+            .build()
+            .map_err(wrong)?;
+        self.move_by(
+            TransactWriteItem::builder().put(put).build(),
+            TransactWriteItem::builder().condition_check(check).build(),
+        )
+        .await
+    }
+
+    /// Deletes an original, if it is still as it was read and its home has it in this version or a later one.
+    pub(crate) async fn delete_old_copy(
+        &self,
+        key: &PartitionKey,
+        copy: &StoredCopy,
+        from: ShardNumber,
+        home: ShardNumber,
+    ) -> Result<Moved, TableError> {
+        let at_home = Condition::at_least(copy.version, &self.config.partition_key_name);
+        let check = ConditionCheck::builder()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(key, home)?, &copy.sort_key)))
+            .condition_expression(at_home.expression)
+            .set_expression_attribute_names(Some(at_home.names))
+            .set_expression_attribute_values(at_home.values)
+            .build()
+            .map_err(wrong)?;
+        let unchanged = self.unchanged(copy);
+        let delete = Delete::builder()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(key, from)?, &copy.sort_key)))
+            .condition_expression(unchanged.expression)
+            .set_expression_attribute_names(Some(unchanged.names))
+            .set_expression_attribute_values(unchanged.values)
+            .build()
+            .map_err(wrong)?;
+        self.move_by(
+            TransactWriteItem::builder().condition_check(check).build(),
+            TransactWriteItem::builder().delete(delete).build(),
+        )
+        .await
+    }
+
+    fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
+        let sort_key = attributes::sort_key_from_sdk(&self.config, stored.get(&self.config.sort_key_name))?;
+        let version = attributes::version_from_sdk(stored.get(VERSION))?;
+        Ok(StoredCopy { sort_key, version, stored })
+    }
+
+    fn unchanged(&self, copy: &StoredCopy) -> Condition {
+        if copy.version == Version::NONE {
+            Condition::without_version(&self.config.partition_key_name)
+        } else {
+            Condition::exactly(copy.version)
+        }
+    }
+
+    /// One transaction: what concerns the home first, then what concerns the original.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other errors are the caller's")]
+    async fn move_by(&self, home: TransactWriteItem, original: TransactWriteItem) -> Result<Moved, TableError> {
+        let sent = self.client.transact_write_items().transact_items(home).transact_items(original).send().await;
+        let Err(error) = sent else { return Ok(Moved::Done) };
+        let reasons = match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                let reason =
+                    |index: usize| cancelled.cancellation_reasons().get(index).and_then(|reason| reason.code());
+                [reason(0).unwrap_or_default().to_owned(), reason(1).unwrap_or_default().to_owned()]
+            }
+            _ => {
+                return match TableError::from_sdk(error) {
+                    TableError::Capacity(scope) => Ok(Moved::Throttled(scope)),
+                    TableError::Conflict => Ok(Moved::Conflict),
+                    other => Err(other),
+                };
+            }
+        };
+        let is = |code: &str| reasons.iter().any(|reason| reason == code);
+        let [at_home, at_original] = &reasons;
+        if at_original == "ConditionalCheckFailed" {
+            Ok(Moved::Changed)
+        } else if at_home == "ConditionalCheckFailed" {
+            Ok(Moved::Home)
+        } else if is("ThrottlingError") || is("ProvisionedThroughputExceeded") {
+            Ok(Moved::Throttled(CapacityScope::Unknown))
+        } else if is("TransactionConflict") {
+            Ok(Moved::Conflict)
+        } else {
+            Err(TableError::Rejected(format!("a transaction of a drain was cancelled: {}", reasons.join(", "))))
+        }
+    }
+}
+
+struct Condition {
+    expression: &'static str,
+    names: HashMap<String, String>,
+    values: Option<SdkItem>,
+}
+
+impl Condition {
+    fn of(expression: &'static str, name: (&str, &str), version: Option<Version>) -> Self {
+        let names = HashMap::from([(name.0.to_owned(), name.1.to_owned())]);
+        let values = version.map(|version| HashMap::from([(":v".to_owned(), AttributeValue::N(version.to_string()))]));
+        Self { expression, names, values }
+    }
+
+    fn absent(key_name: &str) -> Self {
+        Self::of("attribute_not_exists(#p)", ("#p", key_name), None)
+    }
+
+    fn lower(version: Version) -> Self {
+        Self::of("attribute_not_exists(#v) OR #v < :v", ("#v", VERSION), Some(version))
+    }
+
+    fn exactly(version: Version) -> Self {
+        Self::of("#v = :v", ("#v", VERSION), Some(version))
+    }
+
+    /// Another program's item.
+    fn without_version(key_name: &str) -> Self {
+        let mut condition = Self::of("attribute_exists(#p) AND attribute_not_exists(#v)", ("#p", key_name), None);
+        condition.names.insert("#v".to_owned(), VERSION.to_owned());
+        condition
+    }
+
+    fn at_least(version: Version, key_name: &str) -> Self {
+        if version == Version::NONE {
+            Self::of("attribute_exists(#p)", ("#p", key_name), None)
+        } else {
+            Self::of("#v >= :v", ("#v", VERSION), Some(version))
+        }
+    }
+}
+
+fn wrong(error: aws_sdk_dynamodb::error::BuildError) -> TableError {
+    TableError::Rejected(error.to_string())
+}

@@ -1,0 +1,295 @@
+//! Shrinking and settling on the real code over the embedded engine, in virtual time: what moves, what stays, and what the metadata says.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, create_tables, in_process_clients};
+use sharding::{
+    Attributes, Deadline, DrainGoal, DrainRefused, DrainStep, Drained, Environment, Item, PageQuery, PartitionKey,
+    Placement, Pressure, ScaleOutcome, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig, Value,
+};
+use system_tests::{Fate, TestClock, Wire, config};
+use tokio::time::sleep;
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(20)
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new("2014-07-09").expect("a key")
+}
+
+fn count(n: u32) -> ShardCount {
+    ShardCount::new(n).expect("a count")
+}
+
+fn sort_key(text: &str) -> SortKey {
+    SortKey::parse(SortKeyType::String, text).expect("a sort key")
+}
+
+fn item(text: &str, value: u64) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+    Item { partition_key: key(), sort_key: sort_key(text), attributes }
+}
+
+struct Fixture {
+    engine: Engine,
+    table: ShardedTable,
+    wire: Wire,
+}
+
+/// A table with these settings, over a wire that passes everything.
+async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+    let engine = Engine::in_memory().expect("an engine");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
+    let mut of_table = config();
+    of_table.drain.items_per_second = 5_000;
+    change(&mut of_table);
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
+    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 7));
+    Fixture { engine, table, wire }
+}
+
+impl Fixture {
+    async fn grow(&self, to: u32) {
+        let grown = self.table.set_shards(&key(), count(to), soon()).await.expect("the tables answer");
+        assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
+        sleep(Duration::from_secs(5)).await;
+    }
+
+    async fn append(&self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.table.append(&item(&text, 1), soon()).await.expect("stored");
+        }
+    }
+
+    /// Every item, with its value, by pages.
+    async fn all(&self) -> BTreeMap<String, u64> {
+        let mut query = PageQuery { limit: 70, consistent: true, ..PageQuery::new(key()) };
+        let mut found = BTreeMap::new();
+        loop {
+            let page = self.table.query(&query, soon()).await.expect("a page");
+            for item in &page.items {
+                let Some(Value::N(value)) = item.attributes.get("value") else { panic!("{item:?}") };
+                let before = found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
+                assert_eq!(before, None, "{} came twice", item.sort_key);
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return found,
+            }
+        }
+    }
+
+    /// The sort keys on each shard, as they are stored.
+    async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
+        let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
+        let mut start = None;
+        let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        loop {
+            let page = client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+            for stored in page.items() {
+                let text = |name: &str| stored[name].as_s().expect("a text").clone();
+                let shard = text("partition_key").rsplit('.').next().and_then(|n| n.parse().ok()).expect("a shard");
+                assert_eq!(text("_partition_key"), "2014-07-09");
+                shards.entry(shard).or_default().push(text("sort_key"));
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return shards;
+            }
+        }
+    }
+
+    /// Calls again and again, as a schedule does, until the drain is done.
+    async fn drain(&self) -> Vec<Drained> {
+        let mut told = Vec::new();
+        for _ in 0..300 {
+            let drained =
+                self.table.drain(&key(), Deadline::now() + Duration::from_secs(4)).await.expect("the tables answer");
+            let is_end = matches!(drained, Drained::Done { .. } | Drained::Nothing);
+            told.push(drained);
+            if is_end {
+                return told;
+            }
+            sleep(Duration::from_secs(60)).await;
+        }
+        panic!("the drain does not end: {told:?}");
+    }
+}
+
+fn numbered(n: std::ops::Range<u32>) -> impl Iterator<Item = String> {
+    n.map(|i| format!("order-{i:04}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shrink_moves_what_is_on_the_shards_that_are_given_up_and_nothing_else() {
+    let fixture = fixture(|_| {}).await;
+    fixture.append(numbered(0..40)).await;
+    fixture.grow(5).await;
+    fixture.append(numbered(40..120)).await;
+    fixture.grow(16).await;
+    fixture.append(numbered(120..400)).await;
+    let before = fixture.by_shard().await;
+    assert!(before.len() > 12, "{before:?}");
+
+    let marked = fixture.table.begin_shrink(&key(), count(4), soon()).await.expect("it begins");
+    assert_eq!((marked.number_of_shards, marked.read_shards, marked.draining), (count(4), count(16), true));
+    assert_eq!(fixture.all().await.len(), 400, "readers look everywhere");
+    let told = fixture.drain().await;
+    assert!(told.iter().any(|one| matches!(one, Drained::Waiting { step: DrainStep::WaitOutWriters, .. })), "{told:?}");
+    assert!(told.iter().any(|one| matches!(one, Drained::Waiting { step: DrainStep::WaitOutReads, .. })), "{told:?}");
+    let Some(Drained::Done { goal: DrainGoal::Shrink, from, to, .. }) = told.last() else { panic!("{told:?}") };
+    assert_eq!((*from, *to), (count(16), count(4)));
+
+    let after = fixture.by_shard().await;
+    assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(after.values().map(Vec::len).sum::<usize>(), 400, "no item is doubled");
+    for (shard, kept) in before.iter().filter(|(shard, _)| **shard <= 4) {
+        assert!(kept.iter().all(|sort_key| after[shard].contains(sort_key)), "what was on shard {shard} stays");
+    }
+    assert_eq!(fixture.all().await.into_keys().collect::<Vec<_>>(), numbered(0..400).collect::<Vec<_>>());
+    for text in ["order-0007", "order-0100", "order-0399"] {
+        let found = fixture.table.get(&key(), &sort_key(text), true, soon()).await.expect("an answer");
+        assert!(found.is_some(), "{text}");
+    }
+    let metadata = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    let widths: Vec<u32> = metadata.shard_history.entries().map(|entry| entry.count.get()).collect();
+    assert_eq!((metadata.draining, metadata.drain, widths), (false, None, vec![1, 4]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_and_reads_go_on_while_a_key_shrinks() {
+    let fixture = fixture(|of_table| of_table.drain.items_per_second = 20).await;
+    fixture.grow(12).await;
+    fixture.append(numbered(0..300)).await;
+    let mut expected: BTreeMap<String, u64> = numbered(0..300).map(|text| (text, 1)).collect();
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let mut step = 0u64;
+    loop {
+        // Short invocations: each is cut off in the middle of a step.
+        let drained =
+            fixture.table.drain(&key(), Deadline::now() + Duration::from_millis(3_500)).await.expect("it goes on");
+        for _ in 0..4 {
+            step += 1;
+            let text = format!("order-{:04}", step * 37 % 300);
+            match step % 4 {
+                0 => {
+                    fixture.table.delete(&key(), &sort_key(&text), soon()).await.expect("deleted");
+                    expected.remove(&text);
+                }
+                1 => {
+                    fixture.table.put(&item(&text, step + 10), soon()).await.expect("put");
+                    expected.insert(text, step + 10);
+                }
+                2 => {
+                    let created = fixture.table.create(&item(&text, step + 10), None, soon()).await;
+                    assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
+                    expected.entry(text).or_insert(step + 10);
+                }
+                _ => {
+                    fixture.table.append(&item(&text, step + 10), soon()).await.expect("appended");
+                    expected.insert(text, step + 10);
+                }
+            }
+            assert_eq!(fixture.all().await, expected, "after step {step}");
+        }
+        match drained {
+            Drained::Done { .. } => break,
+            Drained::Nothing => panic!("nobody else drains"),
+            Drained::Waiting { .. } => sleep(Duration::from_secs(45)).await,
+            Drained::Working { .. } => {}
+        }
+    }
+    assert!(step > 60, "the drain was cut into many invocations: {step}");
+    let shards = fixture.by_shard().await;
+    assert_eq!(shards.keys().copied().collect::<Vec<_>>(), [1]);
+    assert_eq!(shards[&1].len(), expected.len(), "no copy is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settled_key_takes_point_writes_by_one_operation_again() {
+    let fixture = fixture(|of_table| of_table.cold_append = false).await;
+    fixture.append(numbered(0..60)).await;
+    fixture.grow(8).await;
+    fixture.append(numbered(60..200)).await;
+    let put = async |text: &str, value| {
+        let before = fixture.wire.operations().len();
+        fixture.table.put(&item(text, value), soon()).await.expect("put");
+        let operations = fixture.wire.operations();
+        operations[before..].iter().filter(|operation| *operation == "TransactWriteItems").count()
+    };
+    let mut transactions = 0;
+    for text in numbered(100..120) {
+        transactions += put(&text, 2).await;
+    }
+    assert!(transactions > 10, "a grown key needs transactions: {transactions}");
+
+    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+    let told = fixture.drain().await;
+    assert!(matches!(told.last(), Some(Drained::Done { goal: DrainGoal::Settle, .. })), "{told:?}");
+    for (shard, texts) in fixture.by_shard().await {
+        for text in texts {
+            let home = Placement::Calculated.home(&key(), &sort_key(&text), count(8)).map(|home| home.get());
+            assert_eq!(home, Some(shard), "{text} is at home");
+        }
+    }
+    for text in numbered(100..120) {
+        assert_eq!(put(&text, 3).await, 0, "{text} has one candidate");
+    }
+    let mut expected: BTreeMap<String, u64> = numbered(0..200).map(|text| (text, 1)).collect();
+    expected.extend(numbered(100..120).map(|text| (text, 3)));
+    assert_eq!(fixture.all().await, expected);
+
+    // It grows again, and shrinks again, as any key does.
+    fixture.grow(20).await;
+    fixture.append(numbered(200..260)).await;
+    assert_eq!(fixture.all().await.len(), 260);
+    fixture.table.begin_shrink(&key(), count(2), soon()).await.expect("it begins");
+    assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
+    assert_eq!(fixture.all().await.len(), 260);
+    assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    for text in numbered(0..260) {
+        assert!(
+            fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("an answer").is_some(),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_turns_hot_while_it_shrinks_is_wide_again_at_once() {
+    let fixture = fixture(|_| {}).await;
+    fixture.grow(8).await;
+    fixture.append(numbered(0..100)).await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    sleep(Duration::from_secs(3)).await;
+    let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
+    let widened = fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables answer");
+    assert_eq!(widened, ScaleOutcome::Scaled { from: count(1), to: count(8) });
+    assert_eq!(
+        fixture.table.drain(&key(), soon()).await.expect("an answer"),
+        Drained::Nothing,
+        "the drain has stopped"
+    );
+    let metadata = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    assert_eq!((metadata.number_of_shards, metadata.read_shards, metadata.draining), (count(8), count(8), false));
+    assert_eq!(fixture.all().await.len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_begin_is_told() {
+    let fixture = fixture(|_| {}).await;
+    let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;
+    assert!(matches!(refused, Err(DrainRefused::NotLower { .. })), "a key without metadata: {refused:?}");
+    fixture.grow(4).await;
+    let refused = fixture.table.begin_shrink(&key(), count(4), soon()).await;
+    assert!(matches!(refused, Err(DrainRefused::NotLower { .. })), "{refused:?}");
+    let refused = fixture.table.begin_settle(&key(), soon()).await;
+    assert!(matches!(refused, Err(DrainRefused::ColdAppend)), "{refused:?}");
+    fixture.table.begin_shrink(&key(), count(2), soon()).await.expect("it begins");
+    let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;
+    assert!(matches!(refused, Err(DrainRefused::Busy(_))), "{refused:?}");
+}
