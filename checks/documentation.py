@@ -1,65 +1,367 @@
-"""Runs the README's curl and aws commands against a local edition, and compares what they print with what the README shows.
+"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print with what the documents show.
 
-Usage: readme.py LOCAL_BINARY
+Usage: documentation.py LOCAL_BINARY [DOCUMENT...]
+
+A command is what follows `$ ` in a block of language `console`, with its continuation lines; what follows is its output. In an output,
+a line `…` stands for any number of lines, and `…` within a line for anything there. A block that shows no output may print anything; every command must
+end with 0. The commands of a document share one shell, in a folder that looks like the project's root and is thrown away.
+`cargo run -p local` is the binary given; where it serves, it is started on free ports, which stand for 3000 and 8000.
+
+A comment before a block says otherwise:
+    <!-- not run: REASON -->
+    <!-- run by FILE -->        a check of .ci/run that runs these commands
+    <!-- ends with 1 -->        each command of the block fails, and so it must
+    <!-- figures vary -->       a number in its output may be any other, but for a 0 that stands alone
+Links to files and headings are checked, too.
 """
 
+import collections
+import os
 import pathlib
 import re
+import selectors
+import shlex
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATIENCE = 240  # seconds for one command
+START = 30  # and for the local edition to listen
+
+# What `cargo` is in the documents' shell: nothing is built.
+CARGO = """#!/bin/sh
+case "$1 $2 $3 $4" in
+  "run -p local --") shift 4 ;;
+  *) echo "this check runs no cargo but 'cargo run -p local -- ...'" >&2; exit 1 ;;
+esac
+if [ "$1" = load ]; then set -- "$@" --url "http://127.0.0.1:$(cat {scratch}/api)"; fi
+exec {binary} "$@"
+"""
+
+FENCE = re.compile(r"^(\s*)```(.*)$")
+COMMENT = re.compile(r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)|(?P<vary>figures vary)) -->\s*$")
+LOCAL = re.compile(r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? -p local(?: -- (?P<rest>.*))?$", re.S)
+EXAMPLE = re.compile(r"^cargo run -p sharding --example (?P<name>\w+)$")
+LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+# In a document these ports are the local edition's.
+PORTS = {"api": 3000, "dynamodb": 8000}
 
 
-def free_port() -> int:
+class Wrong(Exception):
+    """What is wrong with a document or with what a command printed."""
+
+
+class Block:
+    def __init__(self, line, text, mark):
+        self.line, self.text, self.mark = line, text, mark
+
+    def commands(self):
+        """Each command with the output shown for it; None where none is shown."""
+        for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]:
+            lines = part.rstrip("\n").split("\n")
+            taken = 1
+            while lines[taken - 1].endswith("\\") or (taken < len(lines) and lines[taken].startswith("> ")):
+                taken += 1
+            command = "\n".join(line.removeprefix("> ") for line in lines[:taken])
+            yield command, "\n".join(lines[taken:]) or None
+
+
+def blocks_of(text):
+    """The console blocks of a document, each with the comment before it."""
+    mark = body = None
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = FENCE.match(line)
+        if body is not None:
+            if fence and not fence[2]:
+                if language == "console":
+                    if not any(each.startswith("$ ") for each in body):
+                        raise Wrong(f"line {begun}: a console block without a command")
+                    found.append(Block(begun, "\n".join(body), mark))
+                elif mark:
+                    raise Wrong(f"line {begun}: a block of {language or 'no language'} is never run, and needs no comment")
+                mark = body = None
+            else:
+                body.append(line.removeprefix(indent))
+        elif fence:
+            indent, language, body, begun = fence[1], fence[2].strip(), [], number
+            if language in ("sh", "bash", "shell"):
+                raise Wrong(f"line {number}: commands belong into a block of language console, not {language}")
+        elif comment := COMMENT.match(line):
+            mark = comment
+        elif line.strip():
+            if mark:
+                raise Wrong(f"line {number}: the comment before it belongs to no block")
+    if body is not None:
+        raise Wrong(f"line {begun}: the block has no end")
+    return found
+
+
+def pattern_of(shown, vary):
+    """What an output must look like, to be matched whole."""
+    piece = figures_apart if vary else re.escape
+    lines = []
+    for line in shown.split("\n"):
+        if line.strip() == "…":
+            lines.append(r"(?:.*\n)*")
+        else:
+            lines.append(".*".join(map(piece, line.rstrip().split("…"))) + "[ ]*\n")
+    return re.compile("".join(lines))
+
+
+# A table's lines and blanks are as long as its figures are.
+FIGURE = re.compile(r"(?P<figure>\d[\d,.]*)|(?P<line>--+)|(?P<blanks> +)")
+
+
+def figures_apart(text):
+    """A pattern of the text with any other figures."""
+    pattern, done = "", 0
+    for match in FIGURE.finditer(text):
+        pattern += re.escape(text[done : match.start()])
+        done = match.end()
+        pattern += "0" if match[0] == "0" else {"figure": r"\d[\d,.]*", "line": "--+", "blanks": " +"}[match.lastgroup]
+    return pattern + re.escape(text[done:])
+
+
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def commands(readme: str):
-    """Each `$ command` of a console block, continuation lines joined, with the output that the block shows for it."""
-    for block in re.findall(r"```console\n(.*?)```", readme, re.S):
-        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            lines = part.rstrip("\n").split("\n")
-            taken = 1
-            while lines[taken - 1].endswith("\\"):
-                taken += 1
-            yield "\n".join(lines[:taken]), "\n".join(lines[taken:])
+class Shell:
+    """One bash for a document, with at most one local edition."""
+
+    END = "\036"
+
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, pathlib.Path(folder)
+        self.ports = {}
+        self.serving = None
+        self.scratch = tempfile.TemporaryDirectory()
+        cargo = pathlib.Path(self.scratch.name) / "bin/cargo"
+        cargo.parent.mkdir()
+        cargo.write_text(CARGO.format(scratch=shlex.quote(self.scratch.name), binary=shlex.quote(binary)), encoding="utf-8")
+        cargo.chmod(0o755)
+        for entry in ROOT.iterdir():
+            if entry.name not in ("docs", "target", ".git", ".tools", ".aws-sam"):
+                (self.folder / entry.name).symlink_to(entry)
+        shutil.copytree(ROOT / "docs", self.folder / "docs")
+        # Nothing here may reach an AWS account, whatever the caller has configured, nor read the configuration of a function.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SAM_", "OTEL_", "RUST_LOG"))}
+        environment |= {
+            "PATH": os.pathsep.join([str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]),
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_PAGER": "",
+            "SAM_CLI_TELEMETRY": "0",
+            "HISTFILE": "/dev/null",
+            "NO_COLOR": "1",
+        }
+        self.bash = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def close(self):
+        # Its group holds what its commands have left behind, the local edition among it.
+        try:
+            os.killpg(self.bash.pid, signal.SIGTERM)
+            self.bash.stdin.close()
+            self.bash.wait(10)
+        except (ProcessLookupError, BrokenPipeError):
+            pass
+        except subprocess.TimeoutExpired:
+            os.killpg(self.bash.pid, signal.SIGKILL)
+            self.bash.wait()
+        self.scratch.cleanup()
+
+    def run(self, command, patience=PATIENCE, status="0"):
+        """What the command prints, with the documents' ports."""
+        file = pathlib.Path(self.scratch.name) / "command"
+        file.write_text(command + "\n", encoding="utf-8")
+        line = f". {shlex.quote(str(file))} </dev/null; printf '\\n{self.END}%s\\n' $?\n"
+        self.bash.stdin.write(line.encode())
+        self.bash.stdin.flush()
+        printed, until = b"", time.monotonic() + patience
+        end = re.compile(rb"\n" + self.END.encode() + rb"(\d+)\n$")
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.bash.stdout, selectors.EVENT_READ)
+            while not (ended := end.search(printed)):
+                if not selector.select(max(0, until - time.monotonic())):
+                    raise Wrong(f"no end within {patience} seconds; printed so far:\n{printed.decode(errors='replace')}")
+                got = os.read(self.bash.stdout.fileno(), 1 << 16)
+                if not got:
+                    raise Wrong(f"it ended the shell:\n{printed.decode(errors='replace')}")
+                printed += got
+        output = self.with_documents_ports(printed[: ended.start()].decode(errors="replace"))
+        if ended[1].decode() != status:
+            raise Wrong(f"it ends with {ended[1].decode()}:\n{output}")
+        return output
+
+    def with_documents_ports(self, text):
+        for name, port in self.ports.items():
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{PORTS[name]}")
+        return text
+
+    def with_free_ports(self, text):
+        for name, port in self.ports.items():
+            text = re.sub(rf"(127\.0\.0\.1|localhost):{PORTS[name]}\b", f"127.0.0.1:{port}", text)
+        return text
+
+    def execute(self, command, status):
+        """Runs a command as the documents write it."""
+        local = LOCAL.match(command)
+        if local and serves(local["rest"]) and status != "0":
+            rest = f"serve --port 0 --dynamodb-port 0 {(local['rest'] or '').removeprefix('serve')}"
+            return self.run(f"{local['set']}{shlex.quote(self.binary)} {rest}", START, status)
+        if local and serves(local["rest"]):
+            return self.serve(local["set"], local["rest"] or "serve")
+        if any(f":{port}" in command for port in PORTS.values()) and not self.serving:
+            raise Wrong("it wants the local edition, which no command before it has started")
+        if example := EXAMPLE.match(command):
+            built = pathlib.Path(self.binary).parent / "examples" / example["name"]
+            if not built.exists():
+                manifest = ["--manifest-path", str(ROOT / "Cargo.toml")]
+                subprocess.run(["cargo", "build", "--locked", "--quiet", *manifest, *command.split()[2:]], check=True)
+            command = shlex.quote(str(built))
+        elif command.startswith(("checks/", "sam ")):
+            raise Wrong("this check does not run it; say before the block who does")
+        return self.run(self.with_free_ports(command), status=status)
+
+    def serve(self, variables, options):
+        """Starts the local edition, in place of the one before, and returns what it prints until it listens."""
+        if self.serving:
+            self.run(f"kill {self.serving}; wait {self.serving} || true")
+        self.ports = {name: free_port() for name in PORTS}
+        (pathlib.Path(self.scratch.name) / "api").write_text(str(self.ports["api"]), encoding="utf-8")
+        log = pathlib.Path(self.scratch.name) / "serve.log"
+        ports = f"--port {self.ports['api']} --dynamodb-port {self.ports['dynamodb']}"
+        options = " ".join(part for part in options.split() if part != "serve")
+        started = self.run(f"{variables}{shlex.quote(self.binary)} serve {ports} {options} >{shlex.quote(str(log))} 2>&1 & echo $!")
+        self.serving = int(started.split()[-1])
+        until = time.monotonic() + START
+        while "stop with" not in (printed := log.read_text(encoding="utf-8") if log.exists() else ""):
+            if time.monotonic() > until or not pathlib.Path(f"/proc/{self.serving}").exists():
+                raise Wrong(f"it does not serve:\n{printed}")
+            time.sleep(0.05)
+        return self.with_documents_ports(printed)
 
 
-def main() -> int:
-    api, dynamodb = free_port(), free_port()
-    local = subprocess.Popen(
-        [sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    failed = ran = 0
-    exports = "true"
+def serves(rest):
+    words = (rest or "serve").split()
+    return words[0] == "serve" or (words[0].startswith("--") and not {"--help", "--version"} & set(words))
+
+
+def compare(shown, printed, vary):
+    if shown is not None and not pattern_of(shown, vary).fullmatch(printed.rstrip("\n") + "\n"):
+        raise Wrong(f"it prints\n{indented(printed)}\nand not\n{indented(shown)}")
+
+
+def indented(text):
+    return "\n".join("    | " + line for line in text.rstrip("\n").split("\n"))
+
+
+def runner_of(by, command):
+    """Checks that a file which is said to run a command is part of .ci/run, and names the command."""
+    guards = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    guards += (ROOT / "checks/foreign").read_text(encoding="utf-8")
+    if by != ".ci/run" and by not in guards:
+        raise Wrong(f"{by} is not part of .ci/run")
+    words = command.split()
+    if words[0] == "export":
+        return
+    said = " ".join(words[: 1 if words[0].startswith("checks/") else 2])
+    if said not in (ROOT / by).read_text(encoding="utf-8"):
+        raise Wrong(f"{by} does not run {said}")
+
+
+def anchor_of(heading):
+    """As GitHub makes it."""
+    text = re.sub(r"[`*]|\[|\]\([^)]*\)", "", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors_of(text):
+    prose = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.S | re.M)
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.M)}
+
+
+def broken_links(document, text):
+    prose = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.S | re.M)
+    for target in LINK.findall(prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / urllib.parse.unquote(path)).resolve() if path else document
+        if not file.exists():
+            yield f"{target}: there is no such file"
+        elif anchor and file.suffix == ".md" and anchor not in anchors_of(file.read_text(encoding="utf-8")):
+            yield f"{target}: {file.name} has no such heading"
+
+
+def check(document, binary, told):
+    """Yields what is wrong with a document, and counts what was run."""
+    text = document.read_text(encoding="utf-8")
+    yield from broken_links(document, text)
     try:
-        for line in local.stdout:
-            if line.startswith("stop with"):
-                break
-        for command, shown in commands((ROOT / "README.md").read_text()):
-            if command.startswith("export AWS_ACCESS_KEY_ID"):
-                exports = command
-                continue
-            if not command.startswith(("curl ", "aws dynamodb")):
-                continue
-            here = command.replace("127.0.0.1:3000", f"127.0.0.1:{api}").replace("127.0.0.1:8000", f"127.0.0.1:{dynamodb}")
-            done = subprocess.run(["sh", "-c", f"{exports}; {here}"], capture_output=True, text=True, timeout=60, check=False)
-            printed = done.stdout.rstrip("\n")
-            ran += 1
-            if done.returncode != 0 or (shown and printed != shown):
-                failed += 1
-                print(f"WRONG {command}\n  shown   {shown}\n  printed {printed}{done.stderr}")
-    finally:
-        local.terminate()
-        local.wait()
-    print(f"{ran} commands of the README, {failed} print something else")
-    return 1 if failed or ran < 8 else 0
+        blocks = blocks_of(text)
+    except Wrong as wrong:
+        yield str(wrong)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell(binary, folder)
+        try:
+            for block in blocks:
+                for command, shown in block.commands():
+                    try:
+                        if block.mark and block.mark["by"]:
+                            runner_of(block.mark["by"], command)
+                            told[f"run by {block.mark['by']}"] += 1
+                        elif block.mark and block.mark["reason"]:
+                            told[f"not run: {block.mark['reason']}"] += 1
+                        else:
+                            told["run"] += 1
+                            status, vary = (block.mark["status"], block.mark["vary"]) if block.mark else (None, None)
+                            compare(shown, shell.execute(command, status or "0"), vary)
+                            told["compared"] += shown is not None
+                    except Wrong as wrong:
+                        yield f"the block of line {block.line}: {command}\n  {wrong}"
+        finally:
+            shell.close()
+
+
+def main():
+    binary = str(pathlib.Path(sys.argv[1]).resolve())
+    documents = [pathlib.Path(each).resolve() for each in sys.argv[2:]]
+    documents = documents or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    failed, total = 0, collections.Counter()
+    for document in documents:
+        told, began = collections.Counter(), time.monotonic()
+        for wrong in check(document, binary, told):
+            failed += 1
+            print(f"WRONG {document.relative_to(ROOT)}: {wrong}", flush=True)
+        if told:
+            print(f"{document.relative_to(ROOT)}: {told['run']} commands run in {time.monotonic() - began:.0f} s", flush=True)
+        total += told
+    print(f"{total['run']} commands were run, the output of {total['compared']} compared")
+    for reason, count in sorted(total.items()):
+        if reason not in ("run", "compared"):
+            print(f"{count} {reason}")
+    print(f"{failed} wrong")
+    return 1 if failed or not total["run"] else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,205 @@
+"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters, the options of `local serve`.
+
+Usage: configuration.py LOCAL_BINARY
+
+Names come from where they are read, defaults from the code and the template, what is allowed from the template and from what the
+program says when a variable is wrong. The last column of each table is text, and only has to be there.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import yaml
+
+from template_contract import CONFIGURATIONS, ROOT, VARIABLE_READ, CloudFormationLoader
+
+DOCUMENT = ROOT / "docs/configuration.md"
+# The headings above the tables.
+ALL_FUNCTIONS, SCALER, PARAMETERS, SERVE = "All functions", "The shard-scaler besides", "Parameters of the template", "Options of `local serve`"
+HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER)))
+REQUIRED, EMPTY = "required", "empty"
+# More than any variable takes.
+WRONG = "x" * 300
+
+POLICY, CONFIG, SCALER_CONFIG = "shared/src/core/policy.rs", "shared/src/config.rs", "functions/shard-scaler/src/config.rs"
+# Where a variable's default stands. A pattern that is not found any more is a finding.
+DEFAULTS = {
+    "PARTITION_KEY_NAME": (CONFIG, r'partition_key_name: "(\w+)"'),
+    "SORT_KEY_NAME": (CONFIG, r'sort_key_name: "(\w+)"'),
+    "SORT_KEY_TYPE": (CONFIG, r"sort_key_type: SortKeyType::(S)tring"),
+    "SHARD_PLACEMENT": ("shared/src/core/placement.rs", r"#\[default\]\s+(\w+)"),
+    "SHARD_SEPARATOR": ("shared/src/core/key.rs", r'impl Default for Separator \{[^"]*"([^"]+)"'),
+    "MAX_SHARDS": (POLICY, r"max_shards: ShardCount::new\((\d+)\)"),
+    "COOLDOWN_SECONDS": (POLICY, r"cooldown_seconds: (\d+),"),
+    "SCALING_POLICY": (POLICY, r"#\[default\]\s+(\w+)"),
+    "LEASE_MS": ("shared/src/core/view.rs", r"MAX_LEASE: Duration = Duration::from_secs\((\d+)\)"),
+    "COLD_APPEND": (CONFIG, r"cold_append: (true|false),"),
+    "SCALING": (CONFIG, r"#\[default\]\s+(\w+)"),
+    "READ_REPLICAS": (CONFIG, r"read_replicas: Vec::new\(()\)"),
+    "MAX_EVENT_AGE_SECONDS": (SCALER_CONFIG, r"max_event_age: Duration::from_secs\((\d+)\)"),
+    "MAX_WRITE_UNITS": (SCALER_CONFIG, r"max_write_units: (\d+)"),
+    "MAX_READ_UNITS": (SCALER_CONFIG, r"max_read_units: (\d+)"),
+    "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
+}
+# In seconds there.
+MILLISECONDS = {"LEASE_MS"}
+NEEDED = {"TABLE_NAME", "METADATA_TABLE_NAME"}
+
+OPTION = re.compile(r"^\s+(?:-\w, )?(--[\w-]+)(?: (<\w+>))?\s+(.*?)(?: \[default: (.*)\])?$")
+# Read outside the configuration: these are told of, but not in a table.
+DIRECT = re.compile(r'env::var(?:_os)?\(\s*"([A-Z_]+)"')
+
+
+def tables_of(text):
+    """The rows of the tables beneath each heading of the second level, without what is beneath no table."""
+    sections = {}
+    heading = None
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            heading = line[3:].strip()
+            sections[heading] = []
+        elif line.startswith("|") and heading and not line.startswith("|---"):
+            sections[heading].append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])])
+    # A table's own first row names its columns, and no row of content begins without a backtick.
+    return {heading: [row for row in rows if row[0].startswith("`")] for heading, rows in sections.items()}
+
+
+def code(text):
+    return f"`{text}`" if text != "" else EMPTY
+
+
+def said_to_be_allowed(binary, variable):
+    """What the program says of a wrong value. It would listen on ports of the system's choice if it took it."""
+    environment = {name: value for name, value in os.environ.items() if name not in DEFAULTS | dict.fromkeys(NEEDED)}
+    command = [binary, "serve", "--port", "0", "--dynamodb-port", "0"]
+    try:
+        done = subprocess.run(command, env=environment | {variable: WRONG}, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return "anything: it starts with 300 bytes"
+    told = re.search(rf'{variable} is "{WRONG}"; allowed: (.*)', done.stderr)
+    return told[1].strip() if told else f"not told: {done.stderr.strip()}"
+
+
+def default_of(variable):
+    if variable in NEEDED:
+        return REQUIRED
+    if variable not in DEFAULTS:
+        return "not known to this check: add it to DEFAULTS"
+    path, pattern = DEFAULTS[variable]
+    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
+    if not found:
+        return f"not found in {path} any more"
+    value = found[1].lower() if found[1] != "S" else found[1]
+    return code(f"{int(value) * 1000}" if variable in MILLISECONDS else value)
+
+
+def set_by(template):
+    """The parameter that each variable is set from, where it is one."""
+    functions = [template["Globals"]["Function"]]
+    functions += [body["Properties"] for body in template["Resources"].values() if body["Type"] == "AWS::Serverless::Function"]
+    told = {}
+    for function in functions:
+        for name, value in function.get("Environment", {}).get("Variables", {}).items():
+            refs = [ref for ref in references(value) if ref in template["Parameters"]]
+            if not refs:
+                refs = [ref for condition in conditions_of(value) for ref in references(template["Conditions"][condition])]
+            told[name] = code(refs[0]) if refs and refs[0] in template["Parameters"] else "the stack's own table"
+    return told
+
+
+def references(value):
+    if isinstance(value, dict):
+        if set(value) == {"Ref"}:
+            yield value["Ref"]
+        for member in value.values():
+            yield from references(member)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def conditions_of(value):
+    if isinstance(value, dict):
+        if set(value) == {"Fn::If"}:
+            yield value["Fn::If"][0]
+        for member in value.values():
+            yield from conditions_of(member)
+    elif isinstance(value, list):
+        for part in value:
+            yield from conditions_of(part)
+
+
+def allowed_by(parameter):
+    if "AllowedValues" in parameter:
+        return ", ".join(code(each) for each in parameter["AllowedValues"])
+    if parameter["Type"] == "Number":
+        least, most = parameter["MinValue"], parameter.get("MaxValue")
+        return f"{least} or more" if most is None else f"{least} to {most}"
+    return parameter["ConstraintDescription"].removeprefix("must be ").removeprefix("must ").rstrip(".")
+
+
+def variables(binary, template):
+    parameters = set_by(template)
+    for path, heading in HEADINGS.items():
+        names = VARIABLE_READ.findall(path.read_text(encoding="utf-8").split("#[cfg(test)]")[0])
+        yield heading, {
+            code(name): (default_of(name), said_to_be_allowed(binary, name), parameters.get(name, "not set by the template")) for name in names
+        }
+
+
+def parameters(template):
+    return {code(name): (code(body["Default"]), allowed_by(body)) for name, body in template["Parameters"].items()}
+
+
+def options(binary):
+    told = subprocess.run([binary, "serve", "-h"], capture_output=True, text=True, timeout=20, check=True).stdout
+    found = (OPTION.match(line) for line in told.split("\n"))
+    return {
+        code(f"{option[1]} {option[2]}".removesuffix(" None")): (code(option[4] or "") if option[4] else "none",) for option in found if option and option[1] not in ("--help", "--version")
+    }
+
+
+def compare(heading, wanted, rows):
+    """What is wrong with the tables beneath a heading."""
+    named = [row[0] for row in rows]
+    for name in sorted(set(wanted) - set(named)):
+        yield f"{name} is missing"
+    for name in sorted(set(named) - set(wanted)):
+        yield f"{name} is documented, and does not exist"
+    for name in sorted({name for name in named if named.count(name) > 1}):
+        yield f"{name} is documented twice"
+    for name, *cells, meaning in rows:
+        if name in wanted and tuple(cells) != wanted[name]:
+            yield f"{name} is documented with {' | '.join(cells)}, and has {' | '.join(wanted[name])}"
+        if not meaning:
+            yield f"{name} is not explained"
+
+
+def main():
+    binary = str(pathlib.Path(sys.argv[1]).resolve())
+    template = yaml.load((ROOT / "template.yaml").read_text(encoding="utf-8"), Loader=CloudFormationLoader)
+    text = DOCUMENT.read_text(encoding="utf-8")
+    documented = tables_of(text)
+    wanted = dict(variables(binary, template)) | {PARAMETERS: parameters(template), SERVE: options(binary)}
+    failed = 0
+    for heading, each in wanted.items():
+        wrong = list(compare(heading, each, documented.get(heading, [])))
+        failed += len(wrong)
+        for line in wrong:
+            print(f"WRONG {DOCUMENT.name}, {heading}: {line}")
+        if not wrong:
+            print(f"ok    {heading}: {len(each)}")
+    sources = [path for folder in ("functions", "shared/src") for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")]
+    read = {name for path in sources for name in DIRECT.findall(path.read_text(encoding="utf-8"))}
+    untold = sorted(name for name in read if f"`{name}`" not in text)
+    failed += len(untold)
+    print(f"WRONG {DOCUMENT.name}: the functions also read {', '.join(untold)}" if untold else f"ok    read besides: {', '.join(sorted(read))}")
+    print(f"{failed} wrong")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
