@@ -33,7 +33,8 @@ impl Decision {
             ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
         };
         let by = match event.reason {
-            ScalingReason::Throttled(_) | ScalingReason::TakenOver => "writer",
+            ScalingReason::Throttled(_) => "writer",
+            ScalingReason::TakenOver => "whoever found it",
             ScalingReason::Reported(_) | ScalingReason::Asked => "shard-scaler",
         };
         let partition_key = event.partition_key.as_str().to_owned();

@@ -10,12 +10,17 @@ use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::{ConfigError, ScalingActors, ShardedTable, TableConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use crate::clients::{Clients, in_process_clients, remote_clients};
 use crate::console::Console;
+use crate::guard::Hosts;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
 use crate::{alarm, dynamodb_port, http_api, tables};
+
+/// What is left to open requests, and then to background work, when the edition is told to stop.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Where the edition listens and what it stands on.
 #[derive(Debug, Clone, Args)]
@@ -23,6 +28,9 @@ pub struct ServeOptions {
     /// Address to listen on; by default only this machine can connect
     #[arg(long, default_value = "127.0.0.1")]
     pub host: IpAddr,
+    /// Another name of this machine that requests may be addressed to; its addresses and localhost always are
+    #[arg(long, value_name = "NAME")]
+    pub allowed_host: Vec<String>,
     /// Port of the API
     #[arg(long, default_value_t = 3000)]
     pub port: u16,
@@ -54,6 +62,7 @@ impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             host: IpAddr::from([127, 0, 0, 1]),
+            allowed_host: Vec::new(),
             port: 3000,
             dynamodb_port: 8000,
             data_dir: None,
@@ -106,6 +115,7 @@ pub struct Edition {
     api: TcpListener,
     dynamodb: Option<TcpListener>,
     alarm_period: Duration,
+    hosts: Hosts,
 }
 
 impl Edition {
@@ -134,7 +144,8 @@ impl Edition {
         let scaler = Scaler::new(table.clone(), clients, scaler);
         let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());
-        Ok(Self { functions, engine, api, dynamodb, alarm_period })
+        let hosts = Hosts::new(&options.allowed_host);
+        Ok(Self { functions, engine, api, dynamodb, alarm_period, hosts })
     }
 
     /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
@@ -161,7 +172,7 @@ impl Edition {
         &self.functions.table
     }
 
-    /// Serves until `stop` resolves; then finishes what was begun.
+    /// Serves until `stop` resolves; then finishes what was begun, as far as that does not take long.
     ///
     /// # Errors
     /// [`EditionError::Server`] where a listener fails.
@@ -184,16 +195,33 @@ impl Edition {
         }
         let console = Console::new(self.functions.clone(), stopped.clone());
         console.watch(self.engine.clone(), &mut watching);
-        let routes = console.router().merge(http_api::router(self.functions));
+        let routes = console.clone().router().merge(http_api::router(self.functions));
+        let routes = self.hosts.clone().guard(routes);
         let api = axum::serve(self.api, routes).with_graceful_shutdown(until(stopped.clone()));
-        match (self.dynamodb, self.engine) {
-            (Some(listener), Some(engine)) => {
-                let port = axum::serve(listener, dynamodb_port::router(engine)).with_graceful_shutdown(until(stopped));
-                tokio::try_join!(api.into_future(), port.into_future())?;
+        let port = self.dynamodb.zip(self.engine).map(|(listener, engine)| {
+            let routes = self.hosts.guard(dynamodb_port::router(engine));
+            axum::serve(listener, routes).with_graceful_shutdown(until(stopped.clone()))
+        });
+        let servers = async {
+            match port {
+                Some(port) => tokio::try_join!(api.into_future(), port.into_future()).map(drop),
+                None => api.await,
             }
-            _ => api.await?,
+        };
+        let too_long = async {
+            until(stopped).await;
+            sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = servers => served?,
+            // A client that neither reads its answer nor ends its request must not keep the edition alive.
+            () = too_long => tracing::warn!("some requests were still open, and are cut off"),
         }
-        table.finish_background_work().await;
+        console.stop_load();
+        watching.shutdown().await;
+        if timeout(GRACE, table.finish_background_work()).await.is_err() {
+            tracing::warn!("some background work was still under way, and is left to the next start");
+        }
         Ok(())
     }
 }

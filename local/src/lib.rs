@@ -8,6 +8,7 @@ mod decisions;
 pub mod demo;
 mod dynamodb_port;
 mod edition;
+mod guard;
 mod http_api;
 pub mod load;
 pub mod plan;

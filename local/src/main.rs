@@ -88,7 +88,16 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::E
     Ok(ExitCode::SUCCESS)
 }
 
+/// Resolves at the first signal to stop; a second one ends the process at once.
 async fn stop_signal() {
+    signalled().await;
+    tokio::spawn(async {
+        signalled().await;
+        std::process::exit(130);
+    });
+}
+
+async fn signalled() {
     let interrupt = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {

@@ -202,7 +202,7 @@ async fn next(State(api): State<RuntimeApi>) -> Response {
         .header("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd")
         .header("lambda-runtime-deadline-ms", deadline.to_string())
         .header("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:test")
-        .header("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=1")
+        .header("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0")
         .header("content-type", "application/json")
         .body(Body::from(event))
         .expect("the parts are valid")

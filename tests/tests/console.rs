@@ -6,6 +6,8 @@ use local::ServeOptions;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use system_tests::{TestEdition, config};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,7 +123,62 @@ async fn a_wrong_load_is_refused_by_name_and_files_come_with_their_types() {
             "{path}"
         );
     }
-    let absent = reqwest::get(format!("{}/console/../Cargo.toml", edition.url())).await.expect("an answer");
-    assert_eq!(absent.status(), 404);
+    for path in ["/console/absent.js", "/console/../Cargo.toml", "/console/%2e%2e/Cargo.toml"] {
+        let answer =
+            raw(&edition, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 404") && answer.ends_with("there is no such file\n"), "{path}: {answer}");
+    }
     edition.stop().await;
+}
+
+/// The answer to a request as it is, which a client would put in order.
+async fn raw(edition: &TestEdition, request: &str) -> String {
+    let address = edition.url().trim_start_matches("http://").to_owned();
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_are_kept_out() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let body = r#"{"action":"set","partition_key":"k","number_of_shards":50}"#;
+    let invoke = |headers: &str| {
+        let length = body.len();
+        format!(
+            "POST /2015-03-31/functions/shard-scaler/invocations HTTP/1.1\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+    };
+    for headers in
+        ["host: localhost\r\norigin: http://evil.example\r\ncontent-type: text/plain\r\n", "host: evil.example\r\n"]
+    {
+        let answer = raw(&edition, &invoke(headers)).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{headers}: {answer}");
+    }
+    assert_eq!(edition.get("/shards?partition_key=k").await.status, 404, "nothing was changed");
+    let answer = raw(&edition, &invoke("host: localhost\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn neither_a_load_nor_an_open_request_keeps_the_edition_alive() {
+    let mut one_shard = config();
+    one_shard.policy.max_shards = sharding::ShardCount::ONE;
+    let options = ServeOptions { partitions: 2, partition_write_units: 50, ..ServeOptions::default() };
+    let edition = TestEdition::start(options, one_shard).await;
+    let load = json!({"partition_key": "hot", "keys": 20, "writes": 300});
+    assert_eq!(edition.post("/console/load", &load).await.status, 202);
+    let mut events = Events::open(&edition).await;
+    events.until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0)).await;
+    let address = edition.url().trim_start_matches("http://").to_owned();
+    let mut half = TcpStream::connect(address).await.expect("a connection");
+    let begun =
+        "POST /items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    half.write_all(begun.as_bytes()).await.expect("sent");
+    // Twice the grace, and time for a slow machine.
+    timeout(Duration::from_secs(30), edition.stop()).await.expect("it stops");
+    drop(half);
 }

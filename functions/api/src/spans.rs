@@ -2,7 +2,9 @@
 //! are sent after the answer, to a collector beside the function.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task;
+use std::time::Duration;
 
 use lambda_http::Error;
 use lambda_http::lambda_runtime::layers::{OpenTelemetryFaasTrigger, OpenTelemetryLayer};
@@ -17,12 +19,22 @@ use lambda_http::tracing::{Level, Metadata};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_aws::trace::{XrayIdGenerator, XrayPropagator};
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use tokio::time::Instant;
 
 use crate::run::Trigger;
 
 /// What turns spans on; the exporter reads it, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// What sets how long the exporter waits, where it is not to be [`EXPORT_TIME`].
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"];
+/// What sets which spans are sent, where it is not to be all.
+const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+/// Spans are sent after the answer, but before the function is frozen: that is paid for, and the next invocation waits.
+const EXPORT_TIME: Duration = Duration::from_millis(500);
+/// A collector that did not answer in time is left alone for so long.
+const REST: Duration = Duration::from_secs(30);
 /// The header by which X-Ray hands a trace on.
 const TRACE_HEADER: &str = "x-amzn-trace-id";
 /// The SDK tells of its calls, by their names, at the level `DEBUG`.
@@ -38,11 +50,18 @@ impl Spans {
         if !ENDPOINTS.iter().any(|name| is_set(name)) {
             return Ok(None);
         }
-        let exporter = opentelemetry_otlp::SpanExporter::builder().with_http().build()?;
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
-            .with_id_generator(XrayIdGenerator::default())
-            .build();
+        let mut exporter = opentelemetry_otlp::SpanExporter::builder().with_http();
+        if !TIMEOUTS.iter().any(|name| is_set(name)) {
+            exporter = exporter.with_timeout(EXPORT_TIME);
+        }
+        let mut provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter.build()?)
+            .with_id_generator(XrayIdGenerator::default());
+        if !is_set(SAMPLER) {
+            // Lambda says "not sampled" wherever X-Ray is not active; whoever names a collector wants spans all the same.
+            provider = provider.with_sampler(Sampler::AlwaysOn);
+        }
+        let provider = provider.build();
         let spans = tracing_opentelemetry::layer()
             .with_tracer(provider.tracer(env!("CARGO_PKG_NAME")))
             .with_filter(filter_fn(is_exported));
@@ -55,8 +74,16 @@ impl Spans {
         S: Service<LambdaInvocation, Response = (), Error = Error>,
     {
         let provider = self.0;
+        let resting_until = Arc::new(Mutex::new(None::<Instant>));
         let flush = move || {
-            if let Err(error) = provider.force_flush() {
+            let mut resting_until = resting_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let began = Instant::now();
+            if resting_until.is_some_and(|until| began < until) {
+                return;
+            }
+            let flushed = provider.force_flush();
+            *resting_until = (flushed.is_err() || began.elapsed() >= EXPORT_TIME).then(|| began + REST);
+            if let Err(error) = flushed {
                 tracing::warn!(%error, "the spans of an invocation could not be sent");
             }
         };

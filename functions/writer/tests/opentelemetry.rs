@@ -66,3 +66,26 @@ async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
     let log = writer.stop().await;
     assert!(log.lines().any(|line| line.contains("\"Writes\"")), "the metrics are written as before: {log}");
 }
+
+/// A collector that takes connections and never answers: one invocation waits for it for half a second, the next ones do not.
+#[tokio::test]
+async fn a_collector_that_hangs_is_left_alone() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("the port is known"));
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            open.push(connection);
+        }
+    });
+    let mut variables = Function::variables(&edition.dynamodb_url());
+    variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", url));
+    let mut writer = Function::start(env!("CARGO_BIN_EXE_writer"), &variables).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..6 {
+        assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
+    }
+    // Each wait would be five seconds if it had no bound, and six of them thirty.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}

@@ -35,13 +35,23 @@ impl Drop for Running {
 
 impl Load {
     pub(super) fn running(&self) -> Option<RunningLoad> {
-        self.lock().as_ref().map(|running| RunningLoad {
+        let mut load = self.lock();
+        // A load ends by itself after a while.
+        load.take_if(|running| running.task.is_finished());
+        load.as_ref().map(|running| RunningLoad {
             plan: running.plan.clone(),
             seconds: running.began.elapsed().as_secs_f64(),
+            sent: running.generated.sent(),
+            not_sent: running.generated.not_sent(),
             stored: running.generated.stored(),
             throttled: running.generated.throttled(),
             failed: running.generated.failed(),
         })
+    }
+
+    /// Ends it, if there is one.
+    pub(super) fn stop(&self) {
+        self.lock().take();
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -60,6 +70,7 @@ pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, bo
         Err(problem) => return to_axum(problem.into_response()),
     };
     let mut load = console.load.lock();
+    load.take_if(|running| running.task.is_finished());
     if load.is_some() {
         return to_axum(Problem::conflict("load_runs", "a load runs already; stop it first").into_response());
     }
@@ -70,6 +81,6 @@ pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, bo
 }
 
 pub(super) async fn stop(State(console): State<Console>) -> Response {
-    console.load.lock().take();
+    console.load.stop();
     StatusCode::NO_CONTENT.into_response()
 }

@@ -40,9 +40,16 @@ impl Console {
         tasks.spawn(decisions::listen(self.functions.table.scaling_events(), Arc::clone(&self.feed)));
     }
 
+    /// Ends the load, if one runs.
+    pub(crate) fn stop_load(&self) {
+        self.load.stop();
+    }
+
     pub(crate) fn router(self) -> Router {
         Router::new()
+            .route("/", get(page::entrance))
             .route("/console", get(page::index))
+            .route("/console/", get(page::entrance))
             .route("/console/stream", get(stream::stream))
             .route("/console/load", post(load::start).delete(load::stop))
             .route("/console/{*path}", get(page::file))

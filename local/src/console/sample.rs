@@ -12,13 +12,32 @@ pub(super) struct Sample {
     pub(super) reads: Reads,
     pub(super) latency_ms: Latency,
     pub(super) consumed: Consumed,
-    /// In the order of hash ranges; empty where the embedded engine is not used.
+    /// In the order of hash ranges; of several neighbours the hottest, where there are very many. Empty where the embedded engine is not
+    /// used, and in what is kept of the past.
     pub(super) partitions: Vec<Partition>,
     /// Of one partition.
     pub(super) limits: Option<Limits>,
     /// The busiest ones.
     pub(super) keys: Vec<Key>,
     pub(super) load: Option<RunningLoad>,
+}
+
+impl Sample {
+    pub(super) fn without_partitions(&self) -> Self {
+        let (writes, reads, latency_ms) = (self.writes.clone(), self.reads.clone(), self.latency_ms.clone());
+        let (consumed, keys, load) = (self.consumed.clone(), self.keys.clone(), self.load.clone());
+        Self {
+            at: self.at,
+            writes,
+            reads,
+            latency_ms,
+            consumed,
+            partitions: Vec::new(),
+            limits: self.limits,
+            keys,
+            load,
+        }
+    }
 }
 
 /// A second's.
@@ -90,6 +109,9 @@ pub(super) struct RunningLoad {
     #[serde(flatten)]
     pub(super) plan: LoadPlan,
     pub(super) seconds: f64,
+    /// Writes that were sent, and those that the machine could not send in time.
+    pub(super) sent: u64,
+    pub(super) not_sent: u64,
     pub(super) stored: u64,
     pub(super) throttled: u64,
     pub(super) failed: u64,

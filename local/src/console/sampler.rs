@@ -17,6 +17,8 @@ use crate::http_api::Functions;
 const PERIOD: Duration = Duration::from_secs(1);
 /// The first look comes at once.
 const LEAST_SECONDS: f64 = 0.1;
+/// The most partitions that are shown one by one.
+const SHOWN_PARTITIONS: usize = 1_000;
 /// The most keys that are shown.
 const SHOWN_KEYS: usize = 8;
 /// What a key keeps of its heat from one look to the next, so that it stays on the page for a while after it has cooled.
@@ -64,7 +66,7 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
                 reads: Quantiles::of(counts.read_latency),
             },
             consumed,
-            partitions,
+            partitions: shown(partitions),
             limits: engine
                 .as_ref()
                 .map(|engine| engine.limits(table))
@@ -73,6 +75,16 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
             load: load.running(),
         });
     }
+}
+
+/// Of neighbours the hottest, where there are more partitions than a page can show.
+fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
+    let group = partitions.len().div_ceil(SHOWN_PARTITIONS).max(1);
+    let hottest = |group: &[Partition]| {
+        let heat = |one: &&Partition, other: &&Partition| one.write_units.total_cmp(&other.write_units);
+        group.iter().max_by(heat).cloned()
+    };
+    partitions.chunks(group).filter_map(hottest).collect()
 }
 
 /// What the engine had counted at the last look.

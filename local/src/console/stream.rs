@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -20,7 +20,7 @@ const SAMPLES: usize = 120;
 /// Decisions that a page begins with.
 const DECISIONS: usize = 50;
 /// Events that wait for a slow page; it misses the oldest beyond these.
-const WAITING: usize = 64;
+const WAITING: usize = 16;
 
 /// An event as it is sent.
 #[derive(Debug, Clone)]
@@ -38,7 +38,9 @@ pub(super) struct Feed {
 
 #[derive(Debug, Default)]
 struct Past {
+    /// Without their partitions, of which only the last are shown.
     samples: VecDeque<Arc<str>>,
+    last: Option<Arc<str>>,
     decisions: VecDeque<Arc<str>>,
 }
 
@@ -50,41 +52,50 @@ impl Default for Feed {
 
 impl Feed {
     pub(super) fn sample(&self, sample: &Sample) {
-        self.add("sample", sample, |past| (&mut past.samples, SAMPLES));
+        let (Some(whole), Some(short)) = (text(sample), text(&sample.without_partitions())) else { return };
+        // Under the lock, so that a page that connects now gets it once.
+        let mut past = self.lock();
+        past.last = Some(Arc::clone(&whole));
+        keep(&mut past.samples, short, SAMPLES);
+        self.send("sample", whole);
     }
 
     pub(super) fn decision(&self, decision: &Numbered) {
-        self.add("decision", decision, |past| (&mut past.decisions, DECISIONS));
+        let Some(decision) = text(decision) else { return };
+        let mut past = self.lock();
+        keep(&mut past.decisions, Arc::clone(&decision), DECISIONS);
+        self.send("decision", decision);
     }
 
-    fn add(
-        &self,
-        event: &'static str,
-        value: &impl Serialize,
-        kept: impl FnOnce(&mut Past) -> (&mut VecDeque<Arc<str>>, usize),
-    ) {
-        let data: Arc<str> = match serde_json::to_string(value) {
-            Ok(text) => text.into(),
-            Err(error) => return tracing::error!(%error, event, "an event for the console cannot be written"),
-        };
-        // Under the lock, so that a page that connects now gets it once.
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let (list, most) = kept(&mut past);
-        list.push_back(Arc::clone(&data));
-        if list.len() > most {
-            list.pop_front();
-        }
+    fn send(&self, event: &'static str, data: Arc<str>) {
         // No page may be open.
         let _ = self.live.send(Message { event, data });
     }
 
     /// What has been, and what comes.
     fn subscribe(&self) -> (Vec<Message>, Receiver<Message>) {
-        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let samples: Vec<&str> = past.samples.iter().map(AsRef::as_ref).collect();
+        let past = self.lock();
+        let before = past.samples.len().saturating_sub(1);
+        let samples: Vec<&str> = past.samples.iter().take(before).chain(&past.last).map(AsRef::as_ref).collect();
         let history = Message { event: "history", data: format!("[{}]", samples.join(",")).into() };
         let decisions = past.decisions.iter().map(|data| Message { event: "decision", data: Arc::clone(data) });
         (std::iter::once(history).chain(decisions).collect(), self.live.subscribe())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn text(value: &impl Serialize) -> Option<Arc<str>> {
+    let text = serde_json::to_string(value);
+    text.inspect_err(|error| tracing::error!(%error, "an event for the console cannot be written")).ok().map(Into::into)
+}
+
+fn keep(list: &mut VecDeque<Arc<str>>, data: Arc<str>, most: usize) {
+    list.push_back(data);
+    if list.len() > most {
+        list.pop_front();
     }
 }
 

@@ -22,8 +22,13 @@ use crate::http_api::Functions;
 
 /// How often what is due is sent.
 const TICK: Duration = Duration::from_millis(10);
-/// The most requests that wait for their answers; then the load waits, too.
+/// The most requests that wait for their answers, and the most bytes of their items.
 const MOST_UNDER_WAY: usize = 20_000;
+const MOST_BYTES_UNDER_WAY: usize = 64 * 1_024 * 1_024;
+/// What is due for longer than this is not sent any more.
+const LONGEST_DEBT: Duration = Duration::from_secs(1);
+/// A load that nobody stops ends by itself.
+const LONGEST_LOAD: Duration = Duration::from_secs(600);
 /// What an item has besides its data and twice its key, about: names of attributes, shard, sort key and version.
 const OVERHEAD_BYTES: usize = 140;
 /// Items of a page.
@@ -35,6 +40,8 @@ pub(crate) struct Generated(Arc<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
+    sent: AtomicU64,
+    not_sent: AtomicU64,
     stored: AtomicU64,
     throttled: AtomicU64,
     failed: AtomicU64,
@@ -64,6 +71,16 @@ impl Generated {
         }
     }
 
+    /// Writes.
+    pub(crate) fn sent(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
+    /// Writes that were due, but the machine could not keep up.
+    pub(crate) fn not_sent(&self) -> u64 {
+        self.0.not_sent.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn stored(&self) -> u64 {
         self.0.stored.load(Ordering::Relaxed)
     }
@@ -78,7 +95,7 @@ impl Generated {
     }
 }
 
-/// Sends the load until it is dropped.
+/// Sends the load until it is dropped, or has lasted long.
 pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Generated) {
     let keys = plan.partition_keys();
     let mut choice = Choice::new(&plan);
@@ -86,32 +103,37 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
     let mut sort_key = 0;
     let names = keys.iter().map(String::len).max().unwrap_or_default();
     let data = "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
-    let slots = Arc::new(Semaphore::new(MOST_UNDER_WAY));
+    let slots = Arc::new(Semaphore::new((MOST_BYTES_UNDER_WAY / data.len()).clamp(1, MOST_UNDER_WAY)));
     let mut under_way = JoinSet::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut writes_due, mut reads_due, mut last) = (0.0, 0.0, Instant::now());
-    loop {
+    let began = Instant::now();
+    let (mut writes, mut reads) = (Due::new(plan.writes, began), Due::new(plan.reads, began));
+    while began.elapsed() < LONGEST_LOAD {
         let now = ticks.tick().await;
-        let passed = now.saturating_duration_since(last).as_secs_f64();
-        last = now;
-        writes_due += passed * f64::from(plan.writes);
-        reads_due += passed * f64::from(plan.reads);
-        while writes_due >= 1.0 || reads_due >= 1.0 {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let Some(key) = keys.get(choice.next()) else { continue };
+        writes.pass(now);
+        reads.pass(now);
+        loop {
+            let is_write = match (writes.late(), reads.late()) {
+                (None, None) => break,
+                (Some(writes), Some(reads)) => writes >= reads,
+                (writes, _) => writes.is_some(),
+            };
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
+            let Some(key) = keys.get(choice.next()) else { break };
             let (functions, generated) = (functions.clone(), generated.clone());
-            if writes_due >= 1.0 {
-                writes_due -= 1.0;
+            if is_write {
+                writes.take();
                 // The time, so that nobody has used it before.
                 sort_key = epoch_micros().max(sort_key + 1);
                 let (request, sort_key) = (write(key, sort_key, sort_key_type, &data), sort_key);
+                generated.0.sent.fetch_add(1, Ordering::Relaxed);
                 under_way.spawn(async move {
                     send_write(&functions, request, sort_key, &generated).await;
                     drop(slot);
                 });
             } else {
-                reads_due -= 1.0;
+                reads.take();
                 let request = read(key);
                 under_way.spawn(async move {
                     drop(functions.answer(request).await);
@@ -119,7 +141,44 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
                 });
             }
         }
+        generated.0.not_sent.fetch_add(writes.forgive(), Ordering::Relaxed);
+        reads.forgive();
         while under_way.try_join_next().is_some() {}
+    }
+}
+
+/// Requests of one kind that are due.
+struct Due {
+    rate: f64,
+    requests: f64,
+    last: Instant,
+}
+
+impl Due {
+    fn new(rate: u32, now: Instant) -> Self {
+        Self { rate: f64::from(rate), requests: 0.0, last: now }
+    }
+
+    fn pass(&mut self, now: Instant) {
+        self.requests += now.saturating_duration_since(self.last).as_secs_f64() * self.rate;
+        self.last = now;
+    }
+
+    /// For how many seconds the first of them has been due; `None` where none is.
+    fn late(&self) -> Option<f64> {
+        (self.requests >= 1.0).then(|| self.requests / self.rate)
+    }
+
+    fn take(&mut self) {
+        self.requests -= 1.0;
+    }
+
+    /// Gives up what is due for too long, and says how many.
+    fn forgive(&mut self) -> u64 {
+        let most = (LONGEST_DEBT.as_secs_f64() * self.rate).max(1.0);
+        let given_up = (self.requests - most).max(0.0).floor();
+        self.requests -= given_up;
+        given_up as u64
     }
 }
 
@@ -193,6 +252,19 @@ mod tests {
             counts[choice.next()] += 1;
         }
         counts
+    }
+
+    #[test]
+    fn what_is_due_for_long_is_given_up_and_counted() {
+        let began = Instant::now();
+        let mut due = Due::new(100, began);
+        due.pass(began + Duration::from_millis(500));
+        assert_eq!((due.late(), due.forgive()), (Some(0.5), 0));
+        due.pass(began + Duration::from_secs(3));
+        assert_eq!((due.late(), due.forgive(), due.late()), (Some(3.0), 200, Some(1.0)));
+        let mut none = Due::new(0, began);
+        none.pass(began + Duration::from_secs(3));
+        assert_eq!((none.late(), none.forgive()), (None, 0));
     }
 
     #[test]
