@@ -21,7 +21,7 @@ pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use core::metadata::ShardMetadata;
 pub use core::number::{Number, NumberError};
 pub use core::placement::Placement;
-pub use core::policy::{Growth, ScalingDecision, ScalingPolicy};
+pub use core::policy::{Growth, ScalingDecision, ScalingPolicy, ShrinkDecision};
 pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};

@@ -14,13 +14,21 @@ pub struct ScalerConfig {
     pub max_write_units: u64,
     /// `MAX_READ_UNITS`: the same for read units.
     pub max_read_units: u64,
+    /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for so long gives up half of its shards; 0, the default, for never.
+    pub shrink_after: Duration,
     /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
     pub dry_run: bool,
 }
 
 impl Default for ScalerConfig {
     fn default() -> Self {
-        Self { max_event_age: Duration::from_secs(600), max_write_units: 0, max_read_units: 0, dry_run: false }
+        Self {
+            max_event_age: Duration::from_secs(600),
+            max_write_units: 0,
+            max_read_units: 0,
+            shrink_after: Duration::ZERO,
+            dry_run: false,
+        }
     }
 }
 
@@ -38,6 +46,11 @@ impl ScalerConfig {
         let units = "a whole number from 0 to 1000000000";
         read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
         read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
+        let calm = "0, or a whole number from 60 to 31536000";
+        read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, |value| {
+            let seconds = if value == "0" { Some(0) } else { number(value, 60, 31_536_000) };
+            seconds.map(Duration::from_secs)
+        })?;
         read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
     }
@@ -57,10 +70,16 @@ mod tests {
         assert_eq!(with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age, Duration::from_secs(60));
         assert_eq!(with("MAX_WRITE_UNITS", "5000").unwrap().max_write_units, 5_000);
         assert_eq!(with("MAX_READ_UNITS", "7").unwrap().max_read_units, 7);
+        assert_eq!(with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after, Duration::from_secs(3_600));
+        assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
         assert!(with("DRY_RUN", "true").unwrap().dry_run);
-        for (variable, value) in
-            [("MAX_EVENT_AGE_SECONDS", "0"), ("MAX_WRITE_UNITS", "-1"), ("MAX_READ_UNITS", "many"), ("DRY_RUN", "yes")]
-        {
+        for (variable, value) in [
+            ("MAX_EVENT_AGE_SECONDS", "0"),
+            ("MAX_WRITE_UNITS", "-1"),
+            ("MAX_READ_UNITS", "many"),
+            ("SHRINK_AFTER_SECONDS", "59"),
+            ("DRY_RUN", "yes"),
+        ] {
             let error = with(variable, value).unwrap_err().to_string();
             assert!(error.contains(variable) && error.contains(value), "{error}");
         }

@@ -66,7 +66,7 @@ impl Scaler {
         }
     }
 
-    fn logical_key(&self, key: &str) -> Result<PartitionKey, Value> {
+    pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, Value> {
         let config = self.table.config();
         let fits = |key: PartitionKey| config.shard_keys.check(&key, config.policy.max_shards).map(|()| key);
         PartitionKey::new(key).and_then(fits).map_err(|error| refused("partition_key", error))
@@ -81,5 +81,7 @@ fn describe(metadata: &ShardMetadata) -> Value {
         "shard_history": metadata.shard_history.to_strings(),
         "generation": metadata.generation,
         "draining": metadata.draining,
+        "drain": metadata.drain.as_ref().map(ToString::to_string),
+        "settled": metadata.settled,
     })
 }

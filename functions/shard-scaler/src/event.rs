@@ -15,6 +15,20 @@ pub enum ScalerEvent {
         /// The width to reach, unchecked.
         number_of_shards: i128,
     },
+    /// Begin to give up shards of a key.
+    Shrink {
+        /// The logical key.
+        partition_key: String,
+        /// The width to reach, unchecked.
+        number_of_shards: i128,
+    },
+    /// Begin to bring a key's items home.
+    Settle {
+        /// The logical key.
+        partition_key: String,
+    },
+    /// Go on with all that was begun, and begin what is due. On a schedule.
+    Drain,
     /// Show a key's metadata.
     Show {
         /// The logical key.
@@ -69,7 +83,7 @@ impl ScalerEvent {
             None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
         };
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, shrink, settle, drain, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -80,33 +94,44 @@ fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
+const ACTIONS: [(&str, &[&str]); 6] = [
+    ("set", &["action", "partition_key", "number_of_shards"]),
+    ("shrink", &["action", "partition_key", "number_of_shards"]),
+    ("settle", &["action", "partition_key"]),
+    ("drain", &["action"]),
+    ("show", &["action", "partition_key"]),
+    ("list", &["action", "after"]),
+];
+
 fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, EventError> {
-    let allowed: &[&str] = match action.as_str() {
-        Some("set") => &["action", "partition_key", "number_of_shards"],
-        Some("show") => &["action", "partition_key"],
-        Some("list") => &["action", "after"],
-        _ => return Err(wrong("action", format!("it is {action}; allowed: \"set\", \"show\", \"list\""))),
+    let Some((name, allowed)) = ACTIONS.iter().find(|(name, _)| action == name) else {
+        let names: Vec<String> = ACTIONS.iter().map(|(name, _)| format!("{name:?}")).collect();
+        return Err(wrong("action", format!("it is {action}; allowed: {}", names.join(", "))));
     };
     if let Some(unknown) = event.keys().find(|name| !allowed.contains(&name.as_str())) {
         return Err(wrong("event", format!("the field {unknown:?} is not known; allowed: {}", allowed.join(", "))));
     }
-    if allowed.contains(&"after") {
-        return match event.get("after") {
-            None | Some(Value::Null) => Ok(ScalerEvent::List { after: None }),
-            Some(Value::String(after)) => Ok(ScalerEvent::List { after: Some(after.clone()) }),
-            Some(other) => Err(wrong("after", format!("it is {other}; it must be a string"))),
-        };
-    }
-    let partition_key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
-    let partition_key = partition_key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))?;
-    if allowed.len() == 2 {
-        return Ok(ScalerEvent::Show { partition_key });
-    }
-    let given = event.get("number_of_shards").unwrap_or(&Value::Null);
-    let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
-    let number_of_shards =
-        number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))?;
-    Ok(ScalerEvent::Set { partition_key, number_of_shards })
+    let partition_key = || {
+        let key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
+        key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))
+    };
+    let number_of_shards = || {
+        let given = event.get("number_of_shards").unwrap_or(&Value::Null);
+        let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
+        number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))
+    };
+    Ok(match *name {
+        "set" => ScalerEvent::Set { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
+        "shrink" => ScalerEvent::Shrink { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
+        "settle" => ScalerEvent::Settle { partition_key: partition_key()? },
+        "show" => ScalerEvent::Show { partition_key: partition_key()? },
+        "drain" => ScalerEvent::Drain,
+        _ => match event.get("after") {
+            None | Some(Value::Null) => ScalerEvent::List { after: None },
+            Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },
+            Some(other) => return Err(wrong("after", format!("it is {other}; it must be a string"))),
+        },
+    })
 }
 
 /// The direct and the EventBridge form: `state` and `configuration`.

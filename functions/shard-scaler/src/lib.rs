@@ -8,6 +8,7 @@ mod cause;
 mod clients;
 mod config;
 mod direct;
+mod drain;
 mod event;
 mod throttled_keys;
 mod told;
@@ -55,6 +56,11 @@ impl Scaler {
             Ok(ScalerEvent::Set { partition_key, number_of_shards }) => {
                 self.set(&partition_key, number_of_shards, deadline).await
             }
+            Ok(ScalerEvent::Shrink { partition_key, number_of_shards }) => {
+                self.shrink(&partition_key, number_of_shards, deadline).await
+            }
+            Ok(ScalerEvent::Settle { partition_key }) => self.settle(&partition_key, deadline).await,
+            Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,

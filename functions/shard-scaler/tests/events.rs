@@ -39,6 +39,8 @@ async fn every_sample_event_has_its_answer() {
         "shard-scaler-alarm-provisioned",
         "shard-scaler-alarm-hot-reads",
         "shard-scaler-unknown",
+        "shard-scaler-drain",
+        "shard-scaler-settle",
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);
     }
@@ -50,6 +52,39 @@ async fn every_sample_event_has_its_answer() {
     assert_snapshot!(answers);
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     assert_eq!((&shown["metadata"]["number_of_shards"], &shown["metadata"]["generation"]), (&json!(6), &json!(4)));
+    drop(scaler);
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let mut variables = Function::variables(&edition.dynamodb_url());
+    variables.push(("COOLDOWN_SECONDS", "0".to_owned()));
+    let mut scaler = Function::start(BINARY, &variables).await;
+    assert_eq!(scaler.invoke(event("shard-scaler-schedule-set")).await["outcome"], "scaled");
+    let begun = scaler.invoke(event("shard-scaler-shrink")).await;
+    assert_eq!(
+        (&begun["outcome"], &begun["number_of_shards"], &begun["read_shards"]),
+        (&json!("begun"), &json!(3), &json!(6))
+    );
+    let again = scaler.invoke(event("shard-scaler-shrink")).await;
+    assert_eq!(again["outcome"], "unchanged", "{again}");
+    let run = scaler.invoke(event("shard-scaler-drain")).await;
+    assert_eq!(
+        (&run["outcome"], &run["looked_at"], &run["draining"]),
+        (&json!("handled"), &json!(1), &json!(1)),
+        "{run}"
+    );
+    let key = &run["keys"][0];
+    assert_eq!((&key["outcome"], &key["step"]), (&json!("waiting"), &json!("wait_out_writers")), "{run}");
+    let shown = scaler.invoke(event("shard-scaler-show")).await;
+    assert_eq!(shown["metadata"]["draining"], true, "{shown}");
+    // More shards than it has, ahead of a peak: the drain stops, and it grows.
+    assert_eq!(scaler.invoke(event("shard-scaler-schedule-set")).await["outcome"], "scaled");
+    let shown = scaler.invoke(event("shard-scaler-show")).await;
+    let metadata = &shown["metadata"];
+    assert_eq!((&metadata["draining"], &metadata["number_of_shards"]), (&json!(false), &json!(6)), "{shown}");
     drop(scaler);
     edition.stop().await;
 }

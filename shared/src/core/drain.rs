@@ -75,6 +75,22 @@ const STEPS: [(&str, DrainStep); 6] = [
     ("verify", DrainStep::Verify),
 ];
 
+impl DrainGoal {
+    /// As it is stored and told.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        GOALS.iter().find(|(_, goal)| *goal == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl DrainStep {
+    /// As it is stored and told.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        STEPS.iter().find(|(_, step)| *step == self).map_or("", |(name, _)| name)
+    }
+}
+
 impl Drain {
     /// A drain that begins.
     #[must_use]
@@ -131,9 +147,7 @@ pub(crate) fn home(placement: Placement, key: &PartitionKey, sort_key: &SortKey,
 
 impl fmt::Display for Drain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let goal = GOALS.iter().find(|(_, goal)| *goal == self.goal).map_or("", |(name, _)| name);
-        let step = STEPS.iter().find(|(_, step)| *step == self.step).map_or("", |(name, _)| name);
-        write!(f, "{goal} {step} {}", self.since)?;
+        write!(f, "{} {} {}", self.goal.name(), self.step.name(), self.since)?;
         match &self.position {
             None => Ok(()),
             Some(DrainPosition { shard, after: None }) => write!(f, " {shard}"),

@@ -120,6 +120,23 @@ impl fmt::Display for ScalingDecision {
     }
 }
 
+/// Whether a key that has been calm should give up shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShrinkDecision {
+    /// To this width: half.
+    To(ShardCount),
+    /// Not before this epoch second.
+    Wait {
+        /// Epoch seconds.
+        until: u64,
+    },
+    /// It has one shard, or is being changed.
+    No,
+}
+
+/// A key that grew soon after a shrink is left alone for so many times as long: shrinking costs more than it saves there.
+const ONCE_BITTEN: u64 = 4;
+
 /// A lower part of the demand than this is ridden out by repetitions.
 const NEGLIGIBLE: f64 = 0.01;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
@@ -190,6 +207,31 @@ impl ScalingPolicy {
             .ok()
             .and_then(ShardCount::new)
             .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// Whether a key gives up half of its shards: it has kept its width for `calm_seconds`, and longer where it last grew soon after a
+    /// shrink. Growing takes seconds and this takes hours, so that a key does not go up and down.
+    ///
+    /// ```
+    /// use sharding::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
+    /// let mut metadata = ShardMetadata::registered(1_000);
+    /// metadata.number_of_shards = ShardCount::new(12).unwrap();
+    /// metadata.read_shards = metadata.number_of_shards;
+    /// let policy = ScalingPolicy::default();
+    /// assert_eq!(policy.decide_shrink(&metadata, 3_600, 2_000), ShrinkDecision::Wait { until: 4_600 });
+    /// assert_eq!(policy.decide_shrink(&metadata, 3_600, 5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
+    /// ```
+    #[must_use]
+    pub fn decide_shrink(&self, metadata: &ShardMetadata, calm_seconds: u64, now_seconds: u64) -> ShrinkDecision {
+        let half = ShardCount::new(metadata.number_of_shards.get() / 2);
+        let Some(half) = half.filter(|_| !metadata.draining && metadata.expansion().is_none()) else {
+            return ShrinkDecision::No;
+        };
+        let grew_back = metadata.shrunk_at > 0
+            && metadata.last_growth().is_some_and(|at| at.saturating_sub(metadata.shrunk_at) < calm_seconds);
+        let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back { ONCE_BITTEN } else { 1 });
+        let until = metadata.last_updated.saturating_add(calm);
+        if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
     }
 
     /// What the width lacks, times the headroom, on top of what it has.
@@ -295,6 +337,24 @@ mod tests {
         assert_eq!(policy.decide(&draining, Pressure::default(), 900), ScalingDecision::Draining);
         assert_eq!(policy.decide(&draining, hot, 105), ScalingDecision::CoolingDown { until: 110 });
         assert_eq!(policy.decide(&draining, hot, 110), ScalingDecision::StopDraining);
+    }
+
+    #[test]
+    fn a_key_that_grew_back_is_left_alone_for_longer() {
+        let policy = ScalingPolicy::default();
+        let grown = |shrunk_at, at| ShardMetadata { shrunk_at, ..settled(8, at) };
+        let rows = [
+            (grown(0, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
+            (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),
+            (grown(1_000, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (settled(1, 1_000), 99_999, ShrinkDecision::No),
+            (ShardMetadata { draining: true, ..settled(8, 1_000) }, 99_999, ShrinkDecision::No),
+            (ShardMetadata { read_shards: count(9), ..settled(8, 1_000) }, 99_999, ShrinkDecision::No),
+        ];
+        for (metadata, now, expected) in rows {
+            assert_eq!(policy.decide_shrink(&metadata, 3_600, now), expected, "{metadata:?} at {now}");
+        }
     }
 
     #[test]

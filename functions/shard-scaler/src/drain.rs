@@ -1,0 +1,166 @@
+//! Shrinking and settling: begun by a direct event or because a key has been calm for long, and carried on by every run of the schedule.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sharding::{Deadline, DrainRefused, Drained, PartitionKey, ShardCount, ShardMetadata, ShrinkDecision};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::Scaler;
+use crate::clients::ClientError;
+use crate::told::refused;
+
+/// The most keys that are drained at once; each keeps to its own pace.
+const AT_ONCE: usize = 8;
+/// The most keys that one run of the schedule begins to shrink: shrinking can wait.
+const MOST_BEGUN: usize = 20;
+/// The most keys that one run tells of, besides the counts.
+const MOST_TOLD: usize = 100;
+/// The longest of one run: where one shard-scaler runs at a time, an alarm waits for it.
+const RUN_TIME: Duration = Duration::from_secs(20);
+/// What is kept of a run's time for its answer.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
+
+impl Scaler {
+    pub(crate) async fn shrink(&self, key: &str, number_of_shards: i128, deadline: Deadline) -> Value {
+        let key = match self.logical_key(key) {
+            Ok(key) => key,
+            Err(refusal) => return refusal,
+        };
+        let Some(to) = u32::try_from(number_of_shards).ok().and_then(ShardCount::new) else {
+            return refused("number_of_shards", format_args!("it is {number_of_shards}; allowed: 1 or more"));
+        };
+        if self.config.dry_run {
+            return json!({"action": "shrink", "partition_key": key.as_str(), "outcome": "dry-run", "to": to.get()});
+        }
+        begun("shrink", &key, self.table.begin_shrink(&key, to, deadline).await)
+    }
+
+    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Value {
+        let key = match self.logical_key(key) {
+            Ok(key) => key,
+            Err(refusal) => return refusal,
+        };
+        if self.config.dry_run {
+            return json!({"action": "settle", "partition_key": key.as_str(), "outcome": "dry-run"});
+        }
+        begun("settle", &key, self.table.begin_settle(&key, deadline).await)
+    }
+
+    /// Goes on with every drain, and begins to shrink keys that have been calm for long, where the configuration says how long that is.
+    pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
+        let deadline = deadline.min(Deadline::now() + RUN_TIME);
+        let calm_seconds = self.config.shrink_after.as_secs();
+        let throttled = match calm_seconds {
+            0 => BTreeSet::new(),
+            _ => match self.lately_throttled(now_seconds).await {
+                Ok(throttled) => throttled,
+                Err(error) => {
+                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink");
+                    return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+                }
+            },
+        };
+        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        let mut draining = JoinSet::new();
+        let (mut after, mut looked_at, mut begun_now) = (None, 0u64, 0);
+        loop {
+            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
+                Ok(page) => page,
+                Err(error) => {
+                    return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+                }
+            };
+            looked_at += keys.len() as u64;
+            for (key, metadata) in keys {
+                let begins = calm_seconds > 0 && begun_now < MOST_BEGUN && !throttled.contains(&key);
+                let due =
+                    begins.then(|| self.table.config().policy.decide_shrink(&metadata, calm_seconds, now_seconds));
+                let to = due.and_then(|decision| match decision {
+                    ShrinkDecision::To(to) => Some(to),
+                    ShrinkDecision::Wait { .. } | ShrinkDecision::No => None,
+                });
+                if !metadata.draining && to.is_none() {
+                    continue;
+                }
+                begun_now += usize::from(to.is_some());
+                let (scaler, slots) = (self.clone(), Arc::clone(&slots));
+                let deadline = deadline - ANSWER_TIME;
+                draining.spawn(async move {
+                    let _slot = slots.acquire().await;
+                    scaler.carry_on(&key, to, deadline).await
+                });
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        let told: Vec<Value> = draining.join_all().await;
+        for answer in &told {
+            tracing::info!(audit = true, %answer, "drain");
+        }
+        let count = told.len();
+        let told: Vec<Value> = told.into_iter().take(MOST_TOLD).collect();
+        json!({"action": "drain", "outcome": "handled", "looked_at": looked_at, "draining": count, "keys": told})
+    }
+
+    async fn carry_on(&self, key: &PartitionKey, to: Option<ShardCount>, deadline: Deadline) -> Value {
+        let name = key.as_str();
+        if self.config.dry_run {
+            return json!({"partition_key": name, "outcome": "dry-run", "to": to.map(ShardCount::get)});
+        }
+        if let Some(to) = to
+            && let Err(error) = self.table.begin_shrink(key, to, deadline).await
+        {
+            return json!({"partition_key": name, "outcome": "unchanged", "reason": error.to_string()});
+        }
+        match self.table.drain(key, deadline).await {
+            Ok(Drained::Nothing) => {
+                json!({"partition_key": name, "outcome": "unchanged", "reason": "its drain has ended"})
+            }
+            Ok(Drained::Waiting { step, until }) => {
+                json!({"partition_key": name, "outcome": "waiting", "step": step.name(), "until": until})
+            }
+            Ok(Drained::Working { step, items }) => {
+                json!({"partition_key": name, "outcome": "working", "step": step.name(), "items": items})
+            }
+            Ok(Drained::Done { goal, from, to, items }) => {
+                json!({"partition_key": name, "outcome": "done", "goal": goal.name(), "from": from.get(), "to": to.get(), "items": items})
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a drain was interrupted; the next run goes on");
+                json!({"partition_key": name, "outcome": "failed", "detail": error.to_string()})
+            }
+        }
+    }
+
+    async fn lately_throttled(&self, now_seconds: u64) -> Result<BTreeSet<PartitionKey>, ClientError> {
+        let config = self.table.config();
+        let report = self.clients.throttled_keys(&config.table_name, &config.shard_keys, 0, now_seconds).await?;
+        Ok(report.by_key.into_keys().collect())
+    }
+}
+
+fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Value {
+    match result {
+        Ok(metadata) => json!({
+            "action": action,
+            "partition_key": key.as_str(),
+            "outcome": "begun",
+            "number_of_shards": metadata.number_of_shards.get(),
+            "read_shards": metadata.read_shards.get(),
+        }),
+        Err(DrainRefused::Table(error)) => {
+            tracing::error!(%error, "a drain could not begin");
+            json!({"action": action, "partition_key": key.as_str(), "outcome": "failed", "detail": error.to_string()})
+        }
+        Err(error @ DrainRefused::NotLower { .. }) => refused("number_of_shards", error),
+        Err(error @ (DrainRefused::Busy(_) | DrainRefused::ColdAppend | DrainRefused::NoHomes)) => {
+            json!({"action": action, "partition_key": key.as_str(), "outcome": "unchanged", "reason": error.to_string()})
+        }
+    }
+}
