@@ -42,6 +42,7 @@ DEFAULTS = {
     "MAX_EVENT_AGE_SECONDS": (SCALER_CONFIG, r"max_event_age: Duration::from_secs\((\d+)\)"),
     "MAX_WRITE_UNITS": (SCALER_CONFIG, r"max_write_units: (\d+)"),
     "MAX_READ_UNITS": (SCALER_CONFIG, r"max_read_units: (\d+)"),
+    "SHRINK_AFTER_SECONDS": (SCALER_CONFIG, r"shrink_after: Duration::(ZERO)"),
     "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
 }
 # In seconds there.
@@ -92,7 +93,7 @@ def default_of(variable):
     found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
     if not found:
         return f"not found in {path} any more"
-    value = found[1].lower() if found[1] != "S" else found[1]
+    value = {"S": "S", "ZERO": "0"}.get(found[1], found[1].lower())
     return code(f"{int(value) * 1000}" if variable in MILLISECONDS else value)
 
 

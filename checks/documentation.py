@@ -232,7 +232,8 @@ class Shell:
         if any(f":{port}" in command for port in PORTS.values()) and not self.serving:
             raise Wrong("it wants the local edition, which no command before it has started")
         if example := EXAMPLE.match(command):
-            built = pathlib.Path(self.binary).parent / "examples" / example["name"]
+            target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+            built = target / "debug/examples" / example["name"]
             if not built.exists():
                 manifest = ["--manifest-path", str(ROOT / "Cargo.toml")]
                 subprocess.run(["cargo", "build", "--locked", "--quiet", *manifest, *command.split()[2:]], check=True)
@@ -352,9 +353,9 @@ def main():
         told, began = collections.Counter(), time.monotonic()
         for wrong in check(document, binary, told):
             failed += 1
-            print(f"WRONG {document.relative_to(ROOT)}: {wrong}", flush=True)
+            print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
         if told:
-            print(f"{document.relative_to(ROOT)}: {told['run']} commands run in {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{os.path.relpath(document, ROOT)}: {told['run']} commands run in {time.monotonic() - began:.0f} s", flush=True)
         total += told
     print(f"{total['run']} commands were run, the output of {total['compared']} compared")
     for reason, count in sorted(total.items()):
