@@ -3,10 +3,17 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use system_tests::simulation::{Plan, Totals, run};
+use system_tests::simulation::{Plan, Shrinking, Totals, run};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 100;
+
+/// Seeds of an ordinary run in which keys shrink again: such a run takes longer.
+const SHRINKING_SEEDS: u64 = 20;
+
+fn as_built(seed: u64) -> Plan {
+    Plan { seed, without_waiting: false, shrinking: Shrinking::Never }
+}
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -15,7 +22,10 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Runs seeds on all cores until one finds a violation; returns the totals, or the lowest seed that found one.
-fn run_seeds(seeds: impl Iterator<Item = u64> + Send, without_waiting: bool) -> Result<(u64, Totals), (u64, String)> {
+fn run_seeds(
+    seeds: impl Iterator<Item = u64> + Send,
+    plan: impl Fn(u64) -> Plan + Sync,
+) -> Result<(u64, Totals), (u64, String)> {
     let seeds = Mutex::new(seeds);
     let (count, totals, found) = (AtomicU64::new(0), Mutex::new(Totals::default()), Mutex::new(None::<(u64, String)>));
     std::thread::scope(|scope| {
@@ -24,7 +34,7 @@ fn run_seeds(seeds: impl Iterator<Item = u64> + Send, without_waiting: bool) -> 
                 while found.lock().expect("no seed panics while it holds it").is_none()
                     && let Some(seed) = { seeds.lock().expect("no seed panics while it holds it").next() }
                 {
-                    match run(Plan { seed, without_waiting }) {
+                    match run(plan(seed)) {
                         Ok(of_seed) => {
                             count.fetch_add(1, Ordering::Relaxed);
                             let mut totals = totals.lock().expect("no seed panics while it holds it");
@@ -53,7 +63,7 @@ fn no_seed_finds_a_violation() {
         Some(seed) => seed..seed + 1,
         None => 0..variable("SIMULATION_SEEDS").unwrap_or(SEEDS),
     };
-    match run_seeds(seeds, false) {
+    match run_seeds(seeds, as_built) {
         Ok((count, totals)) => {
             println!(
                 "{count} seeds without a violation: {} appends acknowledged, {} not; {} point writes acknowledged, {} found an item, {} had neither; {} reads checked, {} unanswered; {} scale-outs, up to {} shards; {} faults injected",
@@ -82,8 +92,35 @@ fn no_seed_finds_a_violation() {
 }
 
 #[test]
+fn no_seed_finds_a_violation_while_keys_shrink_again() {
+    let seeds = match variable("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(5)),
+    };
+    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, ..as_built(seed) }) {
+        Ok((count, totals)) => {
+            println!(
+                "{count} seeds without a violation: {} shrinks; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
+                totals.shrinks, totals.acknowledged, totals.point_writes, totals.reads, totals.faults
+            );
+            assert!(totals.shrinks > count / 2 && totals.reads > 100 * count, "the runs must do something: {totals:?}");
+        }
+        Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn a_shrink_that_does_not_wait_for_writers_is_caught_within_40_seeds() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, ..as_built(seed) };
+    match run_seeds(0..40, broken) {
+        Err((seed, violation)) => println!("without waiting for writers, seed {seed} finds: {violation}"),
+        Ok(_) => panic!("40 seeds did not notice that the wait is missing"),
+    }
+}
+
+#[test]
 fn a_build_that_does_not_wait_is_caught_within_100_seeds() {
-    match run_seeds(0..100, true) {
+    match run_seeds(0..100, |seed| Plan { without_waiting: true, ..as_built(seed) }) {
         Err((seed, violation)) => println!("without the wait, seed {seed} finds: {violation}"),
         Ok(_) => panic!("100 seeds did not notice that the wait is missing"),
     }
@@ -91,6 +128,7 @@ fn a_build_that_does_not_wait_is_caught_within_100_seeds() {
 
 #[test]
 fn a_seed_is_a_run() {
-    let plan = Plan { seed: 7, without_waiting: false };
-    assert_eq!(run(plan), run(plan));
+    for plan in [as_built(7), Plan { shrinking: Shrinking::AsBuilt, ..as_built(7) }] {
+        assert_eq!(run(plan), run(plan));
+    }
 }

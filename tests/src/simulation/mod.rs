@@ -13,8 +13,8 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
-    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
-    SortKeyType, Value, WriteError,
+    Attributes, Deadline, DrainPace, Drained, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardCount,
+    ShardedTable, SortKey, SortKeyType, Value, WriteError,
 };
 use tokio::time::{Instant, sleep};
 
@@ -29,6 +29,45 @@ pub struct Plan {
     pub seed: u64,
     /// A deliberately broken build: a width is activated without waiting for old views to run out.
     pub without_waiting: bool,
+    /// Whether keys shrink again, and how.
+    pub shrinking: Shrinking,
+}
+
+/// Whether keys shrink again once the load has gone down, and what a broken build leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shrinking {
+    /// They keep their shards, and the run is short.
+    Never,
+    /// As built, but for the waits, which are as long as what can happen here.
+    AsBuilt,
+    /// Writers that act by older views are not waited out.
+    WithoutWaitingForWriters,
+    /// Reads that began before the copies are not waited out.
+    WithoutWaitingForReads,
+}
+
+impl Shrinking {
+    /// The append lease, the latest that a request can be applied, and what clocks differ by.
+    const WRITERS: Duration = Duration::from_secs(60 + 10 + 10);
+    /// A read's deadline, a freeze, and what clocks differ by.
+    const READS: Duration = Duration::from_secs(6 + 4 + 10);
+
+    const fn pace(self) -> DrainPace {
+        DrainPace {
+            wait_for_writers: if matches!(self, Self::WithoutWaitingForWriters) {
+                Duration::ZERO
+            } else {
+                Self::WRITERS
+            },
+            wait_for_reads: match self {
+                Self::WithoutWaitingForReads => Duration::ZERO,
+                // Over before the writers' views are.
+                Self::WithoutWaitingForWriters => Duration::from_secs(3),
+                Self::Never | Self::AsBuilt => Self::READS,
+            },
+            items_per_second: 200,
+        }
+    }
 }
 
 impl Plan {
@@ -56,6 +95,8 @@ pub struct Totals {
     pub unanswered_reads: u64,
     /// Changes of a width.
     pub scale_outs: u64,
+    /// Shrinks that were carried through, and those that a hot key stopped.
+    pub shrinks: u64,
     /// The widest key at the end.
     pub widest: u32,
     /// Faults of all kinds.
@@ -75,6 +116,7 @@ impl Totals {
             reads: self.reads + other.reads,
             unanswered_reads: self.unanswered_reads + other.unanswered_reads,
             scale_outs: self.scale_outs + other.scale_outs,
+            shrinks: self.shrinks + other.shrinks,
             widest: self.widest.max(other.widest),
             faults: self.faults + other.faults,
         }
@@ -85,7 +127,12 @@ const WRITERS: usize = 4;
 const READERS: usize = 3;
 const KEYS: usize = 2;
 const COOLDOWN_SECONDS: u64 = 2;
-const LENGTH: Duration = Duration::from_secs(8);
+/// Of the load that makes keys grow.
+const HOT: Duration = Duration::from_secs(8);
+/// Of the calm in which they shrink again.
+const CALM: Duration = Duration::from_secs(170);
+/// Instances that carry on with shrinks, beside each other.
+const SHRINKERS: usize = 2;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 const READ_DEADLINE: Duration = Duration::from_secs(6);
 
@@ -94,6 +141,7 @@ struct World {
     registers: [Mutex<Registers>; KEYS],
     totals: Mutex<Totals>,
     violation: Mutex<Option<String>>,
+    began: Instant,
     ends: Instant,
 }
 
@@ -117,7 +165,13 @@ impl World {
     }
 
     fn age(&self) -> Duration {
-        LENGTH.saturating_sub(self.ends.saturating_duration_since(Instant::now()))
+        Instant::now().saturating_duration_since(self.began)
+    }
+
+    /// A pause between two deeds: as given while the load is high, and forty times as long in the calm after it.
+    fn pause(&self, rng: &mut StdRng, ms: std::ops::Range<u64>) -> Duration {
+        let calm = if self.age() < HOT { 1 } else { 40 };
+        Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
     }
 
     fn goes_on(&self) -> bool {
@@ -153,6 +207,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
+    of_table.drain = plan.shrinking.pace();
     ShardedTable::with_environment(&client, of_table, environment)
 }
 
@@ -170,9 +225,16 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         registers: Default::default(),
         totals: Mutex::default(),
         violation: Mutex::default(),
-        ends: origin + LENGTH,
+        began: origin,
+        ends: origin
+            + match plan.shrinking {
+                Shrinking::Never => HOT,
+                Shrinking::AsBuilt => HOT + CALM,
+                Shrinking::WithoutWaitingForWriters | Shrinking::WithoutWaitingForReads => HOT + CALM / 3,
+            },
     });
-    let instances: Vec<_> = (0..WRITERS + READERS)
+    let shrinkers = if plan.shrinking == Shrinking::Never { 0 } else { SHRINKERS };
+    let instances: Vec<_> = (0..WRITERS + READERS + shrinkers)
         .map(|_| Instance::new(engine.clone(), rng.random(), origin, Arc::clone(&injected)))
         .collect();
     let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
@@ -181,8 +243,10 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         let (instance, table, world, seed) = (Arc::clone(instance), table.clone(), Arc::clone(&world), rng.random());
         if index < WRITERS {
             work.spawn(write(index, instance, table, world, seed));
-        } else {
+        } else if index < WRITERS + READERS {
             work.spawn(read(instance, table, world, seed));
+        } else {
+            work.spawn(shrink(instance, table, world, seed));
         }
     }
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
@@ -202,7 +266,7 @@ async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, worl
     let mut under_way = tokio::task::JoinSet::new();
     let mut number = 0u64;
     while world.goes_on() && !instance.is_dead() {
-        sleep(Duration::from_millis(rng.random_range(10..70))).await;
+        sleep(world.pause(&mut rng, 10..70)).await;
         number += 1;
         let which = usize::from(rng.random_range(0..10) == 0);
         let value = number * WRITERS as u64 + writer as u64;
@@ -303,7 +367,7 @@ async fn write_point(table: ShardedTable, world: Arc<World>, which: usize, deed:
 async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     while world.goes_on() && !instance.is_dead() {
-        sleep(Duration::from_millis(rng.random_range(20..250))).await;
+        sleep(world.pause(&mut rng, 20..250)).await;
         let which = usize::from(rng.random_range(0..10) == 0);
         let began = Instant::now();
         let answered = if rng.random_range(0..6) == 0 {
@@ -329,7 +393,9 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
             })
         } else {
             let descending = rng.random();
-            let limit = [7, 60, 1_000][rng.random_range(0..3)];
+            // Many small pages of a key that has grown cost too much to make them all the time.
+            let limits = if world.age() < HOT { [7, 60, 1_000] } else { [200, 1_000, 1_000] };
+            let limit = limits[rng.random_range(0..3)];
             scan(&table, which, limit, descending).await.is_some_and(|seen| {
                 let (appended, registers) = apart(seen.clone());
                 world.check(world.history(which).check_scan(&appended, began, descending), "scan");
@@ -339,6 +405,28 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
             })
         };
         world.count(|totals| if answered { totals.reads += 1 } else { totals.unanswered_reads += 1 });
+    }
+}
+
+/// Shrinks keys once the load has gone down, and carries on with what it or another has begun, in short runs.
+async fn shrink(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    sleep(HOT + Duration::from_secs(2)).await;
+    while world.goes_on() && !instance.is_dead() {
+        sleep(Duration::from_millis(rng.random_range(500..4_000))).await;
+        let which = rng.random_range(0..KEYS);
+        let deadline = || Deadline::now() + Duration::from_secs(6);
+        let Ok(Some(metadata)) = table.shards(&key(which), deadline()).await else { continue };
+        let width = metadata.number_of_shards.get();
+        if !metadata.draining && width > 1 && metadata.expansion().is_none() {
+            let to = ShardCount::new(rng.random_range(1..width)).expect("at least one");
+            // Refused where another was first.
+            drop(table.begin_shrink(&key(which), to, deadline()).await);
+        } else if metadata.draining
+            && let Ok(Drained::Done { .. }) = table.drain(&key(which), deadline()).await
+        {
+            world.count(|totals| totals.shrinks += 1);
+        }
     }
 }
 
@@ -383,7 +471,7 @@ async fn disturb(instances: Vec<Arc<Instance>>, world: Arc<World>, plan: Plan, s
     let mut rng = StdRng::seed_from_u64(seed);
     let mut deaths = 0;
     while world.goes_on() {
-        sleep(Duration::from_millis(rng.random_range(100..900))).await;
+        sleep(world.pause(&mut rng, 100..900)).await;
         let instance = &instances[rng.random_range(0..instances.len())];
         let length = Duration::from_millis(rng.random_range(200..4_000));
         match rng.random_range(0..10) {
@@ -412,7 +500,7 @@ async fn finish(
     let Some((_, table)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
         return Err("every instance died".into());
     };
-    let newcomer = Instance::new(engine.clone(), 1, world.ends - LENGTH, Arc::default());
+    let newcomer = Instance::new(engine.clone(), 1, world.began, Arc::default());
     newcomer.heal();
     let fresh = self::table(&newcomer, plan, 1);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {
@@ -424,6 +512,20 @@ async fn finish(
         checked.map_err(|violation| format!("I6, at the end: {violation}"))?;
     }
     for which in 0..KEYS {
+        // What was begun can be finished by anyone; and then all of it is still there.
+        for _ in 0..100 {
+            let drained = fresh.drain(&key(which), Deadline::now() + Duration::from_secs(30)).await;
+            match drained.map_err(|error| error.to_string())? {
+                Drained::Nothing | Drained::Done { .. } => break,
+                Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(5)).await,
+            }
+        }
+        let began = Instant::now();
+        let seen = scan(&fresh, which, 1_000, false).await.ok_or("a read fails though nothing is wrong any more")?;
+        let (appended, registers) = apart(seen);
+        let checked = world.history(which).check_scan(&appended, began, false);
+        let checked = checked.and_then(|()| world.registers(which).check_scan(&registers, began));
+        checked.map_err(|violation| format!("I6, after the last drain: {violation}"))?;
         let soon = Deadline::now() + Duration::from_secs(30);
         let calm = Pressure::default();
         // Anyone may finish what a dead actor has begun.
@@ -431,7 +533,7 @@ async fn finish(
         let Some(metadata) = fresh.shards(&key(which), soon).await.map_err(|error| error.to_string())? else {
             continue;
         };
-        if metadata.number_of_shards != metadata.read_shards {
+        if metadata.number_of_shards != metadata.read_shards || metadata.draining {
             return Err(format!("I6: the key is stuck at {} of {}", metadata.number_of_shards, metadata.read_shards));
         }
         let entries: Vec<_> = metadata.shard_history.entries().collect();
