@@ -124,7 +124,7 @@ async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn std::error:
 
 async fn run_demo(options: DemoOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let story = demo::play(options, |line| println!("{line}")).await?;
-    println!("\n{}", demo::table(&story));
+    print!("\n{}", demo::table(&story));
     if let Some(path) = &story.options.svg {
         demo::render_svg(&story, path)?;
     }

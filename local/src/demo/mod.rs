@@ -15,6 +15,7 @@ use clap::Args;
 use sharding::ShardCount;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+pub use check::Checked;
 pub use report::{render_svg, table};
 use screen::Screen;
 use side::Side;

@@ -9,6 +9,7 @@ use indicatif::HumanCount;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::side::ENOUGH;
 use super::{Outcome, Second, Story};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
@@ -27,9 +28,10 @@ pub fn table(story: &Story) -> String {
     row("less than 1 % throttled after", |outcome| {
         outcome.relieved_after.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"))
     });
+    row("writes sent", |outcome| HumanCount(outcome.sent).to_string());
     row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
     row("writes given up (503, nothing stored)", |outcome| HumanCount(outcome.failed).to_string());
-    row("writes without an answer at the end", |outcome| HumanCount(outcome.unanswered).to_string());
+    row("writes sent without an answer at the end", |outcome| HumanCount(outcome.unanswered).to_string());
     row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
     row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
     row("99th percentile", |outcome| milliseconds(outcome, 1));
@@ -42,7 +44,21 @@ pub fn table(story: &Story) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.to_string()
+    let mut text = table.to_string() + "\n";
+    for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
+        if let Some(offered) = offered_only(story, outcome) {
+            text += &format!("{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
+        }
+    }
+    text
+}
+
+/// Where the load was smaller than wanted.
+fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
+    let wanted = story.options.writes;
+    let is_less = outcome.offered < ENOUGH * f64::from(wanted);
+    let offered = HumanCount(outcome.offered.round() as u64);
+    is_less.then(|| format!("the machine could offer only {offered} of {} writes a second", HumanCount(wanted.into())))
 }
 
 fn milliseconds(outcome: &Outcome, quantile: usize) -> String {
@@ -157,4 +173,36 @@ fn panel(
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::{Checked, DemoOptions};
+
+    fn story(offered: f64, checked: Checked) -> Story {
+        let outcome = Outcome {
+            seconds: Vec::new(),
+            relieved_after: None,
+            sent: 17_000,
+            offered,
+            stored: 16_000,
+            failed: 0,
+            unanswered: 1_000,
+            throttled: 0,
+            latency_ms: None,
+            checked,
+        };
+        let options =
+            DemoOptions { seconds: 20, writes: 5_000, partitions: 64, partition_write_units: 1_000, svg: None };
+        Story { options, single: Outcome { offered: 5_000.0, ..outcome.clone() }, sharded: outcome }
+    }
+
+    #[test]
+    fn a_load_that_never_came_is_told() {
+        let told = table(&story(1_000.4, Checked::default()));
+        assert!(told.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"), "{told}");
+        assert!(!told.contains("\none shard: the machine"), "{told}");
+        assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
+    }
 }

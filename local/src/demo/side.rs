@@ -19,6 +19,10 @@ use crate::{Edition, ServeOptions};
 const TOLERATED: f64 = 0.01;
 /// Relief has lasted so many seconds before it is called one.
 const LASTING: usize = 3;
+/// The part of the wanted writes that counts as all of them.
+pub(super) const ENOUGH: f64 = 0.95;
+/// Writes on either side of a window's two edges.
+const AT_EDGES: f64 = 2.0;
 /// For reading the metadata.
 const METADATA_TIME: Duration = Duration::from_secs(1);
 
@@ -42,13 +46,17 @@ pub struct Second {
 pub struct Outcome {
     /// Every second.
     pub seconds: Vec<Second>,
-    /// Seconds from the step until less than 1 % was throttled; `None` where that never came.
+    /// Seconds from the step until the whole load was answered and less than 1 % throttled; `None` where that never came.
     pub relieved_after: Option<f64>,
+    /// Writes sent since the step: where the machine cannot keep up, fewer than wanted.
+    pub sent: u64,
+    /// The same, a second.
+    pub offered: f64,
     /// Writes stored since the step.
     pub stored: u64,
     /// Writes given up since the step: answered 503, nothing stored.
     pub failed: u64,
-    /// Writes without an answer at the end.
+    /// Writes that were sent since the step and had no answer at the end.
     pub unanswered: u64,
     /// Throttled attempts since the step.
     pub throttled: u64,
@@ -64,9 +72,7 @@ pub(super) struct Side {
     generated: Generated,
     began: Instant,
     last_look: Instant,
-    load: Option<(JoinHandle<()>, u32, Instant)>,
-    /// What the load before the present one came to.
-    stepped: Option<Totals>,
+    load: Option<Load>,
     seconds: Vec<Second>,
     late: Counts,
     ends: u32,
@@ -74,13 +80,42 @@ pub(super) struct Side {
     checks: JoinHandle<()>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// The present load.
+struct Load {
+    task: JoinHandle<()>,
+    writes: u32,
+    began: Instant,
+    /// What those before it came to.
+    before: Totals,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Totals {
+    sent: u64,
     stored: u64,
     failed: u64,
     throttled: u64,
-    at: Instant,
-    writes: u32,
+}
+
+impl Totals {
+    fn of(generated: &Generated) -> Self {
+        let (stored, failed, throttled) = (generated.stored(), generated.failed(), generated.throttled());
+        // Last, so that nothing is answered that was not sent.
+        Self { sent: generated.sent(), stored, failed, throttled }
+    }
+
+    const fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(before.sent),
+            stored: self.stored.saturating_sub(before.stored),
+            failed: self.failed.saturating_sub(before.failed),
+            throttled: self.throttled.saturating_sub(before.throttled),
+        }
+    }
+
+    const fn unanswered(self) -> u64 {
+        self.sent.saturating_sub(self.stored + self.failed)
+    }
 }
 
 impl Side {
@@ -107,7 +142,6 @@ impl Side {
             began: now,
             last_look: now,
             load: None,
-            stepped: None,
             seconds: Vec::new(),
             late: Counts::default(),
             ends: options.seconds,
@@ -117,15 +151,13 @@ impl Side {
 
     /// From now on so many writes a second. What is counted as after the step begins here.
     pub(super) fn load(&mut self, writes: u32) {
-        if let Some((task, ..)) = self.load.take() {
-            task.abort();
-            let (stored, failed, throttled) =
-                (self.generated.stored(), self.generated.failed(), self.generated.throttled());
-            self.stepped = Some(Totals { stored, failed, throttled, at: Instant::now(), writes });
+        if let Some(load) = self.load.take() {
+            load.task.abort();
         }
+        let (before, began) = (Totals::of(&self.generated), Instant::now());
         let plan = LoadPlan { partition_key: KEY.to_owned(), keys: 1, writes, reads: 0, item_size: 1_000, skew: 0.0 };
         let task = tokio::spawn(generate(self.edition.functions().clone(), plan, self.generated.clone()));
-        self.load = Some((task, writes, Instant::now()));
+        self.load = Some(Load { task, writes, began, before });
     }
 
     /// Notes the second that has passed, and checks what a reader sees; returns what was decided, in words.
@@ -163,22 +195,20 @@ impl Side {
 
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.checks.abort();
-        if let Some((task, ..)) = self.load.take() {
-            task.abort();
+        let (mut since, mut wanted, mut seconds) = (Totals::of(&self.generated), 0.0, f64::INFINITY);
+        if let Some(load) = self.load.take() {
+            load.task.abort();
+            since = since.since(load.before);
+            (wanted, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
         }
-        let (stored, failed, throttled) =
-            (self.generated.stored(), self.generated.failed(), self.generated.throttled());
-        let before = self.stepped;
-        let since = |now: u64, of: fn(&Totals) -> u64| now - before.as_ref().map_or(0, of);
-        let stored = since(stored, |totals| totals.stored);
-        let failed = since(failed, |totals| totals.failed);
-        let offered = before.map_or(0.0, |totals| totals.at.elapsed().as_secs_f64() * f64::from(totals.writes));
         Outcome {
-            relieved_after: relieved_after(&self.seconds, f64::from(step_at)),
-            stored,
-            failed,
-            unanswered: (offered as u64).saturating_sub(stored + failed),
-            throttled: since(throttled, |totals| totals.throttled),
+            relieved_after: relieved_after(&self.seconds, f64::from(step_at), wanted),
+            sent: since.sent,
+            offered: since.sent as f64 / seconds,
+            stored: since.stored,
+            failed: since.failed,
+            unanswered: since.unanswered(),
+            throttled: since.throttled,
             latency_ms: self.late.write_latency.quantiles_ms([0.5, 0.99]),
             seconds: self.seconds,
             checked: *self.checked.lock().unwrap_or_else(PoisonError::into_inner),
@@ -196,11 +226,14 @@ fn words(decision: &Decision) -> Option<String> {
     }
 }
 
-/// Seconds from the step until so little is throttled, lastingly.
-fn relieved_after(seconds: &[Second], step_at: f64) -> Option<f64> {
+/// Seconds from the step until so little is throttled of all the writes that are wanted a second, lastingly. Fewer writes are no relief:
+/// then the machine, or what waits for its answer, holds the load back.
+fn relieved_after(seconds: &[Second], step_at: f64, wanted: f64) -> Option<f64> {
     let hot: Vec<&Second> = seconds.iter().filter(|second| second.at > step_at + 0.5).collect();
     let first = hot.windows(LASTING).find(|window| {
-        window.iter().all(|second| second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted)
+        let answered: f64 = window.iter().map(|second| second.accepted + second.failed).sum();
+        answered + AT_EDGES >= ENOUGH * wanted * LASTING as f64
+            && window.iter().all(|second| second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted)
     })?;
     first.first().map(|second| (second.at - step_at).max(0.0))
 }
@@ -209,15 +242,37 @@ fn relieved_after(seconds: &[Second], step_at: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn second(at: u32, throttled: f64) -> Second {
-        Second { at: f64::from(at), accepted: 100.0, throttled, failed: 0.0, shards: 1 }
+    fn second(at: u32, accepted: f64, throttled: f64) -> Second {
+        Second { at: f64::from(at), accepted, throttled, failed: 0.0, shards: 1 }
     }
 
     #[test]
     fn relief_has_to_last() {
         let throttled = [0.0, 0.0, 50.0, 0.0, 0.0, 9.0, 1.0, 0.0, 0.5, 0.0];
-        let seconds: Vec<Second> = throttled.iter().zip(1..).map(|(throttled, at)| second(at, *throttled)).collect();
-        assert_eq!(relieved_after(&seconds, 2.0), Some(5.0), "the calm of seconds 4 and 5 does not last");
-        assert_eq!(relieved_after(&seconds[..6], 2.0), None);
+        let seconds: Vec<Second> =
+            throttled.iter().zip(1..).map(|(throttled, at)| second(at, 100.0, *throttled)).collect();
+        assert_eq!(relieved_after(&seconds, 2.0, 100.0), Some(5.0), "the calm of seconds 4 and 5 does not last");
+        assert_eq!(relieved_after(&seconds[..6], 2.0, 100.0), None);
+    }
+
+    #[test]
+    fn what_was_not_offered_is_no_relief() {
+        let seconds = |accepted: &[f64]| -> Vec<Second> {
+            accepted.iter().zip(3..).map(|(accepted, at)| second(at, *accepted, 0.0)).collect()
+        };
+        assert_eq!(relieved_after(&seconds(&[1_000.0; 8]), 2.0, 5_000.0), None, "a fifth of the load");
+        assert_eq!(relieved_after(&seconds(&[4_900.0; 8]), 2.0, 5_000.0), Some(1.0));
+        let uneven = seconds(&[1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0]);
+        assert_eq!(relieved_after(&uneven, 2.0, 5_000.0), Some(3.0), "the window makes up for its seconds");
+        assert_eq!(relieved_after(&seconds(&[10.0, 9.0, 9.0]), 2.0, 10.0), Some(1.0), "seconds cut between two writes");
+    }
+
+    #[test]
+    fn what_was_sent_and_has_no_answer_is_told() {
+        let before = Totals { sent: 100, stored: 80, failed: 0, throttled: 7 };
+        let now = Totals { sent: 1_100, stored: 880, failed: 50, throttled: 9 };
+        let since = now.since(before);
+        assert_eq!(since, Totals { sent: 1_000, stored: 800, failed: 50, throttled: 2 });
+        assert_eq!(since.unanswered(), 150);
     }
 }
