@@ -1,7 +1,7 @@
 //! The command line of the laptop edition.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program talks to its user there")]
+#![expect(clippy::print_stderr, reason = "a command-line program talks to its user there")]
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -71,19 +71,19 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::E
     let tables = format!("{}, {}", config.table_name, config.metadata_table_name);
     let edition = Edition::start(options, config).await?;
     let (api, dynamodb) = edition.addresses()?;
-    println!("API       http://{api}");
-    println!("console   http://{api}/console");
+    let mut told = format!("API       http://{api}\nconsole   http://{api}/console\n");
     if let Some(dynamodb) = dynamodb {
-        println!("DynamoDB  http://{dynamodb}  (tables {tables})");
+        told += &format!("DynamoDB  http://{dynamodb}  (tables {tables})\n");
         let (partitions, units) = (options.partitions, options.partition_write_units);
-        println!("          {partitions} partitions of {units} write units a second");
+        told += &format!("          {partitions} partitions of {units} write units a second\n");
     }
     match &options.data_dir {
-        Some(path) => println!("data      {}", path.display()),
-        None if options.endpoint_url.is_none() => println!("data      in memory; --data-dir keeps it"),
+        Some(path) => told += &format!("data      {}\n", path.display()),
+        None if options.endpoint_url.is_none() => told += "data      in memory; --data-dir keeps it\n",
         None => {}
     }
-    println!("stop with Ctrl-C");
+    told += "stop with Ctrl-C\n";
+    write_out(&told)?;
     edition.serve(stop_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -118,25 +118,25 @@ async fn signalled() {
 
 async fn run_load(options: &LoadOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let summary = load(options).await?;
-    print!("{summary}");
+    write_out(&summary.to_string())?;
     Ok(if summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn run_demo(options: DemoOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let story = demo::play(options, |line| println!("{line}")).await?;
-    print!("\n{}", demo::table(&story));
+    let story = demo::play(options, |line| write_out(&format!("{line}\n"))).await?;
+    write_out(&format!("\n{}", demo::table(&story)))?;
     if let Some(path) = &story.options.svg {
         demo::render_svg(&story, path)?;
     }
-    Ok(ExitCode::SUCCESS)
+    story.faults().map_or(Ok(ExitCode::SUCCESS), |faults| Err(faults.into()))
 }
 
 fn run_advice(options: &AdviseOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let advice = advise::advise(options)?;
-    match options.format {
-        OutputFormat::Text => print!("{}", advise::text(&advice)),
-        OutputFormat::Json => println!("{}", serde_json::to_string(&advice)?),
-    }
+    write_out(&match options.format {
+        OutputFormat::Text => advise::text(&advice),
+        OutputFormat::Json => serde_json::to_string(&advice)? + "\n",
+    })?;
     if let Some(path) = &options.svg {
         advise::render_svg(&advice, path)?;
     }
@@ -145,7 +145,7 @@ fn run_advice(options: &AdviseOptions) -> Result<ExitCode, Box<dyn std::error::E
 
 fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let outcomes = simulate::run(&simulate::scenarios(options));
-    println!("{}", simulate::table(&outcomes));
+    write_out(&format!("{}\n", simulate::table(&outcomes)))?;
     if let Some(path) = &options.csv {
         simulate::write_csv(&outcomes, path)?;
     }
@@ -157,13 +157,18 @@ fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::er
 
 fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let report = plan::plan(options)?;
-    let text = match options.format {
+    write_out(&match options.format {
         plan::Format::Text => report.to_string(),
         plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Who reads only the beginning has read enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a command answers. That nobody reads on is no error: who reads only the beginning has read enough.
+fn write_out(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
     }
 }

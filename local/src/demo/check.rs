@@ -1,5 +1,6 @@
 //! Whether a reader finds what was acknowledged, each item once and in order.
 
+use std::collections::BTreeSet;
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,11 +23,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Checked {
     /// Pages read.
     pub pages: u64,
-    /// Acknowledged items that were looked for.
-    pub items: u64,
-    /// Of them, those that were not found.
+    /// Look-ups of acknowledged items: each item is looked for again and again while it is new.
+    pub lookups: u64,
+    /// Of them, those that did not find it.
     pub missing: u64,
-    /// Items that came twice or out of order.
+    /// Times that an item came twice or out of order.
     pub misplaced: u64,
     /// Checks that broke off: a page had no answer in time.
     pub broken_off: u64,
@@ -35,7 +36,7 @@ pub struct Checked {
 impl AddAssign for Checked {
     fn add_assign(&mut self, other: Self) {
         self.pages += other.pages;
-        self.items += other.items;
+        self.lookups += other.lookups;
         self.missing += other.missing;
         self.misplaced += other.misplaced;
         self.broken_off += other.broken_off;
@@ -66,28 +67,82 @@ pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Ar
 
 /// Reads the key from the first of these sort keys on; all of them were acknowledged before.
 async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
-    let mut checked = Checked::default();
-    let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else { return checked };
+    let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else { return Checked::default() };
     let mut found: Vec<u64> = Vec::new();
+    let mut pages = 0;
     let mut cursor = String::new();
     loop {
         let uri = format!("/items?partition_key={KEY}&consistent=true&limit=1000&from={first}&to={last}{cursor}");
         let response = functions.answer(request("GET", &uri, Body::Empty)).await;
         let page = (response.status() == StatusCode::OK).then(|| serde_json::from_slice::<Page>(response.body()));
         let Some(Ok(page)) = page else {
-            checked.broken_off = 1;
-            return checked;
+            // What is further on was not looked for; what has come has its order all the same.
+            return Checked { pages, broken_off: 1, ..compare(&[], &found) };
         };
-        checked.pages += 1;
+        pages += 1;
         found.extend(page.items.iter().filter_map(|item| item.sort_key.parse::<u64>().ok()));
         match page.cursor {
             Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
+            None => return Checked { pages, ..compare(acknowledged, &found) },
         }
     }
-    checked.items = acknowledged.len() as u64;
-    checked.misplaced = found.windows(2).filter(|pair| pair.first() >= pair.last()).count() as u64;
-    found.sort_unstable();
-    checked.missing = acknowledged.iter().filter(|key| found.binary_search(key).is_err()).count() as u64;
-    checked
+}
+
+/// What came, in the order in which it came, beside what has to be there.
+fn compare(acknowledged: &[u64], found: &[u64]) -> Checked {
+    let misplaced = found.windows(2).filter(|pair| pair.first() >= pair.last()).count() as u64;
+    let all: BTreeSet<&u64> = found.iter().collect();
+    let missing = acknowledged.iter().filter(|key| !all.contains(key)).count() as u64;
+    Checked { lookups: acknowledged.len() as u64, missing, misplaced, ..Checked::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use embedded_dynamodb::InProcess;
+    use serde_json::json;
+    use sharding::{Deadline, PartitionKey, SortKey, TableConfig};
+
+    use super::*;
+    use crate::{Edition, ServeOptions, in_process_clients};
+
+    #[test]
+    fn items_are_found_each_once_and_in_order() {
+        let found = |acknowledged: &[u64], found: &[u64]| {
+            let checked = compare(acknowledged, found);
+            (checked.lookups, checked.missing, checked.misplaced)
+        };
+        assert_eq!(found(&[1, 2, 3], &[1, 2, 3]), (3, 0, 0));
+        assert_eq!(found(&[1, 3], &[1, 2, 3, 4]), (2, 0, 0), "others may have come");
+        assert_eq!(found(&[1, 2, 3], &[1, 3]), (3, 1, 0));
+        assert_eq!(found(&[1, 2, 3], &[1, 3, 2]), (3, 0, 1), "out of order");
+        assert_eq!(found(&[1, 2, 3], &[1, 2, 2, 3]), (3, 0, 1), "twice in a row");
+        assert_eq!(found(&[1, 2, 3], &[1, 2, 3, 1]), (3, 0, 1), "again on a later page");
+        assert_eq!(found(&[1, 2], &[]), (2, 2, 0));
+    }
+
+    #[tokio::test]
+    async fn the_check_misses_what_is_gone_and_tells_where_it_broke_off() {
+        let serve = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
+        let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata")).await.expect("it starts");
+        let functions = edition.functions();
+        let acknowledged: Vec<u64> = (1_000..1_010).collect();
+        for sort_key in &acknowledged {
+            let body = json!({"partition_key": KEY, "sort_key": sort_key.to_string(), "attributes": {}}).to_string();
+            let stored = functions.answer(request("POST", "/items", Body::from(body))).await;
+            assert_eq!(stored.status(), StatusCode::CREATED);
+        }
+        let whole = Checked { pages: 1, lookups: 10, ..Checked::default() };
+        assert_eq!(check(functions, &[]).await, Checked::default());
+        assert_eq!(check(functions, &acknowledged).await, whole);
+
+        let key = PartitionKey::new(KEY).expect("a key");
+        let deadline = Deadline::now() + Duration::from_secs(5);
+        edition.table().delete(&key, &SortKey::String("1004".into()), deadline).await.expect("it is deleted");
+        assert_eq!(check(functions, &acknowledged).await, Checked { missing: 1, ..whole });
+
+        let engine = edition.engine().expect("the engine is embedded").clone();
+        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+        client.delete_table().table_name("items").send().await.expect("the table is deleted");
+        assert_eq!(check(functions, &acknowledged).await, Checked { broken_off: 1, ..Checked::default() });
+    }
 }

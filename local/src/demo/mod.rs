@@ -8,6 +8,7 @@ mod screen;
 mod side;
 
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,20 @@ pub struct Story {
     pub single: Outcome,
 }
 
+impl Story {
+    /// What reads found wrong, in words; nothing where they found nothing wrong.
+    #[must_use]
+    pub fn faults(&self) -> Option<String> {
+        let (sharded, single) = (&self.sharded.checked, &self.single.checked);
+        let (missing, misplaced) = (sharded.missing + single.missing, sharded.misplaced + single.misplaced);
+        (missing + misplaced > 0).then(|| {
+            format!(
+                "reads are wrong: {missing} look-ups did not find an acknowledged item, and {misplaced} times an item came twice or out of order"
+            )
+        })
+    }
+}
+
 impl DemoOptions {
     /// The second at which the load steps up.
     #[must_use]
@@ -68,15 +83,18 @@ impl DemoOptions {
 /// Plays the story; `tell` receives what happens, a line each, where the terminal has no live bars.
 ///
 /// # Errors
-/// Where an edition cannot start.
-pub async fn play(options: DemoOptions, tell: impl Fn(&str)) -> Result<Story, Box<dyn Error>> {
+/// Where the picture could not be written later, an edition cannot start, or `tell` fails.
+pub async fn play(options: DemoOptions, tell: impl Fn(&str) -> io::Result<()>) -> Result<Story, Box<dyn Error>> {
+    if let Some(path) = &options.svg {
+        report::check_writable(path)?;
+    }
     let mut sharded = Side::start(&options, None).await?;
     let mut single = Side::start(&options, ShardCount::new(1)).await?;
     let screen = Screen::new(&options);
     let began = Instant::now();
     let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &tell);
     let calm = (options.writes / CALM_PART).max(1);
-    say(0, &format!("both keys take {calm} writes a second: calm"));
+    say(0, &format!("both keys take {calm} writes a second: calm"))?;
     sharded.load(calm);
     single.load(calm);
     let mut ticks = interval(Duration::from_secs(1));
@@ -86,13 +104,13 @@ pub async fn play(options: DemoOptions, tell: impl Fn(&str)) -> Result<Story, Bo
         ticks.tick().await;
         let at = u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX);
         for line in sharded.look().await? {
-            say(at, &line);
+            say(at, &line)?;
         }
         single.look().await?;
         screen.show(sharded.last(), single.last());
         if second == options.step_at() {
             let units = options.partition_write_units;
-            say(at, &format!("the load steps to {} writes a second; a partition takes {units}", options.writes));
+            say(at, &format!("the load steps to {} writes a second; a partition takes {units}", options.writes))?;
             sharded.load(options.writes);
             single.load(options.writes);
         }

@@ -1,27 +1,27 @@
 //! The story as a table and as a picture.
 
 use std::error::Error;
+use std::fs::OpenOptions;
 use std::path::Path;
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use indicatif::HumanCount;
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::side::ENOUGH;
-use super::{Outcome, Second, Story};
+use super::{Checked, Outcome, Second, Story};
 
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: RGBColor = RGBColor(213, 94, 0);
-const OFFERED: RGBColor = RGBColor(150, 150, 150);
+const WANTED: RGBColor = RGBColor(150, 150, 150);
 
 /// The two keys side by side.
 #[must_use]
 pub fn table(story: &Story) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header(["since the load stepped up", "sharded", "one shard"]);
+    let mut table = two_sides("since the load stepped up");
     let mut row = |name: &str, value: fn(&Outcome) -> String| {
         table.add_row([name.to_owned(), value(&story.sharded), value(&story.single)]);
     };
@@ -36,21 +36,46 @@ pub fn table(story: &Story) -> String {
     row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
     row("99th percentile", |outcome| milliseconds(outcome, 1));
     row("shards at the end", |outcome| outcome.seconds.last().map_or(1, |second| second.shards).to_string());
-    row("acknowledged items looked for by reads", |outcome| HumanCount(outcome.checked.items).to_string());
-    row("of them missing", |outcome| HumanCount(outcome.checked.missing).to_string());
-    row("items twice or out of order", |outcome| HumanCount(outcome.checked.misplaced).to_string());
+    let mut text = numbers_to_the_right(table) + "\n\n" + &reads(story) + "\n";
+    for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
+        if let Some(offered) = offered_only(story, outcome) {
+            text += &format!("{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
+        }
+        if outcome.checked.lookups == 0 {
+            text += &format!("{name}: no check of its reads was finished, so nothing is known of what they find.\n");
+        }
+    }
+    text
+}
+
+/// What the reads found, which were checked from the first second on.
+fn reads(story: &Story) -> String {
+    let mut table = two_sides("reads, from second 0 on");
+    let mut row = |name: &str, value: fn(&Checked) -> u64| {
+        let count = |outcome: &Outcome| HumanCount(value(&outcome.checked)).to_string();
+        table.add_row([name.to_owned(), count(&story.sharded), count(&story.single)]);
+    };
+    row("look-ups of acknowledged items, each several times", |checked| checked.lookups);
+    row("of them without the item", |checked| checked.missing);
+    row("times an item came twice or out of order", |checked| checked.misplaced);
+    row("checks broken off: a page without an answer", |checked| checked.broken_off);
+    numbers_to_the_right(table)
+}
+
+fn two_sides(what: &str) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header([what, "sharded", "one shard"]);
+    table
+}
+
+fn numbers_to_the_right(mut table: Table) -> String {
     for column in [1, 2] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = table.to_string() + "\n";
-    for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
-        if let Some(offered) = offered_only(story, outcome) {
-            text += &format!("{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
-        }
-    }
-    text
+    table.to_string()
 }
 
 /// Where the load was smaller than wanted.
@@ -66,12 +91,25 @@ fn milliseconds(outcome: &Outcome, quantile: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} ms"))
 }
 
+/// Makes the file where there is none, so that what is in the way of the picture is known before the story.
+pub(super) fn check_writable(path: &Path) -> Result<(), String> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    file.map(drop).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// What was accepted and what was throttled over time, and the shards.
 ///
 /// # Errors
-/// Where the file cannot be drawn.
+/// Where the file cannot be written.
 pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
-    let area = SVGBackend::new(path, (900, 420)).into_drawing_area();
+    let mut svg = String::new();
+    draw(story, &mut svg)?;
+    std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(())
+}
+
+fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
+    let area = SVGBackend::with_string(svg, (900, 420)).into_drawing_area();
     area.fill(&WHITE)?;
     let (top, bottom) = area.split_vertically(250);
     let seconds = f64::from(story.options.seconds);
@@ -80,27 +118,17 @@ pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
     let calm = offered / f64::from(super::CALM_PART);
 
     let times = offered / f64::from(story.options.partition_write_units);
-    let caption = format!("A key steps to {times:.0} times what a partition takes: writes accepted a second");
+    let caption = match offered_only(story, &story.sharded) {
+        None => format!("A key steps to {times:.0} times what a partition takes: writes accepted a second"),
+        Some(offered) => format!("Writes accepted a second; {offered}"),
+    };
     let highest = offered * 1.4;
-    let mut chart = ChartBuilder::on(&top)
-        .caption(caption, ("sans-serif", 16))
-        .margin(8)
-        .x_label_area_size(8)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(WHITE)
-        .y_labels(6)
-        .x_label_formatter(&whole)
-        .y_label_formatter(&whole)
-        .draw()?;
+    let mut chart = axes(&top, (&caption, 16), None, seconds, highest)?;
     let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
     chart
-        .draw_series(LineSeries::new(steps, OFFERED.stroke_width(1)))?
-        .label("offered")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], OFFERED));
+        .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
+        .label("wanted")
+        .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
     for (outcome, name, colour) in [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)] {
         let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
         chart
@@ -144,6 +172,34 @@ fn whole(value: &f64) -> String {
     format!("{value:.0}")
 }
 
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// A chart over the story's seconds; without a description, its seconds are read off the chart below.
+fn axes<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    (caption, size): (&str, u32),
+    description: Option<&str>,
+    seconds: f64,
+    highest: f64,
+) -> Result<Chart<'a>, Box<dyn Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, ("sans-serif", size))
+        .margin(8)
+        .x_label_area_size(if description.is_some() { 30 } else { 8 })
+        .y_label_area_size(52)
+        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
+    chart
+        .configure_mesh()
+        .x_desc(description.unwrap_or_default())
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .y_labels(5)
+        .x_label_formatter(&whole)
+        .y_label_formatter(&whole)
+        .draw()?;
+    Ok(chart)
+}
+
 type Line<'a> = (&'a Outcome, RGBColor, fn(&Second) -> f64);
 
 fn panel(
@@ -153,21 +209,7 @@ fn panel(
     highest: f64,
     lines: &[Line<'_>],
 ) -> Result<(), Box<dyn Error>> {
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 14))
-        .margin(8)
-        .x_label_area_size(30)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..seconds, 0.0..highest)?;
-    chart
-        .configure_mesh()
-        .x_desc("seconds")
-        .disable_x_mesh()
-        .light_line_style(WHITE)
-        .y_labels(5)
-        .x_label_formatter(&whole)
-        .y_label_formatter(&whole)
-        .draw()?;
+    let mut chart = axes(area, (caption, 14), Some("seconds"), seconds, highest)?;
     for (outcome, colour, value) in lines {
         let points = outcome.seconds.iter().map(|second| (second.at, value(second)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
@@ -178,7 +220,7 @@ fn panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::{Checked, DemoOptions};
+    use crate::demo::DemoOptions;
 
     fn story(offered: f64, checked: Checked) -> Story {
         let outcome = Outcome {
@@ -204,5 +246,23 @@ mod tests {
         assert!(told.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"), "{told}");
         assert!(!told.contains("\none shard: the machine"), "{told}");
         assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
+    }
+
+    #[test]
+    fn what_reads_found_is_told_and_a_fault_is_one() {
+        let sound = Checked { pages: 1, lookups: 2_000, missing: 0, misplaced: 0, broken_off: 7 };
+        let told = table(&story(5_000.0, sound));
+        assert!(
+            told.contains("| checks broken off: a page without an answer        |       7 |         7 |"),
+            "{told}"
+        );
+        assert!(!told.contains("nothing is known"), "{told}");
+        assert_eq!(story(5_000.0, sound).faults(), None);
+        for wrong in [Checked { missing: 3, ..sound }, Checked { misplaced: 3, ..sound }] {
+            let fault = story(5_000.0, wrong).faults().expect("a fault");
+            assert!(fault.contains("6 "), "{fault}");
+        }
+        let empty = table(&story(5_000.0, Checked { broken_off: 9, ..Checked::default() }));
+        assert!(empty.contains("sharded: no check of its reads was finished"), "{empty}");
     }
 }

@@ -1,5 +1,7 @@
 //! The story on a terminal, live.
 
+use std::io;
+
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::{DemoOptions, Second};
@@ -40,10 +42,11 @@ impl Screen {
     }
 
     /// A line above the bars; without a terminal it is handed to `tell`.
-    pub(super) fn say(&self, line: &str, tell: impl Fn(&str)) {
+    pub(super) fn say(&self, line: &str, tell: impl Fn(&str) -> io::Result<()>) -> io::Result<()> {
         if self.bars.is_hidden() || self.bars.println(line).is_err() {
-            tell(line);
+            tell(line)?;
         }
+        Ok(())
     }
 
     pub(super) fn finish(&self) {

@@ -1,0 +1,72 @@
+//! `demo` as a process, and commands whose reader leaves: what they print, and how they end.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn local(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn the_story_is_told_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("story.svg");
+    let mut command = local(&["demo", "--seconds", "20", "--writes", "40", "--partition-write-units", "10", "--svg"]);
+    let output = command.arg(&path).output().expect("it runs");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    for told in ["the load steps to 40 writes a second", "| since the load stepped up", "| reads, from second 0 on"] {
+        assert!(out.contains(told), "{told} is not in {out}");
+    }
+    let row = out.lines().find(|line| line.contains("of them without the item")).expect("the row");
+    assert_eq!(row.matches(" 0 ").count(), 2, "{row}");
+    let svg = std::fs::read_to_string(&path).expect("the picture");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(svg.matches("<polyline ").count() >= 7, "the lines of three charts");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_told_before_the_story() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("missing").join("story.svg");
+    let began = Instant::now();
+    let output = local(&["demo", "--seconds", "600", "--svg"]).arg(&path).output().expect("it runs");
+    assert!(began.elapsed() < Duration::from_secs(20), "it played before");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with(&format!("error: {}: ", path.display())), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn whose_reader_leaves_ends_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("writes.jsonl");
+    let lines: String = (0..1_000).map(|i| format!("{{\"status\":\"{i}\"}}\n")).collect();
+    std::fs::write(&file, lines).expect("it is written");
+    let file = file.to_str().expect("a path");
+    for arguments in [
+        &["advise", file, "--partition-key", "status", "--format", "json"][..],
+        &["advise", file, "--partition-key", "status"],
+        &["simulate", "--demand", "5000", "--partitions", "64", "--seconds", "10", "--writers", "2"],
+    ] {
+        let mut child = local(arguments).spawn().expect("it starts");
+        drop(child.stdout.take());
+        assert_quiet(child);
+    }
+    let mut child = local(&["demo", "--seconds", "20", "--writes", "10"]).spawn().expect("it starts");
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("its output")).read_line(&mut first).expect("a line");
+    assert!(first.contains("calm"), "{first}");
+    assert_quiet(child);
+}
+
+fn assert_quiet(mut child: std::process::Child) {
+    let mut said = String::new();
+    child.stderr.take().expect("its errors").read_to_string(&mut said).expect("text");
+    let status = child.wait().expect("it ends");
+    assert!(status.success() && said.is_empty(), "{status}: {said}");
+}
