@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 fn local(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
@@ -32,13 +31,11 @@ fn the_story_is_told_and_drawn() {
 fn a_picture_that_cannot_be_written_is_told_before_the_story() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("missing").join("story.svg");
-    let began = Instant::now();
     let output = local(&["demo", "--seconds", "600", "--svg"]).arg(&path).output().expect("it runs");
-    assert!(began.elapsed() < Duration::from_secs(20), "it played before");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.starts_with(&format!("error: {}: ", path.display())), "{said}");
-    assert!(output.stdout.is_empty());
+    assert!(output.stdout.is_empty(), "it played before");
 }
 
 #[test]
