@@ -183,10 +183,15 @@ test('the load stops', async () => {
   assertQuiet();
 });
 
-test('one button makes one key hot', async () => {
-  await page.getByRole('button', { name: 'Make one key hot' }).click();
+test('one button makes one key hot, once', async () => {
+  const asked = [];
+  const note = (request) => request.method() === 'POST' && asked.push(request.url());
+  page.on('request', note);
+  await page.getByRole('button', { name: 'Make one key hot' }).evaluate((button) => { button.click(); button.click(); });
   await samples(() => window.seen.at(-1).accepted > 0, 'writes');
   await shows('#load-status', /Load on 1 key, prefix “hot-/);
+  page.off('request', note);
+  assert.deepEqual(asked, [`${server.url}/console/load`]);
   await page.locator('#stop-load').click();
   await shows('#load-status', 'No load is running.');
   assertQuiet();
@@ -215,7 +220,7 @@ function recordSamples() {
       throttled: number('throttled'),
       shards: number('shards'),
       throttledCells: document.querySelectorAll('#heat [data-throttled]').length,
-      stage: document.querySelector('.stages [aria-current]').dataset.stage,
+      stage: document.querySelector('.stages [aria-current]')?.dataset.stage,
     });
   }).observe(document, { subtree: true, attributes: true, attributeFilter: ['data-at'] });
 }

@@ -5,15 +5,26 @@ import { Problem } from './requests.js';
 
 // `send` gets the form's values, carries them out and returns the sentence that tells the result.
 export function whenSubmitted(form, send) {
-  let busy = false;
-  form.addEventListener('submit', async (event) => {
+  const carryOutOnce = oneAtATime(() => carryOut(form, () => send(Object.fromEntries(new FormData(form)))));
+  form.addEventListener('submit', (event) => {
     event.preventDefault();
+    return carryOutOnce();
+  });
+}
+
+// The action, except that it is not begun again while it runs.
+export function oneAtATime(action) {
+  let busy = false;
+  return async () => {
     if (!busy) {
       busy = true;
-      await carryOut(form, () => send(Object.fromEntries(new FormData(form))));
-      busy = false;
+      try {
+        await action();
+      } finally {
+        busy = false;
+      }
     }
-  });
+  };
 }
 
 // `place` is a form, or what else has a `.problem` and a `.result`.

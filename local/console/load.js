@@ -1,8 +1,8 @@
 // Starting and stopping a load, and how it goes.
 
-import { carryOut, whenSubmitted } from './forms.js';
+import { carryOut, oneAtATime, whenSubmitted } from './forms.js';
 import { isEnabled, setEnabled, setText } from './in_place.js';
-import { count, plural } from './numbers.js';
+import { inWords } from './load_status.js';
 import { ask, askJson } from './requests.js';
 
 const URL = '/console/load';
@@ -15,7 +15,8 @@ const status = document.getElementById('load-status');
 
 export function prepareLoad() {
   whenSubmitted(form, (values) => startLoad(numbersIn(values)));
-  startHot.addEventListener('click', () => isEnabled(startHot) && carryOut(hot, makeOneKeyHot));
+  const start = oneAtATime(() => carryOut(hot, makeOneKeyHot));
+  startHot.addEventListener('click', () => isEnabled(startHot) && start());
   for (const stop of stops) {
     stop.addEventListener('click', () => isEnabled(stop) && carryOut(hot.contains(stop) ? hot : form, stopLoad));
   }
@@ -73,10 +74,4 @@ function forgetResults() {
 function numbersIn({ partition_key, ...values }) {
   const number = (text) => (text.trim() === '' || Number.isNaN(Number(text)) ? text : Number(text));
   return { partition_key, ...Object.fromEntries(Object.entries(values).map(([name, text]) => [name, number(text)])) };
-}
-
-function inWords(load) {
-  return `Load on ${plural(load.keys, 'key')}, prefix “${load.partition_key}”, for ${plural(Math.round(load.seconds), 'second')}: `
-    + `${plural(load.writes, 'write')} and ${plural(load.reads, 'read')} a second wanted; `
-    + `${count(load.stored)} stored, ${count(load.throttled)} throttled, ${count(load.failed)} failed.`;
 }

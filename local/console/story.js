@@ -8,7 +8,7 @@ const STEADY = 3; // samples in a row
 export class Story {
   #load = null;
 
-  // The stage, and a sentence that changes with the stage only.
+  // The stage, and a sentence that changes with the stage only. Without a stage it is not known how the keys fare.
   add(sample) {
     if (!sample.load) {
       this.#load = null;
@@ -16,21 +16,27 @@ export class Story {
     }
     const startedAt = sample.at - sample.load.seconds;
     if (!this.#load || Math.abs(startedAt - this.#load.startedAt) > 2) {
-      this.#load = { startedAt, throttledAt: null, relieved: null, row: 0, calm: true };
+      this.#load = { startedAt, throttledAt: null, relieved: null, row: 0, state: null, wasCalm: false };
     }
     return this.#tell(this.#load, sample);
   }
 
   #tell(load, sample) {
-    const calm = sample.writes.throttled <= TOLERATED * sample.writes.accepted;
-    load.row = load.calm === calm ? load.row + 1 : 1;
-    load.calm = calm;
-    if (!calm && (load.throttledAt === null || (load.relieved && load.row >= STEADY))) {
+    const state = stateOf(sample);
+    load.row = load.state === state ? load.row + 1 : 1;
+    load.state = state;
+    if (state === 'silent' && load.row >= STEADY) {
+      return { stage: null, text: 'No write gets an answer now, so nothing is known of throttles.' };
+    }
+    if (state === 'calm') {
+      load.wasCalm = true;
+    }
+    if (state === 'throttled' && (load.throttledAt === null || (load.relieved && load.row >= STEADY))) {
       load.throttledAt = sample.at;
       load.relieved = null;
     }
     const shards = widest(sample);
-    if (calm && load.throttledAt !== null && !load.relieved && load.row >= STEADY) {
+    if (state === 'calm' && load.throttledAt !== null && !load.relieved && load.row >= STEADY) {
       const seconds = Math.max(1, Math.round(sample.at - (STEADY - 1) - load.throttledAt));
       load.relieved = { seconds, shards };
     }
@@ -40,7 +46,8 @@ export class Story {
       return { stage: 'relieved', text: `Relieved after ${plural(seconds, 'second')}${where}: less than 1 % is throttled.` };
     }
     if (load.throttledAt === null) {
-      return { stage: 'calm', text: 'The load runs, and nothing is throttled.' };
+      const text = load.wasCalm ? 'The load runs, and nothing is throttled.' : 'The load has begun.';
+      return { stage: 'calm', text };
     }
     if (shards > 1) {
       return { stage: 'spreading', text: 'The key spreads over more shards, until the throttles end.' };
@@ -49,7 +56,24 @@ export class Story {
   }
 }
 
-function widest(sample) {
-  const own = sample.keys.filter((key) => key.partition_key.startsWith(sample.load.partition_key));
+// No throttles are calm only where writes are accepted.
+function stateOf({ writes, load }) {
+  if (writes.throttled > TOLERATED * writes.accepted) {
+    return 'throttled';
+  }
+  return writes.accepted > 0 || load.writes === 0 ? 'calm' : 'silent';
+}
+
+function widest({ keys, load }) {
+  const own = keys.filter((key) => isOf(load, key.partition_key));
   return Math.max(1, ...own.map((key) => key.number_of_shards));
+}
+
+// One key is the prefix itself; several are numbered from 1.
+function isOf(load, name) {
+  if (load.keys === 1) {
+    return name === load.partition_key;
+  }
+  const number = Number(name.slice(load.partition_key.length + 1));
+  return number >= 1 && number <= load.keys && name === `${load.partition_key}-${number}`;
 }

@@ -1,0 +1,13 @@
+// How a running load goes, in a sentence.
+
+import { count, plural } from './numbers.js';
+
+export function inWords(load) {
+  return `Load on ${plural(load.keys, 'key')}, prefix “${load.partition_key}”, for ${plural(Math.round(load.seconds), 'second')}: `
+    + `${plural(load.writes, 'write')} and ${plural(load.reads, 'read')} a second wanted; `
+    + `${count(load.stored)} stored, ${count(load.throttled)} throttled, ${count(load.failed)} failed${behind(load)}.`;
+}
+
+function behind(load) {
+  return load.not_sent > 0 ? `; the machine cannot keep up: ${plural(load.not_sent, 'write')} not sent` : '';
+}
