@@ -39,10 +39,10 @@ pub fn table(story: &Story) -> String {
     let mut text = numbers_to_the_right(table) + "\n\n" + &reads(story) + "\n";
     for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
         if let Some(offered) = offered_only(story, outcome) {
-            text += &format!("{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
+            text += &format!("\n{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
         }
         if outcome.checked.lookups == 0 {
-            text += &format!("{name}: no check of its reads was finished, so nothing is known of what they find.\n");
+            text += &format!("\n{name}: no check of its reads was finished, so nothing is known of what they find.\n");
         }
     }
     text

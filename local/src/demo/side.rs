@@ -50,7 +50,7 @@ pub struct Outcome {
     pub relieved_after: Option<f64>,
     /// Writes sent since the step: where the machine cannot keep up, fewer than wanted.
     pub sent: u64,
-    /// The same, a second.
+    /// Writes a second since the step that were not only sent, but stored, given up or throttled at least once: that came to the table.
     pub offered: f64,
     /// Writes stored since the step.
     pub stored: u64,
@@ -111,6 +111,11 @@ impl Totals {
             failed: self.failed.saturating_sub(before.failed),
             throttled: self.throttled.saturating_sub(before.throttled),
         }
+    }
+
+    /// A write that came to the table was stored, given up or throttled; what only waits for the machine is none of them.
+    fn offered(self) -> u64 {
+        self.sent.min(self.stored + self.failed + self.throttled)
     }
 
     const fn unanswered(self) -> u64 {
@@ -204,7 +209,7 @@ impl Side {
         Outcome {
             relieved_after: relieved_after(&self.seconds, f64::from(step_at), wanted),
             sent: since.sent,
-            offered: since.sent as f64 / seconds,
+            offered: since.offered() as f64 / seconds,
             stored: since.stored,
             failed: since.failed,
             unanswered: since.unanswered(),
@@ -274,5 +279,11 @@ mod tests {
         let since = now.since(before);
         assert_eq!(since, Totals { sent: 1_000, stored: 800, failed: 50, throttled: 2 });
         assert_eq!(since.unanswered(), 150);
+        assert_eq!(since.offered(), 852, "148 wait for the machine");
+        assert_eq!(
+            Totals { throttled: 3_000, ..since }.offered(),
+            1_000,
+            "the others wait for their turn at the table"
+        );
     }
 }
