@@ -1,4 +1,5 @@
-"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters, the options of `local serve`.
+"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters, the options of `local serve`;
+and docs/operations.md with the template's alarms and the functions' metrics.
 
 Usage: configuration.py LOCAL_BINARY
 
@@ -14,9 +15,10 @@ import sys
 
 import yaml
 
-from template_contract import CONFIGURATIONS, ROOT, VARIABLE_READ, CloudFormationLoader
+from template_contract import CONFIGURATIONS, METRICS, ROOT, VARIABLE_READ, CloudFormationLoader
 
 DOCUMENT = ROOT / "docs/configuration.md"
+OPERATIONS = ROOT / "docs/operations.md"
 # The headings above the tables.
 ALL_FUNCTIONS, SCALER, PARAMETERS, SERVE = "All functions", "The shard-scaler besides", "Parameters of the template", "Options of `local serve`"
 HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER)))
@@ -179,6 +181,24 @@ def compare(heading, wanted, rows):
             yield f"{name} is not explained"
 
 
+def alarms(template):
+    resources = template["Resources"].values()
+    names = (each["Properties"]["AlarmName"]["Fn::Sub"] for each in resources if each["Type"] == "AWS::CloudWatch::Alarm")
+    return {code(name.removeprefix("${AWS::StackName}-")) for name in names}
+
+
+def metrics():
+    path, pattern = METRICS
+    return {code(name) for name in pattern.findall(path.read_text(encoding="utf-8"))}
+
+
+def unequal(wanted, rows):
+    # A row may name two things, and a metric the dimension that it is told by.
+    named = set(re.findall(r"`[\w-]+`", " ".join(row[0].split(", by ")[0] for row in rows)))
+    yield from (f"{name} is missing" for name in sorted(wanted - named))
+    yield from (f"{name} is documented, and does not exist" for name in sorted(named - wanted))
+
+
 def main():
     binary = str(pathlib.Path(sys.argv[1]).resolve())
     template = yaml.load((ROOT / "template.yaml").read_text(encoding="utf-8"), Loader=CloudFormationLoader)
@@ -191,6 +211,14 @@ def main():
         failed += len(wrong)
         for line in wrong:
             print(f"WRONG {DOCUMENT.name}, {heading}: {line}")
+        if not wrong:
+            print(f"ok    {heading}: {len(each)}")
+    documented = tables_of(OPERATIONS.read_text(encoding="utf-8"))
+    for heading, each in {"Alarms": alarms(template), "Metrics": metrics()}.items():
+        wrong = list(unequal(each, documented.get(heading, [])))
+        failed += len(wrong)
+        for line in wrong:
+            print(f"WRONG {OPERATIONS.name}, {heading}: {line}")
         if not wrong:
             print(f"ok    {heading}: {len(each)}")
     sources = [path for folder in ("functions", "shared/src") for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")]
