@@ -57,8 +57,9 @@ pub struct PartitionKeys {
     pub hottest_share: f64,
     /// Of the ten hottest together.
     pub ten_hottest_share: f64,
-    /// Of the hottest key of a moment (a stretch of 1,000 write units), on average over all moments; absent without times, and where the
-    /// lines are not in the order of time.
+    /// Of the hottest key of a moment (a stretch of 1,000 lines and no fewer write units), on average over all moments: it is chosen in a
+    /// random half of them and measured in the other. Absent without times, where the lines are not in their order, and where they are too
+    /// few.
     pub momentary_share: Option<f64>,
     /// A key that is none of those looked at takes no more write units than this: 0 where all were.
     pub others_at_most_write_units: u64,
@@ -69,7 +70,7 @@ pub struct PartitionKeys {
 pub struct BreakingRate {
     /// Write units a second of the whole table.
     pub write_units_per_second: u64,
-    /// The key that is in the way; absent where it is each moment's hottest one.
+    /// The key that is in the way; absent where each moment's hottest one takes more than any takes of the whole file.
     pub partition_key: Option<String>,
 }
 
@@ -231,7 +232,10 @@ pub(super) fn advice(source: &Source, totals: &Totals, close: CloseLook) -> Advi
         hottest,
         hottest_share: partition_keys.hottest_share,
         next_share: hottest_keys.get(1).map_or(0.0, |key| key.share),
-        momentary_share: partition_keys.momentary_share,
+        momentary_share: totals
+            .momentary
+            .filter(|momentary| momentary.exceeds(partition_keys.hottest_share))
+            .map(|momentary| momentary.mean_share),
         peak_units: followed.map(|rate| rate.peak_units).max(),
         overloads: over_time.as_ref().map_or(&[], |over_time| over_time.overloads.as_slice()),
     };

@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
 use super::counts::Room;
 use super::*;
 
@@ -45,7 +48,9 @@ fn the_audit_log_is_counted_exactly() {
     let peak = advice.hottest_keys[0].peak.unwrap();
     assert_eq!((peak.write_units_per_second, peak.at), (17, 1_476_225_722));
     let momentary = advice.partition_keys.momentary_share.unwrap();
-    assert!((momentary - 0.088_508_197).abs() < 1e-8, "{momentary}");
+    assert!((momentary - 0.082_131_147_541).abs() < 1e-11, "{momentary}");
+    // More than the 6.4 % of the hottest file, and not by chance: other files take turns.
+    assert_eq!((advice.breaking_rate.write_units_per_second, &advice.breaking_rate.partition_key), (12_175, &None));
     let spread = &advice.spreads[0];
     let busiest = |name: &str, shards: u32| {
         let found = spread.placements.iter().find(|row| (row.placement, row.shards) == (name, shards)).unwrap();
@@ -125,6 +130,42 @@ fn a_date_is_bad_though_no_date_takes_much() {
     assert!(by_date.verdict.reason.contains("by turns"), "{}", by_date.verdict.reason);
     assert!(by_date.breaking_rate.partition_key.is_none() && by_date.breaking_rate.write_units_per_second < 2_000);
     assert_eq!(by_device.verdict.uniformity, Uniformity::Good);
+}
+
+/// A log of so many writes of one size, ten a second.
+fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
+    let line = |i: u64| format!("{{\"k\":{},\"t\":{},\"n\":{bytes}}}\n", key(i), 1_700_000_000 + i / 10);
+    let log = file(&(0..writes).map(line).collect::<String>());
+    let options = AdviseOptions {
+        time: Some("t".into()),
+        size: Some("n".into()),
+        ..AdviseOptions::of(log.path().into(), "k".into())
+    };
+    advise(&options).unwrap()
+}
+
+#[test]
+fn what_is_judged_does_not_depend_on_how_large_items_are() {
+    for kb in [1, 4, 10, 100] {
+        let once = log(5_000, kb * 1_024, |i| i);
+        assert_eq!(once.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", once.verdict.reason);
+
+        let mut rng = StdRng::seed_from_u64(kb);
+        let few = log(40_000, kb * 1_024, |_| rng.random_range(0..60));
+        assert_eq!(few.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", few.verdict.reason);
+        let breaks = &few.breaking_rate;
+        assert!((52_000..60_000).contains(&breaks.write_units_per_second), "{kb} KB: {breaks:?}");
+        assert_eq!(breaks.partition_key.as_ref(), Some(&few.hottest_keys[0].partition_key), "{kb} KB");
+
+        let hot = log(40_000, kb * 1_024, |_| if rng.random_bool(0.46) { 7 } else { rng.random_range(10..2_000) });
+        assert_eq!(hot.breaking_rate.partition_key.as_deref(), Some("7"), "{kb} KB");
+
+        let by_date = log(40_000, kb * 1_024, |i| i / 2_000);
+        assert_eq!(by_date.verdict.uniformity, Uniformity::Bad, "{kb} KB: {}", by_date.verdict.reason);
+        assert!(by_date.verdict.reason.contains("by turns"), "{kb} KB: {}", by_date.verdict.reason);
+        let breaks = &by_date.breaking_rate;
+        assert_eq!((breaks.write_units_per_second, &breaks.partition_key), (1_000, &None), "{kb} KB");
+    }
 }
 
 #[test]

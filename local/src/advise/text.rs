@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use indicatif::HumanCount;
 
 use super::capacity::PARTITION_WRITE_UNITS;
+use super::moments::STRETCH_LINES;
 use super::report::{Advice, OverTime};
 use super::rows::FileFormat;
 use super::time::rfc3339;
@@ -100,7 +101,7 @@ fn head(advice: &Advice) -> Option<String> {
     line("keys", distinct).ok()?;
     let (one, ten) = (percent(keys.hottest_share), percent(keys.ten_hottest_share));
     let momentary = keys.momentary_share.map_or_else(String::new, |share| {
-        format!("; the hottest of a moment (1,000 write units in a row) {} on average", percent(share))
+        format!("; the hottest of a moment ({} lines in a row) {} on average", count(STRETCH_LINES), percent(share))
     });
     line("shares", format!("the hottest key takes {one} of the write units, the ten hottest {ten}{momentary}")).ok()?;
     let who = advice.breaking_rate.partition_key.as_deref().map_or_else(|| "the key of the moment".to_owned(), quoted);
@@ -113,8 +114,8 @@ fn head(advice: &Advice) -> Option<String> {
         let at = time.peak.at_rfc3339();
         line("time", format!("{from} to {to}: {mean} on average, at most {peak} in a second ({at})")).ok()?;
         if keys.momentary_share.is_none() {
-            let few = advice.write_units < PARTITION_WRITE_UNITS;
-            let why = if few { "too few write units" } else { "the lines are not in the order of time" };
+            let few = advice.items < STRETCH_LINES;
+            let why = if few { "too few lines" } else { "the lines are not in the order of time" };
             line("", format!("{why}: keys that are hot by turns, as dates are, would not be seen")).ok()?;
         }
         if time.peaks_at_most_more > 0 {

@@ -69,7 +69,7 @@ pub(super) struct Facts<'a> {
     pub(super) hottest: &'a str,
     pub(super) hottest_share: f64,
     pub(super) next_share: f64,
-    /// Of the hottest key of a moment, on average.
+    /// Of the hottest key of a moment, on average; only where the hottest key of the whole file does not explain it.
     pub(super) momentary_share: Option<f64>,
     /// The highest peak of a key, where times are known.
     pub(super) peak_units: Option<u64>,
