@@ -59,6 +59,7 @@ pub(super) struct KeyCounts {
     room: Room,
     exact: HashMap<Box<str>, Count>,
     bytes: usize,
+    items: u64,
     sketches: Option<Sketches>,
 }
 
@@ -69,10 +70,11 @@ struct Sketches {
 
 impl KeyCounts {
     pub(super) fn new(room: Room) -> Self {
-        Self { room, exact: HashMap::new(), bytes: 0, sketches: None }
+        Self { room, exact: HashMap::new(), bytes: 0, items: 0, sketches: None }
     }
 
     pub(super) fn add(&mut self, key: &str, units: u64) {
+        self.items += 1;
         if let Some(sketches) = &mut self.sketches {
             return sketches.add(key, units);
         }
@@ -100,7 +102,7 @@ impl KeyCounts {
     /// The heaviest keys, at most so many.
     pub(super) fn rank(self, listed: usize) -> Ranking {
         match self.sketches {
-            Some(sketches) => sketches.rank(listed),
+            Some(sketches) => sketches.rank(listed, self.items),
             None => {
                 let distinct = Distinct::Exactly(self.exact.len() as u64);
                 let mut keys: Vec<(String, Count)> =
@@ -127,8 +129,9 @@ impl Sketches {
         self.heavy.update_with_count_ref(key, units);
     }
 
-    fn rank(self, listed: usize) -> Ranking {
-        let bound = |bound: f64| bound.round().max(0.0) as u64;
+    fn rank(self, listed: usize, items: u64) -> Ranking {
+        // Each key has an item at the least.
+        let bound = |bound: f64| (bound.round().max(0.0) as u64).min(items);
         let distinct = Distinct::About {
             estimate: bound(self.distinct.estimate()),
             lower: bound(self.distinct.lower_bound(NumStdDev::Two)),
@@ -204,6 +207,18 @@ mod tests {
                 let is_listed = ranking.heaviest.iter().any(|(listed, _)| listed == key);
                 prop_assert!(is_listed || count.units <= ranking.unlisted_at_most, "{key}");
             }
+        }
+    }
+
+    #[test]
+    fn there_are_never_more_keys_than_items() {
+        for draw in 0..4 {
+            let mut counts = KeyCounts::new(Room { exact_keys: 10, exact_bytes: usize::MAX, heavy_keys: 8 });
+            for i in 0..50_000u32 {
+                counts.add(&format!("{draw}-{i}"), 1);
+            }
+            let Distinct::About { estimate, lower, upper } = counts.rank(10).distinct else { panic!("{draw}") };
+            assert!(lower <= estimate && estimate <= upper && upper <= 50_000, "{lower} {estimate} {upper}");
         }
     }
 
