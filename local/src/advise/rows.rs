@@ -111,23 +111,29 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
     let each = wanted.iter().zip(found);
     each.map(|(name, raw)| {
         let raw = raw.ok_or_else(|| format!("it has no field {name:?}"))?.get();
-        scalar(raw).ok_or_else(|| format!("its field {name:?} is {}; a string or a number is allowed", shortened(raw)))
+        scalar(raw).map_err(|why| format!("its field {name:?} is {}{why}", shortened(raw)))
     })
     .collect()
 }
 
 /// A JSON string or number; a number as `load` writes it into keys.
-fn scalar(raw: &str) -> Option<Scalar<'_>> {
+fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
     if let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        let text =
-            if inner.contains('\\') { Cow::Owned(serde_json::from_str(raw).ok()?) } else { Cow::Borrowed(inner) };
-        return Some(Scalar { text, is_number: false });
+        if !inner.contains('\\') {
+            return Ok(Scalar { text: Cow::Borrowed(inner), is_number: false });
+        }
+        // It was read as JSON before: all that can be wrong with an escape is a half of a pair.
+        let text = serde_json::from_str(raw).map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
+        return Ok(Scalar { text: Cow::Owned(text), is_number: false });
     }
     if raw.len() < 19 && raw.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some(Scalar { text: Cow::Borrowed(raw), is_number: true });
+        return Ok(Scalar { text: Cow::Borrowed(raw), is_number: true });
     }
-    let number: serde_json::Number = serde_json::from_str(raw).ok()?;
-    Some(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
+    if !raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Err("; a string or a number is allowed");
+    }
+    let number: serde_json::Number = serde_json::from_str(raw).map_err(|_| ", too large a number")?;
+    Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
 }
 
 /// A value as a message shows it.
@@ -244,6 +250,8 @@ mod tests {
             ("j", format!("{good}\n{good}nonsense{{").into(), 4, "it is not JSON: expected"),
             ("f.json", format!("{good}{{\"a\":1}}").into(), 2, "it has no field \"b\""),
             ("j", format!("{good}{{\"a\":1,\"b\":null}}").into(), 2, "its field \"b\" is null; a string or a number"),
+            ("j", format!("{good}{{\"a\":1,\"b\":-1e400}}").into(), 2, "its field \"b\" is -1e400, too large a number"),
+            ("j", format!("{good}{{\"a\":1,\"b\":\"\\ud800\"}}").into(), 2, "\"\\ud800\", which has a lone surrogate"),
             ("j", format!("{good}[1]").into(), 2, "it is not a JSON object"),
             ("j", format!("{good}{good} {{}} x").replacen("\n ", " ", 1).into(), 2, "it is not JSON: trailing"),
             ("j", [good.as_bytes(), b"{\"a\":\"\xff\"}"].concat(), 2, "it is not UTF-8"),

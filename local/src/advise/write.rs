@@ -63,6 +63,12 @@ impl Roles {
             }
         };
         let bytes = match self.size {
+            None if row.bytes > MAX_ITEM_BYTES as u64 => {
+                return Err(format!(
+                    "it has {} bytes, and an item has {MAX_ITEM_BYTES} at the most; where an item has fewer than its line, give --size",
+                    row.bytes
+                ));
+            }
             None => row.bytes,
             Some(size) => {
                 let (name, value) = self.value(row, size)?;
@@ -143,6 +149,16 @@ mod tests {
         assert_eq!(number.sort_key, Some(SortKey::Number("7".parse().unwrap())));
         let text = roles(&["t"]).write(&row(&[("a", false), ("7", false), ("0", true)])).unwrap();
         assert_eq!(text.sort_key, Some(SortKey::String("7".into())));
+    }
+
+    #[test]
+    fn a_line_that_is_no_item_is_refused_unless_its_size_is_told() {
+        let long = |bytes: u64| Row { bytes, ..row(&[("a", false), ("7", true), ("1", true)]) };
+        let by_line = Roles::new(&AdviseOptions::of("f".into(), "k".into()));
+        assert_eq!(by_line.write(&long(409_600)).unwrap().units, 400);
+        let said = by_line.write(&long(2_000_000)).unwrap_err();
+        assert!(said.contains("it has 2000000 bytes") && said.contains("--size"), "{said}");
+        assert_eq!(roles(&["t"]).write(&long(2_000_000)).unwrap().units, 1);
     }
 
     #[test]
