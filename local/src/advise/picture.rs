@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::capacity::PARTITION_WRITE_UNITS;
 use super::report::{Advice, OverTime, RateSeries};
-use super::text::{count, one_line, percent, plain};
+use super::text::{count, counted, one_line, percent, plain};
 use super::time::rfc3339;
 
 const WIDTH: u32 = 960;
@@ -64,12 +64,13 @@ fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
 
 fn draw_shares(advice: &Advice, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let (keys, told) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
-    let units = count(advice.write_units);
-    title(area, &format!("The hottest of {} partition keys, by share of {units} write units", count(keys)))?;
+    let units = counted(advice.write_units, "write unit");
+    title(area, &format!("The hottest of {}, by share of {units}", counted(keys, "partition key")))?;
     let bars = advice.hottest_keys.iter().map(|key| (plain(&key.partition_key), key.share, true));
     let others = keys.saturating_sub(told);
     // Its bar would dwarf all others; the number says it.
-    let rest = (format!("{} other keys together", count(others)), 1.0 - advice.partition_keys.ten_hottest_share, false);
+    let rest =
+        (format!("{} together", counted(others, "other key")), 1.0 - advice.partition_keys.ten_hottest_share, false);
     let widest = advice.partition_keys.hottest_share.max(f64::MIN_POSITIVE);
     let room = f64::from(WIDTH) - f64::from(NAMES_WIDTH) - 90.0;
     for (row, (name, share, has_bar)) in (0..).zip(bars.chain((others > 0).then_some(rest))) {

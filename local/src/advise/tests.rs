@@ -169,6 +169,16 @@ fn what_is_judged_does_not_depend_on_how_large_items_are() {
 }
 
 #[test]
+fn one_is_not_many() {
+    let one = file("{\"k\":\"a\",\"s\":1}\n");
+    let options = AdviseOptions { sort_key: vec!["s".into()], ..AdviseOptions::of(one.path().into(), "k".into()) };
+    let text = text(&advise(&options).unwrap());
+    for said in [": 1 item, 1 write unit\n", "1 item is few", "| 1 write of \"a\" on "] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
 fn wrong_input_is_an_error_that_names_it() {
     let options =
         |path: &Path| AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(path.to_owned(), "k".into()) };
@@ -192,11 +202,12 @@ fn wrong_input_is_an_error_that_names_it() {
 
 #[test]
 fn the_picture_names_keys_of_any_kind() {
-    let lines: String = (0..2_000).map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\",\"t\":{i}}}\n", i % 7)).collect();
+    let lines: String =
+        (0..2_000).map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\u{fffe}\u{202e}\",\"t\":{i}}}\n", i % 7)).collect();
     let log = file(&lines);
     let options = AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(log.path().into(), "k".into()) };
     let svg = tempfile::NamedTempFile::new().unwrap();
     render_svg(&advise(&options).unwrap(), svg.path()).unwrap();
     let drawn = std::fs::read_to_string(svg.path()).unwrap();
-    assert!(drawn.contains("&lt;3&amp;\\u{1b}") && !drawn.contains('\u{1b}'));
+    assert!(drawn.contains("&lt;3&amp;\\u{1b}") && !drawn.contains(['\u{1b}', '\u{fffe}', '\u{202e}']));
 }

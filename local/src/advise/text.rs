@@ -22,6 +22,11 @@ pub(super) fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
+/// So many of something.
+pub(super) fn counted(number: u64, one: &str) -> String {
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A share, 0 to 1, in percent.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
@@ -43,14 +48,34 @@ fn mean_rate(units_per_second: f64) -> String {
     format!("a write unit every {} s", decimal(1.0 / units_per_second.max(f64::MIN_POSITIVE)))
 }
 
-/// The start of a text on one line, without control characters that a terminal would obey.
+/// The start of a text on one line, without characters that a terminal would obey or that XML does not allow.
 pub(super) fn one_line(text: &str, characters: usize) -> String {
-    let one = |char: char| if char.is_control() { char.escape_debug().to_string() } else { char.to_string() };
+    let one = |char: char| match char {
+        control if control.is_control() => control.escape_debug().to_string(),
+        harmful if turns_text(harmful) || ends_line(harmful) || is_not_xml(harmful) => {
+            harmful.escape_unicode().to_string()
+        }
+        harmless => harmless.to_string(),
+    };
     let mut shown: String = text.chars().take(characters).map(one).collect();
     if text.chars().nth(characters).is_some() {
         shown.push('…');
     }
     shown
+}
+
+/// The bidirectional controls (Unicode, UAX #9): they let text look like another.
+const fn turns_text(char: char) -> bool {
+    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+const fn ends_line(char: char) -> bool {
+    matches!(char, '\u{2028}' | '\u{2029}')
+}
+
+/// Beside control characters, these two are no characters of XML 1.0.
+const fn is_not_xml(char: char) -> bool {
+    matches!(char, '\u{fffe}' | '\u{ffff}')
 }
 
 /// A key as tables show it.
@@ -90,8 +115,8 @@ fn head(advice: &Advice) -> Option<String> {
         FileFormat::JsonLines => "JSON Lines",
         FileFormat::Csv => "CSV",
     };
-    let (items, units) = (count(advice.items), count(advice.write_units));
-    line("file", format!("{} ({format}): {items} items, {units} write units", plain(&advice.file))).ok()?;
+    let (items, units) = (counted(advice.items, "item"), counted(advice.write_units, "write unit"));
+    line("file", format!("{} ({format}): {items}, {units}", plain(&advice.file))).ok()?;
     let distinct = if keys.is_exact {
         format!("{} distinct, counted one by one", count(keys.distinct))
     } else {
@@ -143,7 +168,9 @@ fn hottest(advice: &Advice) -> Option<String> {
     }
     let keys = &advice.partition_keys;
     let note = match (keys.is_exact, keys.others_at_most_write_units) {
-        (false, most) => format!("\nCounts are exact; a key of at most {} write units may be missing.", count(most)),
+        (false, most) => {
+            format!("\nCounts are exact; a key of at most {} may be missing.", counted(most, "write unit"))
+        }
         (true, _) => String::new(),
     };
     Some(format!("{table}{note}"))
@@ -180,7 +207,7 @@ fn overloads(advice: &Advice) -> Option<String> {
     }
     let more = match time.overloads.len().saturating_sub(SHOWN_OVERLOADS) {
         0 => String::new(),
-        more => format!("\nand {} more keys", count(more as u64)),
+        more => format!("\nand {}", counted(more as u64, "more key")),
     };
     Some(format!(
         "{table}{more}\nDynamoDB may carry peaks of some seconds from capacity that a partition has saved up; nothing promises it.{blind}"
@@ -199,7 +226,7 @@ fn blind_spot(advice: &Advice, time: &OverTime) -> String {
 
 fn spread(advice: &Advice) -> Option<String> {
     let key = advice.spreads.first()?;
-    let of = format!("{} writes of {} on", count(key.writes), quoted(&key.partition_key));
+    let of = format!("{} of {} on", counted(key.writes, "write"), quoted(&key.partition_key));
     let header = [of.as_str(), "placement", "busiest shard", "its share", "even share", "worth shards", "chi²/df"];
     let mut table = table(&header);
     for row in &key.placements {
@@ -242,6 +269,7 @@ mod tests {
     #[test]
     fn a_key_cannot_command_the_terminal() {
         assert_eq!(plain("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+        assert_eq!(plain("a\u{202e}b\u{2066}\u{fffe}\u{2028}é"), "a\\u{202e}b\\u{2066}\\u{fffe}\\u{2028}é");
         assert_eq!(plain(&"é".repeat(60)).chars().count(), KEY_CHARACTERS + 1);
     }
 }

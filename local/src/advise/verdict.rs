@@ -11,7 +11,7 @@ use sharding::ScalingPolicy;
 
 use super::capacity::PARTITION_WRITE_UNITS;
 use super::report::Overload;
-use super::text::{count, percent, quoted};
+use super::text::{count, counted, percent, quoted};
 
 /// Up to this share of the hottest key, no key is in the way of the table's default quota of 40,000 write units a second.
 const GOOD_SHARE: f64 = 0.025;
@@ -175,9 +175,9 @@ impl Facts<'_> {
         } else {
             let first = self.needs_shards();
             let needs = first.map_or_else(String::new, |overload| {
-                let (fewest, policy) = (count(overload.fewest_shards), count(overload.shards_by_policy));
+                let (fewest, policy) = (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
                 format!(
-                    " {} needs {fewest} shards at the least, and would be given {policy}.",
+                    " {} needs {fewest} at the least, and would be given {policy}.",
                     quoted(&overload.partition_key)
                 )
             });
@@ -206,7 +206,8 @@ impl Facts<'_> {
             ),
         }
         if self.items < FEW_ITEMS {
-            advice.push(format!("Take this with caution: {} items are few to judge by.", count(self.items)));
+            let are = if self.items == 1 { "is" } else { "are" };
+            advice.push(format!("Take this with caution: {} {are} few to judge by.", counted(self.items, "item")));
         }
         advice
     }
