@@ -2,8 +2,8 @@
 //! whether DynamoDB would do alone.
 //!
 //! Why reckoned and not simulated? The expectation over all the ways in which shards can fall onto partitions has a closed form (see
-//! `throttling`), so that an answer takes milliseconds and has no seed. `agreement` holds it against the partition model of the local
-//! edition. Only the split for heat is run in that model: it has no shorter description.
+//! `throttling`), so that it takes milliseconds and has no seed. `agreement` holds it against the partition model of the local edition. Only
+//! the split for heat is run in that model: it has no shorter description. That takes the longest, so of many keys some are run.
 
 mod admission;
 #[cfg(test)]

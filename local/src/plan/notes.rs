@@ -47,17 +47,15 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
     let reads = f64::from(known.options.read_rate) / f64::from(known.demand.keys);
     let (alone, of_shard) =
         (reads * known.page.units.unsharded, reads * known.page.units.uneven / f64::from(known.page.shards));
-    if alone > known.partitions.read_units {
-        let relief = if known.page.shards > 1 {
-            format!("over {}, {} from each", counted(known.page.shards, "shard"), decimal(of_shard))
-        } else {
-            "read replicas (ReadReplicas) share them".to_owned()
-        };
+    // With one shard, the verdict tells it.
+    if alone > known.partitions.read_units && known.page.shards > 1 {
         notes.push(format!(
-            "Unsharded, the pages of {} take {} read units a second from one partition, which gives {}; {relief}.",
+            "Unsharded, the pages of {} take {} read units a second from one partition, which gives {}; over {}, {} from each.",
             if known.demand.keys == 1 { "the key" } else { "each key" },
             whole(alone),
             whole(known.partitions.read_units),
+            counted(known.page.shards, "shard"),
+            decimal(of_shard),
         ));
     }
     if known.page.ends_early {

@@ -13,7 +13,7 @@ use super::policy::{self, PolicyPath};
 use super::prices::{Prices, PricesError};
 use super::reads::{self, PageCost};
 use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
-use super::verdict::{Case, Verdict, judge};
+use super::verdict::{Case, Reads, Verdict, judge};
 
 /// What an on-demand table takes at once, over the highest demand that it has taken. (DynamoDB developer guide, "On-demand capacity mode".)
 const KEPT_READY: f64 = 2.0;
@@ -51,6 +51,8 @@ pub struct TablePartitions {
     pub count: u32,
     /// They were not given, but follow from the demand.
     pub assumed: bool,
+    /// They would be more, were there not a bound to what is assumed.
+    pub capped: bool,
     /// Write units a second of each.
     pub write_units: f64,
     /// Read units a second of each.
@@ -98,7 +100,9 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         throttled: throttled_with(judged),
     };
     let page = reads::page(options.page_size, options.item_size, judged, options.consistent);
-    let split_for_heat = split_for_heat(&demand, options.sort_key_order, partitions.count);
+    let unsharded = throttled_with(1);
+    let split_for_heat = split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
+    let reads = reads(options, &page, partitions.read_units);
     let usage = costs::Usage {
         demand: &demand,
         pages_per_second: f64::from(options.read_rate),
@@ -114,12 +118,13 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         demand: &demand,
         rate: admission.rate(),
         partitions: partitions.count,
-        unsharded: throttled_with(1),
+        unsharded,
         shards: judged,
         throttled: shards.throttled,
         fewest_shards: shards.fewest,
         would_do: would_do(&demand, &admission, &shards),
         heat: &split_for_heat,
+        reads: &reads,
     };
     let new_table = PartitionLimits::default().partitions;
     let throttling = neighbours(&shards)
@@ -159,12 +164,34 @@ fn would_do(demand: &Demand, admission: &Admission, shards: &ShardChoice) -> Opt
     judged.or_else(|| Some((roomy, fewest_partitions(demand, admission, roomy)?)))
 }
 
+/// What the pages take of one partition.
+fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
+    let pages = f64::from(options.read_rate) / f64::from(options.keys);
+    let of_key = pages * page.units.unsharded;
+    let over = |shards: u32| {
+        let page = reads::page(options.page_size, options.item_size, shards, options.consistent);
+        pages * page.units.uneven
+    };
+    let fewest = || {
+        (2..=MOST_SHARDS).map(|shards| (shards, over(shards))).find(|(shards, all)| all / f64::from(*shards) <= rate)
+    };
+    Reads {
+        of_key,
+        of_shard: if page.shards == 1 { of_key } else { pages * page.units.uneven / f64::from(page.shards) },
+        rate,
+        consistent: options.consistent,
+        fewest_shards: if of_key > rate { fewest() } else { None },
+    }
+}
+
 fn partitions(options: &PlanOptions, demand: &Demand) -> TablePartitions {
     let PartitionLimits { partitions: new_table, write_units, read_units, .. } = PartitionLimits::default();
     let kept = (KEPT_READY * demand.write_units_per_second / write_units).ceil() as u32;
+    let assumed = options.partitions.is_none();
     TablePartitions {
         count: options.partitions.unwrap_or(kept.clamp(new_table, MOST_PARTITIONS)),
-        assumed: options.partitions.is_none(),
+        assumed,
+        capped: assumed && kept > MOST_PARTITIONS,
         write_units,
         read_units,
     }
@@ -239,6 +266,17 @@ mod tests {
                 "20 shards on",
             ),
             (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
+            (
+                PlanOptions { read_rate: 5_000, ..options(300, None) },
+                VerdictKind::ReadsOverrun,
+                "Reads overrun it: the pages of the key take 62,500 read units a second, and one partition gives 3,000, so 95.2 %",
+            ),
+            (
+                PlanOptions { read_rate: 5_000, shards: Some(2), ..options(5_000, None) },
+                VerdictKind::Shard,
+                "Reads overrun it, too: the pages of each shard take",
+            ),
+            (options(210_000, Some(3_000)), VerdictKind::Shard, "(if MAX_SHARDS is raised: it is 200)"),
         ];
         for (options, kind, part) in rows {
             let report = plan(&options).unwrap();
@@ -246,6 +284,38 @@ mod tests {
             assert!(report.verdict.text.contains(part), "{}", report.verdict.text);
             assert!(report.to_string().starts_with(&report.verdict.text));
         }
+    }
+
+    #[test]
+    fn large_writes_are_judged_by_what_they_are_and_not_as_a_flow() {
+        for order in [SortKeyOrder::Scattered, SortKeyOrder::Rising] {
+            let large = PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
+            let report = plan(&large).unwrap();
+            let Verdict { kind, text, split_for_heat } = &report.verdict;
+            assert_eq!(*kind, VerdictKind::Shard, "{text}");
+            let unsharded = super::super::text::percent(report.throttling[0].throttled);
+            assert!(text.contains(&format!("takes 400 of them: where writes meet {unsharded} of")), "{text}");
+            assert!(split_for_heat.contains(&unsharded) && !split_for_heat.contains("0 minutes"), "{split_for_heat}");
+        }
+    }
+
+    #[test]
+    fn keys_that_meet_are_not_relieved_at_once() {
+        // Eight keys of 300 on five partitions: some happen to fit.
+        let report = plan(&PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) });
+        let verdict = report.unwrap().verdict;
+        assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then 0 %"), "{}", verdict.text);
+    }
+
+    #[test]
+    fn assumed_partitions_are_bounded_and_say_so() {
+        let report = plan(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) }).unwrap();
+        assert!(report.partitions.capped);
+        let text = report.to_string();
+        assert!(
+            text.contains("100,000 of 1,000 write units a second, the most that are assumed (a table keeps more"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -270,7 +340,7 @@ mod tests {
         for part in [
             "would take 1 write unit and not 2",
             "40,000 write units",
-            "from one partition, which gives 3,000",
+            "from one partition, which gives 3,000; over",
             "25 items in each",
             "not verified",
         ] {
@@ -288,7 +358,7 @@ mod tests {
             "/shards/policy/widths/0",
             "/throttling/0/throttled",
             "/page/units/even",
-            "/split_for_heat/throttled_in_five_minutes",
+            "/split_for_heat/throttled_before",
             "/monthly_cost/functions/shares/0/share",
             "/monthly_cost/functions/lines/0/evidence",
         ] {

@@ -10,7 +10,7 @@ use sharding::ScalingPolicy;
 use super::costs::{self, Bill, Service};
 use super::policy::PolicyEnd;
 use super::report::Report;
-use super::text::{counted, decimal, dollars, percent, whole};
+use super::text::{counted, counted_units, decimal, dollars, percent, whole};
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 
 impl fmt::Display for Report {
@@ -35,15 +35,20 @@ impl Report {
             if demand.keys == 1 { String::new() } else { format!(", shared by {}", counted(demand.keys, "key")) };
         writeln!(
             f,
-            "demand      {} write units a second: {} writes of {} ({} bytes, started KBs){keys}",
-            whole(demand.write_units_per_second),
-            whole(demand.writes_per_second),
+            "demand      {} a second: {} of {} ({} bytes, started KBs){keys}",
+            counted_units(demand.write_units_per_second, "write unit"),
+            counted_units(demand.writes_per_second, "write"),
             counted(demand.units_per_write, "unit"),
             whole(f64::from(demand.item_bytes)),
         )?;
         let new_table = PartitionLimits::default().partitions;
         let whence = match (self.partitions.assumed, self.partitions.count == new_table) {
             (false, _) => String::new(),
+            (true, _) if self.partitions.capped => {
+                format!(
+                    ", the most that are assumed (a table keeps more that has taken this demand before, a new one has {new_table})"
+                )
+            }
             (true, true) => ", as a new table has them".to_owned(),
             (true, false) => {
                 format!(", as a table keeps them that has taken this demand before (a new one has {new_table})")
@@ -68,7 +73,10 @@ impl Report {
             }
         };
         let asked_for = if shards.asked_for { ", as asked for" } else { "" };
-        writeln!(f, "shards      {}{asked_for}; {fewest}", shards.judged)?;
+        let most = ScalingPolicy::default().max_shards.get();
+        let raised =
+            if shards.judged > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() };
+        writeln!(f, "shards      {}{asked_for}{raised}; {fewest}", shards.judged)?;
         let path = shards.policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
         let end = match shards.policy.end {
             PolicyEnd::Calm if shards.policy.last() == 1 => ", and stays there",

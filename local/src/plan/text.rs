@@ -33,6 +33,11 @@ pub(super) fn counted(number: u32, one: &str) -> String {
     format!("{} {one}{}", whole(f64::from(number)), if number == 1 { "" } else { "s" })
 }
 
+/// The same of a whole number of units.
+pub(super) fn counted_units(number: f64, one: &str) -> String {
+    format!("{} {one}{}", whole(number), if (number.round() - 1.0).abs() < 0.5 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +47,7 @@ mod tests {
         assert_eq!([whole(61_299.4), decimal(12.5), decimal(500.0)], ["61,299", "12.50", "500"]);
         assert_eq!([1e-12, 0.000_05, 0.009_8, 0.221].map(percent), ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]);
         assert_eq!([dollars(8_212.5), dollars(0.5)], ["$8,213", "$0.50"]);
+        assert_eq!([counted_units(1.0, "write"), counted_units(2.0, "write")], ["1 write", "2 writes"]);
         assert_eq!([counted(1, "shard"), counted(1_200, "shard")], ["1 shard", "1,200 shards"]);
     }
 }
