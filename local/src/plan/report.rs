@@ -247,6 +247,7 @@ mod tests {
             ),
             (options(1_005, None), VerdictKind::Leave, "Repetitions carry the little"),
             (options(5_000, None), VerdictKind::Shard, "this key needs 5,000 write units a second"),
+            (options(5_000, Some(1)), VerdictKind::ShortOfPartitions, "1 partition gives 1,000 write units a second"),
             (options(5_000, Some(4)), VerdictKind::ShortOfPartitions, "4 partitions give 4,000 write units a second"),
             (
                 PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(2_500, None) },

@@ -152,10 +152,11 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             format!(" {} on {} would do{}.", counted(shards, "shard"), counted(partitions, "partition"), raised(shards))
         });
         let text = format!(
-            "Short of partitions: {} give {} write units a second, and even with {} of each key more than 1 % of \
+            "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
              {} is throttled.{would_do} \
              Before the peak, give the table a warm throughput of {rate} write units for each partition.",
             counted(case.partitions, "partition"),
+            if case.partitions == 1 { "gives" } else { "give" },
             whole(f64::from(case.partitions) * case.rate),
             counted(MOST_SHARDS, "shard"),
             whole(case.demand.write_units_per_second),
