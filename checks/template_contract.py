@@ -30,7 +30,7 @@ VARIABLES = {
     "READ_REPLICAS",
 }
 # What the shard-scaler has besides; no other function has it.
-SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "DRY_RUN"}
+SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "DRY_RUN"}
 
 # Where the functions read them: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = {
@@ -69,6 +69,18 @@ RIGHTS = {
 # What a function may do besides: where the main table has read replicas,
 REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
 # where the shard-scaler may raise its provisioned capacity,
+# where keys may give up shards again,
+DRAIN_RIGHTS = {
+    "ShardScalerFunction": {
+        "MainTable": {
+            "dynamodb:Query",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:ConditionCheckItem",
+        }
+    }
+}
 CAPACITY_RIGHTS = {"ShardScalerFunction": {"MainTable": {"dynamodb:UpdateTable"}}}
 # and where the tables are encrypted with a key of the customer's.
 KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
@@ -100,6 +112,7 @@ DEPLOYMENTS = {
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
+    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, [DRAIN_RIGHTS]),
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
@@ -111,13 +124,15 @@ DEPLOYMENTS = {
             "EncryptionKey": KEY_ARN,
             "PeakSchedule": "cron(45 17 ? * FRI *)",
             "PeakPartitionKey": "/a",
+            "DrainSchedule": "rate(5 minutes)",
+            "ShrinkAfterSeconds": 86400,
             "NotificationEmail": "a@example.com",
             "NotificationTopicArn": "arn:aws:sns:us-east-1:123456789012:a",
             "StreamView": "KEYS_ONLY",
             "TimeToLiveAttribute": "expires",
             "CorsAllowOrigins": "https://example.com",
         },
-        [REPLICA_RIGHTS, KEY_RIGHTS],
+        [REPLICA_RIGHTS, DRAIN_RIGHTS, KEY_RIGHTS],
     ),
 }
 
@@ -167,6 +182,7 @@ REFUSED = {
     "JWT without audience": JWT | {"ApiJwtAudience": ""},
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
+    "shrinking without a schedule": {"ShrinkAfterSeconds": 3600},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},

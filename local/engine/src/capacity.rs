@@ -63,9 +63,9 @@ impl Limits {
         self.by_table.get(table).copied().unwrap_or(self.default)
     }
 
-    /// The heat of a table's partitions; nothing for a table without traffic.
-    pub(crate) fn heat(&self, table: &str) -> Vec<PartitionHeat> {
-        self.tables.get(table).map(Partitions::heat_by_partition).unwrap_or_default()
+    /// The heat of a table's partitions.
+    pub(crate) fn heat(&mut self, table: &str, now: Duration) -> Vec<PartitionHeat> {
+        self.partitions(table, now).heat_by_partition()
     }
 
     fn partitions(&mut self, table: &str, now: Duration) -> &mut Partitions {

@@ -137,10 +137,11 @@ impl Engine {
         self.state().traffic.get(table).copied().unwrap_or_default()
     }
 
-    /// What each partition of a table has given and turned away; nothing before its first request.
+    /// What each partition of a table has given and turned away.
     #[must_use]
     pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
-        self.state().limits.heat(table)
+        let now = self.inner.origin.elapsed();
+        self.state().limits.heat(table, now)
     }
 
     /// The writes of each stored key of a table since the last call; the first call starts the counting.

@@ -138,7 +138,7 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::MiddleRight)
         .background_style(WHITE.mix(0.8))
         .label_font(("sans-serif", 12))
         .draw()?;
