@@ -280,6 +280,42 @@ async fn a_key_that_turns_hot_while_it_shrinks_is_wide_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lower_width_is_a_candidate_for_the_length_of_a_lease_before_anybody_writes_by_it() {
+    let fixture = fixture(|_| {}).await;
+    fixture.grow(4).await;
+    let widths = async || {
+        let metadata = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        (metadata.number_of_shards.get(), metadata.widths().any(|width| width == count(2)))
+    };
+    let began = tokio::time::Instant::now();
+    let table = fixture.table.clone();
+    let shrink = tokio::spawn(async move { table.begin_shrink(&key(), count(2), soon()).await });
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(widths().await, (4, true), "it is told, and not used");
+    sleep(Duration::from_millis(800)).await;
+    assert_eq!(widths().await, (4, true), "a view from before may still be relied on");
+    shrink.await.expect("it ends").expect("it begins");
+    assert!(began.elapsed() > sharding::MAX_LEASE, "{:?}", began.elapsed());
+    assert_eq!(widths().await, (2, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settling_that_heat_stops_is_no_growth() {
+    let fixture = fixture(|of_table| of_table.cold_append = false).await;
+    fixture.grow(8).await;
+    let grown = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    sleep(Duration::from_secs(7_200)).await;
+    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+    let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
+    let stopped = fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables answer");
+    assert_eq!(stopped, ScaleOutcome::Scaled { from: count(8), to: count(8) });
+    let metadata = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    assert_eq!((metadata.last_updated, metadata.draining), (grown.last_updated, false));
+    let widened = fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables answer");
+    assert!(matches!(widened, ScaleOutcome::Scaled { to, .. } if to > count(20)), "{widened:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_begin_is_told() {
     let fixture = fixture(|_| {}).await;
     let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;

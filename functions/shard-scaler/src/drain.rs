@@ -55,28 +55,31 @@ impl Scaler {
         let deadline = deadline.min(Deadline::now() + RUN_TIME);
         let calm_seconds = self.config.shrink_after.as_secs();
         let throttled = match calm_seconds {
-            0 => BTreeSet::new(),
+            0 => None,
             _ => match self.lately_throttled(now_seconds).await {
-                Ok(throttled) => throttled,
+                Ok(throttled) => Some(throttled),
                 Err(error) => {
                     tracing::error!(%error, "which keys are throttled is not known: none begins to shrink");
-                    return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+                    None
                 }
             },
         };
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         let mut draining = JoinSet::new();
-        let (mut after, mut looked_at, mut begun_now) = (None, 0u64, 0);
+        let (mut after, mut looked_at, mut begun_now, mut failed) = (None, 0u64, 0, None);
         loop {
-            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
+            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline - ANSWER_TIME).await {
                 Ok(page) => page,
                 Err(error) => {
-                    return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+                    tracing::error!(%error, "not all keys could be looked at");
+                    failed = Some(error.to_string());
+                    break;
                 }
             };
             looked_at += keys.len() as u64;
             for (key, metadata) in keys {
-                let begins = calm_seconds > 0 && begun_now < MOST_BEGUN && !throttled.contains(&key);
+                let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
+                let begins = is_calm && begun_now < MOST_BEGUN;
                 let due =
                     begins.then(|| self.table.config().policy.decide_shrink(&metadata, calm_seconds, now_seconds));
                 let to = due.and_then(|decision| match decision {
@@ -105,7 +108,13 @@ impl Scaler {
         }
         let count = told.len();
         let told: Vec<Value> = told.into_iter().take(MOST_TOLD).collect();
-        json!({"action": "drain", "outcome": "handled", "looked_at": looked_at, "draining": count, "keys": told})
+        let mut answer =
+            json!({"action": "drain", "outcome": "handled", "looked_at": looked_at, "draining": count, "keys": told});
+        if let (Some(detail), Some(object)) = (failed, answer.as_object_mut()) {
+            object.insert("outcome".into(), "failed".into());
+            object.insert("detail".into(), detail.into());
+        }
+        answer
     }
 
     async fn carry_on(&self, key: &PartitionKey, to: Option<ShardCount>, deadline: Deadline) -> Value {

@@ -4,6 +4,7 @@
 //! more. A shrink gives up the shards above a lower write width. A settling keeps the width; after it, every item is at its home under
 //! that width, so that its candidates are one again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -128,7 +129,10 @@ impl Drain {
             DrainGoal::Shrink => |_: ShardCount, _: ShardCount| false,
         };
         let kept = metadata.shard_history.entries().filter(|entry| !forgets(entry.count, width));
-        let history = kept.fold(ShardHistory::default(), |history, entry| history.with(entry.at, entry.count));
+        // The first entry, and of each width the last: keys that grow and shrink again and again keep a short history.
+        let last: BTreeMap<ShardCount, u64> = kept.clone().map(|entry| (entry.count, entry.at)).collect();
+        let first = kept.take(1).map(|entry| (entry.count, entry.at));
+        let history = first.chain(last).fold(ShardHistory::default(), |history, (count, at)| history.with(at, count));
         // The width in force is always told.
         if history.entries().any(|entry| entry.count == width) {
             history
@@ -220,6 +224,9 @@ mod tests {
         assert_eq!(kept(DrainGoal::Shrink, Placement::Calculated), [1, 3, 4]);
         assert_eq!(kept(DrainGoal::Shrink, Placement::ModuloMd5), [1, 3, 4, 16]);
         assert_eq!(kept(DrainGoal::Settle, Placement::Calculated), [4]);
+        let again = self::metadata(4, 8, &[(1, 1), (2, 8), (3, 4), (4, 8), (5, 4), (6, 8), (7, 4)]);
+        let history = Drain::begin(DrainGoal::Shrink, 0).history_after(&again, Placement::Calculated);
+        assert_eq!(history.to_strings(), ["1:1", "7:4"], "a width that came again and again is told once");
         let unknown = self::metadata(4, 4, &[]);
         let history = Drain::begin(DrainGoal::Settle, 0).history_after(&unknown, Placement::Calculated);
         assert_eq!(history.entries().map(|entry| entry.count.get()).collect::<Vec<_>>(), [4]);

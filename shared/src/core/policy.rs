@@ -177,6 +177,9 @@ impl ScalingPolicy {
             return if metadata.draining { ScalingDecision::Draining } else { ScalingDecision::Calm };
         }
         if metadata.draining {
+            if metadata.number_of_shards == metadata.read_shards && metadata.number_of_shards >= self.max_shards {
+                return ScalingDecision::AtMaximum;
+            }
             let until = metadata.last_updated.saturating_add(self.cooldown_seconds);
             let cooling = now_seconds < until;
             return if cooling { ScalingDecision::CoolingDown { until } } else { ScalingDecision::StopDraining };

@@ -178,10 +178,12 @@ impl<'a> AppendRun<'a> {
             .map(Some)
     }
 
-    /// What a put on this shard is sent under: a drain waits for no longer lease. `None` on shard 1, which every width contains.
+    /// What a put on this shard is sent under: a drain waits for no longer lease. `None` on shard 1, which every width contains, and which is a
+    /// candidate for ever where writers without a view may store there.
     fn lease(&self, shard: ShardNumber, view: Option<&Arc<View>>) -> Option<LeaseLasts> {
         let placed_by = self.unanswered.as_ref().map_or(view, |unanswered| unanswered.placed_by.as_ref());
-        let view = Arc::clone(placed_by.filter(|_| shard != ShardNumber::FIRST)?);
+        let free = shard == ShardNumber::FIRST && self.inner.config.cold_append;
+        let view = Arc::clone(placed_by.filter(|_| !free)?);
         let inner = Arc::clone(self.inner);
         Some(Arc::new(move || view.is_valid(inner.environment.now(), APPEND_LEASE)))
     }

@@ -18,9 +18,9 @@ use crate::core::drain::{Drain, DrainGoal, DrainPosition, DrainStep, home};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::metadata::ShardMetadata;
 use crate::core::placement::Placement;
-use crate::core::view::{APPEND_LEASE, LONGEST_READ, SIGNATURE_VALIDITY};
+use crate::core::view::{APPEND_LEASE, LONGEST_READ, Moment, SIGNATURE_VALIDITY};
 use crate::table::error::TableError;
-use crate::table::{MetadataUpdate, Moved, StoredCopy};
+use crate::table::{LeaseLasts, MetadataUpdate, Moved, StoredCopy};
 
 /// What the clocks of two actors may differ by, and what a wait is longer than its reason.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -160,9 +160,17 @@ impl ShardedTable {
         if now_seconds < metadata.last_change().unwrap_or_default() + inner.config.policy.cooldown_seconds {
             return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
         }
+        const OUTRUN: DrainRefused = DrainRefused::Busy("another actor changed it first");
+        let mut known = metadata;
+        if goal == DrainGoal::Shrink {
+            // Nobody may write by the new width while views from before, which do not have its homes among the candidates, are relied on.
+            let announced = MetadataUpdate::AnnounceWidth { to };
+            known = inner.step(key, &state, view.metadata.as_ref(), announced).await?.ok_or(OUTRUN)?;
+            inner.wait_out_views().await;
+        }
+        let now_seconds = inner.environment.now().epoch_seconds();
         let update = MetadataUpdate::BeginDrain { to, drain: Drain::begin(goal, now_seconds) };
-        let marked = inner.step(key, &state, view.metadata.as_ref(), update).await?;
-        marked.ok_or(DrainRefused::Busy("another actor changed it first"))
+        inner.step(key, &state, Some(&known), update).await?.ok_or(OUTRUN)
     }
 
     /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any actor may call it at any time, and several at once.
@@ -171,7 +179,9 @@ impl ShardedTable {
     /// [`ScaleError::Table`] where the tables could not be used. What was done is done; the next call goes on.
     pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
         let state = self.inner.keys.state(key);
-        let run = DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now() };
+        let known_at = self.inner.environment.now();
+        let run =
+            DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now(), known_at };
         Ok(run.run().await?)
     }
 }
@@ -185,6 +195,16 @@ struct DrainRun<'a> {
     items: u64,
     /// When the next item may be moved.
     next: Instant,
+    /// Before the metadata was asked for or changed that this run goes by. An actor that was frozen must not move items in a later age.
+    known_at: Moment,
+}
+
+/// What became of one item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Treated {
+    Done,
+    NotHome,
+    LeaseOver,
 }
 
 /// What a pass over the shards came to, with the metadata that it left behind.
@@ -202,6 +222,7 @@ enum Pass {
 impl DrainRun<'_> {
     async fn run(mut self) -> Result<Drained, TableError> {
         loop {
+            self.known_at = self.inner.environment.now();
             let view = self.inner.view_from_now(self.key, self.state, self.deadline).await?;
             let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) else {
                 return Ok(Drained::Nothing);
@@ -272,6 +293,7 @@ impl DrainRun<'_> {
                     tables.scan_shard(self.key, shard, after.as_ref(), PAGE_ITEMS)
                 });
                 let (copies, next) = page.await?;
+                self.take_turn().await;
                 for copy in copies {
                     if Instant::now() + LEAST_TIME >= self.deadline {
                         self.reached(&seen, drain, shard, after.as_ref()).await?;
@@ -279,8 +301,17 @@ impl DrainRun<'_> {
                     }
                     let to = home(self.inner.config.placement, self.key, &copy.sort_key, marked.number_of_shards);
                     let sort_key = copy.sort_key.clone();
-                    if to != shard && !self.treat(drain.step, copy, shard, to).await? {
-                        return Ok(Pass::NotHome(seen));
+                    if to != shard {
+                        match self.treat(drain.step, copy, shard, to).await {
+                            Ok(Treated::Done) => {}
+                            Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
+                            Ok(Treated::LeaseOver) => return Ok(Pass::Outrun),
+                            Err(error) => {
+                                // What was done need not be done again; if this fails, too, it is.
+                                let _ = self.reached(&seen, drain, shard, after.as_ref()).await;
+                                return Err(error);
+                            }
+                        }
                     }
                     after = Some(sort_key);
                 }
@@ -298,24 +329,31 @@ impl DrainRun<'_> {
         Ok(Pass::Whole(seen))
     }
 
-    /// What a step does with an item that is not at home; `false` where it must be copied first.
+    /// What a step does with an item that is not at home.
     async fn treat(
         &mut self,
         step: DrainStep,
         copy: StoredCopy,
         from: ShardNumber,
         to: ShardNumber,
-    ) -> Result<bool, TableError> {
+    ) -> Result<Treated, TableError> {
         match step {
-            DrainStep::CopyHome => self.copy(copy, from, to).await.map(|()| true),
+            DrainStep::CopyHome => self.copy(copy, from, to).await,
             DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
-            DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => Ok(false),
+            DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
+                Ok(Treated::NotHome)
+            }
         }
+    }
+
+    fn lease(&self) -> LeaseLasts {
+        let (inner, known_at) = (Arc::clone(self.inner), self.known_at);
+        Arc::new(move || inner.environment.now().since(known_at).is_some_and(|age| age < APPEND_LEASE))
     }
 
     /// Notes where the step goes on: after this sort key of the shard, or at its beginning. `None` where another actor was first.
     async fn reached(
-        &self,
+        &mut self,
         seen: &ShardMetadata,
         drain: &Drain,
         shard: ShardNumber,
@@ -323,43 +361,54 @@ impl DrainRun<'_> {
     ) -> Result<Option<ShardMetadata>, TableError> {
         let position = DrainPosition { shard, after: after.map(SortKey::to_string) };
         let update = MetadataUpdate::Checkpoint(Drain { position: Some(position), ..drain.clone() });
-        self.inner.step(self.key, self.state, Some(seen), update).await
+        let asked_at = self.inner.environment.now();
+        let noted = self.inner.step(self.key, self.state, Some(seen), update).await?;
+        if noted.is_some() {
+            self.known_at = asked_at;
+        }
+        Ok(noted)
     }
 
-    async fn copy(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<(), TableError> {
+    async fn copy(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
             self.take_turn().await;
-            let moved = self.inner.tables.copy_home(self.key, &copy, from, to).await;
+            let moved = self.inner.tables.copy_home(self.key, &copy, (from, to), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
+                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
                 Some(Moved::Done | Moved::Home) => {
                     self.items += 1;
-                    return Ok(());
+                    return Ok(Treated::Done);
                 }
                 Some(_) => match self.read_again(&copy, from).await? {
                     Some(now) => copy = now,
-                    None => return Ok(()),
+                    None => return Ok(Treated::Done),
                 },
                 None => {}
             }
         }
     }
 
-    /// `false` where the item is not at home.
-    async fn delete(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<bool, TableError> {
+    async fn delete(
+        &mut self,
+        mut copy: StoredCopy,
+        from: ShardNumber,
+        to: ShardNumber,
+    ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
             self.take_turn().await;
-            let moved = self.inner.tables.delete_old_copy(self.key, &copy, from, to).await;
+            let moved = self.inner.tables.delete_old_copy(self.key, &copy, (from, to), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
+                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
                 Some(Moved::Done) => {
                     self.items += 1;
-                    return Ok(true);
+                    return Ok(Treated::Done);
                 }
-                Some(Moved::Home) => return Ok(false),
+                Some(Moved::Home) => return Ok(Treated::NotHome),
                 Some(_) => match self.read_again(&copy, from).await? {
                     Some(now) => copy = now,
-                    None => return Ok(true),
+                    None => return Ok(Treated::Done),
                 },
                 None => {}
             }
@@ -374,7 +423,7 @@ impl DrainRun<'_> {
         backoff: &mut Backoff,
     ) -> Result<Option<Moved>, TableError> {
         let error = match moved {
-            Ok(done @ (Moved::Done | Moved::Home | Moved::Changed)) => return Ok(Some(done)),
+            Ok(done @ (Moved::Done | Moved::Home | Moved::Changed | Moved::LeaseOver)) => return Ok(Some(done)),
             Ok(Moved::Conflict) => TableError::Conflict,
             Ok(Moved::Throttled(scope)) => TableError::Capacity(scope),
             Err(error) if error.is_retryable() => error,

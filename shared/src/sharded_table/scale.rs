@@ -86,7 +86,12 @@ impl ShardedTable {
             let now = metadata.number_of_shards;
             let from = *from.get_or_insert(now);
             if to < now {
-                return Err(ScaleError::Lower { now });
+                // A drain that was stopped for this has given the key more than was asked for.
+                return if from < to {
+                    Ok(ScaleOutcome::Scaled { from, to: now })
+                } else {
+                    Err(ScaleError::Lower { now })
+                };
             }
             if metadata.draining && to > now {
                 self.inner.stop_drain(key, &state, &metadata, ScalingReason::Asked).await?;
@@ -368,7 +373,7 @@ impl Inner {
         }
     }
 
-    async fn wait_out_views(&self) {
+    pub(super) async fn wait_out_views(&self) {
         sleep(self.environment.activation_wait()).await;
     }
 }

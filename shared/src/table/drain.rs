@@ -1,6 +1,7 @@
 //! Moving items: raw copies from one shard to another, and the deletion of what was copied.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
@@ -8,6 +9,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, Trans
 use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
 use super::error::TableError;
+use super::point_writes::{CheckLease, LeaseLasts};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::version::Version;
@@ -33,6 +35,8 @@ pub(crate) enum Moved {
     Conflict,
     /// Throttled; try again later.
     Throttled(CapacityScope),
+    /// The lease of what was known of the drain ran out before the request was sent: nothing was sent.
+    LeaseOver,
 }
 
 impl Tables {
@@ -82,8 +86,8 @@ impl Tables {
         &self,
         key: &PartitionKey,
         copy: &StoredCopy,
-        from: ShardNumber,
-        home: ShardNumber,
+        (from, home): (ShardNumber, ShardNumber),
+        lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
         let mut stored = copy.stored.clone();
         stored.insert(self.config.partition_key_name.clone(), AttributeValue::S(self.shard_key(key, home)?));
@@ -113,6 +117,7 @@ impl Tables {
         self.move_by(
             TransactWriteItem::builder().put(put).build(),
             TransactWriteItem::builder().condition_check(check).build(),
+            lasts,
         )
         .await
     }
@@ -122,8 +127,8 @@ impl Tables {
         &self,
         key: &PartitionKey,
         copy: &StoredCopy,
-        from: ShardNumber,
-        home: ShardNumber,
+        (from, home): (ShardNumber, ShardNumber),
+        lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
         let at_home = Condition::at_least(copy.version, &self.config.partition_key_name);
         let check = ConditionCheck::builder()
@@ -146,6 +151,7 @@ impl Tables {
         self.move_by(
             TransactWriteItem::builder().condition_check(check).build(),
             TransactWriteItem::builder().delete(delete).build(),
+            lasts,
         )
         .await
     }
@@ -166,8 +172,18 @@ impl Tables {
 
     /// One transaction: what concerns the home first, then what concerns the original.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other errors are the caller's")]
-    async fn move_by(&self, home: TransactWriteItem, original: TransactWriteItem) -> Result<Moved, TableError> {
-        let sent = self.client.transact_write_items().transact_items(home).transact_items(original).send().await;
+    async fn move_by(
+        &self,
+        home: TransactWriteItem,
+        original: TransactWriteItem,
+        lasts: LeaseLasts,
+    ) -> Result<Moved, TableError> {
+        let (check, ran_out) = CheckLease::new(lasts);
+        let transaction = self.client.transact_write_items().transact_items(home).transact_items(original);
+        let sent = transaction.customize().interceptor(check).send().await;
+        if ran_out.load(Ordering::Acquire) {
+            return Ok(Moved::LeaseOver);
+        }
         let Err(error) = sent else { return Ok(Moved::Done) };
         let reasons = match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {

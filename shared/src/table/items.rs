@@ -55,7 +55,6 @@ impl Tables {
             .condition_expression("attribute_not_exists(#v) OR #v < :v")
             .expression_attribute_names("#v", VERSION)
             .expression_attribute_values(":v", AttributeValue::N(version.to_string()));
-        // Shard 1 is in every width: there is no lease to keep.
         let Some(lasts) = lasts else { return put.send().await.map(|_| true).map_err(TableError::from_sdk) };
         let (check, ran_out) = CheckLease::new(lasts);
         let sent = put.customize().interceptor(check).send().await;

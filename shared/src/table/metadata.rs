@@ -39,6 +39,11 @@ pub(crate) enum MetadataUpdate {
         /// The width that was expanded to.
         to: ShardCount,
     },
+    /// Name a width to come among the candidates; nothing is placed by it yet.
+    AnnounceWidth {
+        /// The width to come.
+        to: ShardCount,
+    },
     /// Mark a drain; a shrink lowers the write width with it.
     BeginDrain {
         /// The write width from now on.
@@ -146,17 +151,23 @@ impl Tables {
                 }
             }
             MetadataUpdate::Activate { to } => change.widths(&before, to, to, now_seconds),
+            MetadataUpdate::AnnounceWidth { to } => {
+                change.add = Some(set(&ShardHistory::default().with(now_seconds, to)));
+            }
             MetadataUpdate::BeginDrain { to, drain } => {
-                change.widths(&before, to, before.read_shards, now_seconds);
-                change.set(DRAINING, AttributeValue::Bool(true));
+                // A settling changes no width, and must not look like a growth.
                 if drain.goal == DrainGoal::Shrink {
+                    change.widths(&before, to, before.read_shards, now_seconds);
                     change.set(SHRUNK_AT, number(now_seconds));
                 }
+                change.set(DRAINING, AttributeValue::Bool(true));
                 change.set(DRAIN, AttributeValue::S(drain.to_string()));
             }
             MetadataUpdate::Checkpoint(drain) => change.set(DRAIN, AttributeValue::S(drain.to_string())),
             MetadataUpdate::StopDrain => {
-                change.widths(&before, before.read_shards, before.read_shards, now_seconds);
+                if before.read_shards > before.number_of_shards {
+                    change.widths(&before, before.read_shards, before.read_shards, now_seconds);
+                }
                 change.remove = vec![DRAINING, DRAIN];
             }
             MetadataUpdate::FinishDrain { history, settled } => {
