@@ -103,7 +103,7 @@ fn no_seed_finds_a_violation_while_keys_shrink_again() {
                 "{count} seeds without a violation: {} shrinks; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
                 totals.shrinks, totals.acknowledged, totals.point_writes, totals.reads, totals.faults
             );
-            assert!(totals.shrinks > count / 2 && totals.reads > 100 * count, "the runs must do something: {totals:?}");
+            assert!(totals.shrinks > count / 4 && totals.reads > 100 * count, "the runs must do something: {totals:?}");
         }
         Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
     }
