@@ -23,12 +23,14 @@ fn without_times(text: &str) -> String {
 async fn every_sample_event_has_its_answer() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let mut scaler = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
+    assert_eq!(event("shard-scaler-alarm-duplicate"), event("shard-scaler-alarm-direct"), "the same event, once more");
     let mut answers = String::new();
     for name in [
         "shard-scaler-set",
         "shard-scaler-schedule-set",
         "shard-scaler-set-zero",
         "shard-scaler-alarm-direct",
+        "shard-scaler-alarm-duplicate",
         "shard-scaler-alarm-sns",
         "shard-scaler-alarm-eventbridge",
         "shard-scaler-alarm-metric-math",

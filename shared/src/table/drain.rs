@@ -105,15 +105,7 @@ impl Tables {
             .set_expression_attribute_values(condition.values)
             .build()
             .map_err(wrong)?;
-        let unchanged = self.unchanged(copy);
-        let check = ConditionCheck::builder()
-            .table_name(&self.config.table_name)
-            .set_key(Some(self.key(self.shard_key(key, from)?, &copy.sort_key)))
-            .condition_expression(unchanged.expression)
-            .set_expression_attribute_names(Some(unchanged.names))
-            .set_expression_attribute_values(unchanged.values)
-            .build()
-            .map_err(wrong)?;
+        let check = self.check(key, copy, from, self.unchanged(copy))?;
         self.move_by(
             TransactWriteItem::builder().put(put).build(),
             TransactWriteItem::builder().condition_check(check).build(),
@@ -131,14 +123,7 @@ impl Tables {
         lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
         let at_home = Condition::at_least(copy.version, &self.config.partition_key_name);
-        let check = ConditionCheck::builder()
-            .table_name(&self.config.table_name)
-            .set_key(Some(self.key(self.shard_key(key, home)?, &copy.sort_key)))
-            .condition_expression(at_home.expression)
-            .set_expression_attribute_names(Some(at_home.names))
-            .set_expression_attribute_values(at_home.values)
-            .build()
-            .map_err(wrong)?;
+        let check = self.check(key, copy, home, at_home)?;
         let unchanged = self.unchanged(copy);
         let delete = Delete::builder()
             .table_name(&self.config.table_name)
@@ -154,6 +139,24 @@ impl Tables {
             lasts,
         )
         .await
+    }
+
+    /// A condition on what stands of the item on a shard.
+    fn check(
+        &self,
+        key: &PartitionKey,
+        copy: &StoredCopy,
+        shard: ShardNumber,
+        condition: Condition,
+    ) -> Result<ConditionCheck, TableError> {
+        ConditionCheck::builder()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(key, shard)?, &copy.sort_key)))
+            .condition_expression(condition.expression)
+            .set_expression_attribute_names(Some(condition.names))
+            .set_expression_attribute_values(condition.values)
+            .build()
+            .map_err(wrong)
     }
 
     fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
