@@ -62,6 +62,10 @@ pub struct TableConfig {
     pub read_replicas: Vec<String>,
     /// How shrinking and settling go about it.
     pub drain: DrainPace,
+    /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was sharded. They count as one more shard.
+    pub adopt_unsharded: bool,
+    /// `ADOPT_SHARDS`: how many shards a key without metadata has; for tables that were sharded by a fixed number before.
+    pub adopt_shards: ShardCount,
 }
 
 /// A variable that is missing or wrong; the function must not start.
@@ -90,7 +94,7 @@ pub enum ConfigError {
 /// The most global secondary indexes of a table. [DynamoDB limits]
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version and _write_id, and from the metadata's own attributes";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id and _width, and from the metadata's own attributes";
 
 impl TableConfig {
     /// A configuration with the defaults of every optional variable.
@@ -110,6 +114,8 @@ impl TableConfig {
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
             drain: DrainPace::default(),
+            adopt_unsharded: false,
+            adopt_shards: ShardCount::ONE,
         }
     }
 
@@ -170,6 +176,14 @@ impl TableConfig {
         let indexes =
             "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
         read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
+        read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| value.parse().ok())?;
+        let unsharded = config.adopt_unsharded;
+        let counts =
+            "a whole number from 1 to 10000; 1 with ADOPT_UNSHARDED, for a table is adopted in one of the two ways";
+        read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| {
+            let highest = if unsharded { 1 } else { 10_000 };
+            number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
+        })?;
         Ok(config)
     }
 }

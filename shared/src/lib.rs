@@ -24,6 +24,7 @@ pub use core::placement::Placement;
 pub use core::policy::{Growth, ScalingDecision, ScalingPolicy, ShrinkDecision};
 pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
+pub use core::survey::{KeyFindings, Survey};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use core::version::Version;
 pub use core::view::{
@@ -36,7 +37,9 @@ pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};
+pub use sharded_table::survey::{Rebuilt, SurveyPage};
 pub use sharded_table::write::{WriteError, Written};
 pub use sharded_table::{Deadline, ShardedTable};
+pub use table::ScanPosition;
 pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;
 pub use table::error::TableError;

@@ -183,6 +183,16 @@ impl Problem {
                 tracing::warn!(%message, "DynamoDB refused a request");
                 Self::new(400, "refused", "The request is not valid", format!("DynamoDB refused the item: {message}"))
             }
+            TableError::Occupied => Self::conflict("ambiguous_key", &error.to_string()),
+            TableError::Lost(_) => {
+                tracing::error!(%error, "a request failed for good");
+                Self::new(
+                    500,
+                    "metadata_lost",
+                    "The metadata of the key is lost",
+                    "what says how many shards this partition_key has is lost; nothing was read or changed, for items might be missed. The service's operators can rebuild it",
+                )
+            }
             TableError::Unsupported(message) => {
                 tracing::error!(%message, "the DynamoDB server lacks an operation");
                 let detail = format!(

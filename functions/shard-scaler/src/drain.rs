@@ -168,7 +168,12 @@ fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRe
             json!({"action": action, "partition_key": key.as_str(), "outcome": "failed", "detail": error.to_string()})
         }
         Err(error @ DrainRefused::NotLower { .. }) => refused("number_of_shards", error),
-        Err(error @ (DrainRefused::Busy(_) | DrainRefused::ColdAppend | DrainRefused::NoHomes)) => {
+        Err(
+            error @ (DrainRefused::Busy(_)
+            | DrainRefused::ColdAppend
+            | DrainRefused::NoHomes
+            | DrainRefused::NotAdopting),
+        ) => {
             json!({"action": action, "partition_key": key.as_str(), "outcome": "unchanged", "reason": error.to_string()})
         }
     }

@@ -1,8 +1,8 @@
-//! Moving items home: what a shrink and a settling have in common, as far as it needs no IO.
+//! Moving items home: what a shrink, a settling and a migration have in common, as far as it needs no IO.
 //!
-//! Both copy every item that is not at home to its home, wait out the reads that may have missed the copy, delete the originals, and look once
+//! All copy every item that is not at home to its home, wait out the reads that may have missed the copy, delete the originals, and look once
 //! more. A shrink gives up the shards above a lower write width. A settling keeps the width; after it, every item is at its home under
-//! that width, so that its candidates are one again.
+//! that width, so that its candidates are one again. A migration empties the bare key of a table that is adopted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +20,8 @@ pub enum DrainGoal {
     Shrink,
     /// Bring every item home under the present width.
     Settle,
+    /// Bring home what stands under the bare key, since before the table was sharded.
+    Migrate,
 }
 
 /// The steps, in order.
@@ -66,7 +68,8 @@ pub struct Drain {
 #[error("the drain {0:?} is not \"goal step epoch_seconds [shard [sort key]]\"")]
 pub struct DrainError(String);
 
-const GOALS: [(&str, DrainGoal); 2] = [("shrink", DrainGoal::Shrink), ("settle", DrainGoal::Settle)];
+const GOALS: [(&str, DrainGoal); 3] =
+    [("shrink", DrainGoal::Shrink), ("settle", DrainGoal::Settle), ("migrate", DrainGoal::Migrate)];
 const STEPS: [(&str, DrainStep); 6] = [
     ("mark", DrainStep::Mark),
     ("wait_out_writers", DrainStep::WaitOutWriters),
@@ -107,11 +110,21 @@ impl Drain {
 
     /// The shards whose items may have to move.
     pub fn sources(&self, metadata: &ShardMetadata) -> impl Iterator<Item = ShardNumber> + use<> {
-        let lowest = match self.goal {
-            DrainGoal::Shrink => metadata.number_of_shards.get() + 1,
-            DrainGoal::Settle => 1,
+        let (lowest, bare) = match self.goal {
+            DrainGoal::Shrink => (metadata.number_of_shards.get().saturating_add(1), None),
+            DrainGoal::Settle => (1, None),
+            DrainGoal::Migrate => (u32::MAX, Some(ShardNumber::UNSHARDED)),
         };
-        metadata.read_shards.shards().filter(move |shard| shard.get() >= lowest)
+        bare.into_iter().chain(metadata.read_shards.shards().filter(move |shard| shard.get() >= lowest))
+    }
+
+    /// The step after the mark: nobody stores anything new under a bare key, so a migration has no writers to wait for.
+    #[must_use]
+    pub const fn after_mark(&self) -> DrainStep {
+        match self.goal {
+            DrainGoal::Shrink | DrainGoal::Settle => DrainStep::WaitOutWriters,
+            DrainGoal::Migrate => DrainStep::CopyHome,
+        }
     }
 
     /// The history once it is done: widths under which no item can lie any more are left out.
@@ -126,7 +139,7 @@ impl Drain {
             DrainGoal::Shrink if matches!(placement, Placement::Calculated | Placement::Random) => {
                 |entry: ShardCount, width: ShardCount| entry > width
             }
-            DrainGoal::Shrink => |_: ShardCount, _: ShardCount| false,
+            DrainGoal::Shrink | DrainGoal::Migrate => |_: ShardCount, _: ShardCount| false,
         };
         let kept = metadata.shard_history.entries().filter(|entry| !forgets(entry.count, width));
         // The first entry, and of each width the last: keys that grow and shrink again and again keep a short history.
@@ -172,7 +185,10 @@ impl FromStr for Drain {
             let position = match parts.next() {
                 None => None,
                 Some(shard) => Some(DrainPosition {
-                    shard: ShardNumber::new(shard.parse().ok()?)?,
+                    shard: match shard.parse().ok()? {
+                        0 => ShardNumber::UNSHARDED,
+                        number => ShardNumber::new(number)?,
+                    },
                     after: parts.next().map(str::to_owned),
                 }),
             };
@@ -212,6 +228,7 @@ mod tests {
         let shards = |goal| Drain::begin(goal, 0).sources(&metadata).map(ShardNumber::get).collect::<Vec<_>>();
         assert_eq!(shards(DrainGoal::Shrink), [3, 4, 5]);
         assert_eq!(shards(DrainGoal::Settle), [1, 2, 3, 4, 5]);
+        assert_eq!(shards(DrainGoal::Migrate), [0], "the bare key");
     }
 
     #[test]
@@ -234,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_damaged_drain_is_named() {
-        for text in ["", "shrink", "shrink copy_home", "shrink copy_home x", "grow copy_home 1", "shrink copy_home 1 0"]
+        for text in
+            ["", "shrink", "shrink copy_home", "shrink copy_home x", "grow copy_home 1", "shrink copy_home 1 -1"]
         {
             assert_eq!(text.parse::<Drain>(), Err(DrainError(text.to_owned())));
         }
@@ -242,8 +260,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_drain_is_read_as_it_was_stored(goal in 0usize..2, step in 0usize..6, since: u64, shard in 0u32..9, after in proptest::option::of("\\PC{1,20}")) {
-            let position = ShardNumber::new(shard).map(|shard| DrainPosition { shard, after });
+        fn a_drain_is_read_as_it_was_stored(goal in 0usize..3, step in 0usize..6, since: u64, shard in 0u32..9, after in proptest::option::of("\\PC{1,20}")) {
+            let shard = ShardNumber::new(shard).unwrap_or(ShardNumber::UNSHARDED);
+            let position = (since % 2 == 0).then_some(DrainPosition { shard, after });
             let drain = Drain { goal: GOALS[goal].1, step: STEPS[step].1, since, position };
             prop_assert_eq!(drain.to_string().parse::<Drain>(), Ok(drain));
         }

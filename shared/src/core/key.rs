@@ -115,33 +115,32 @@ impl fmt::Display for SortKey {
     }
 }
 
-/// A shard of a logical partition key, numbered from 1.
+/// A shard of a logical partition key, numbered from 1; or, in a table that is adopted, the bare key's own items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardNumber(NonZeroU32);
+pub struct ShardNumber(u32);
 
 impl ShardNumber {
+    /// The items under the bare partition key, without a suffix: stored before the table was sharded.
+    pub const UNSHARDED: Self = Self(0);
     /// The shard that every width contains.
-    pub const FIRST: Self = Self(NonZeroU32::MIN);
+    pub const FIRST: Self = Self(1);
 
     /// `None` for 0: shards are numbered from 1.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
-        match NonZeroU32::new(number) {
-            Some(n) => Some(Self(n)),
-            None => None,
-        }
+        if number == 0 { None } else { Some(Self(number)) }
     }
 
     /// The shard at a position counted from 0.
     #[must_use]
     pub(crate) const fn from_index(index: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(index))
+        Self(index.saturating_add(1))
     }
 
-    /// The number, from 1.
+    /// The number, from 1; 0 for the bare key.
     #[must_use]
     pub const fn get(self) -> u32 {
-        self.0.get()
+        self.0
     }
 
     /// The shard after this one.
@@ -240,11 +239,14 @@ impl ShardKeys {
         Self { separator }
     }
 
-    /// Partition key + separator + shard number.
+    /// Partition key + separator + shard number; of [`ShardNumber::UNSHARDED`] the partition key alone.
     ///
     /// # Errors
     /// [`KeyError::TooLong`] where the shard key exceeds 2,048 bytes; `allowed` counts the partition key alone.
     pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
+        if shard == ShardNumber::UNSHARDED {
+            return Ok(key.as_str().to_owned());
+        }
         let stored = format!("{key}{}{shard}", self.separator.as_str());
         if stored.len() > MAX_PARTITION_KEY_BYTES {
             let suffix = stored.len() - key.as_str().len();
@@ -261,7 +263,7 @@ impl ShardKeys {
     /// # Errors
     /// As [`build`](Self::build), for the longest suffix.
     pub fn check(&self, key: &PartitionKey, width: ShardCount) -> Result<(), KeyError> {
-        self.build(key, ShardNumber(width.0)).map(drop)
+        self.build(key, ShardNumber(width.get())).map(drop)
     }
 
     /// The logical key and shard of a stored value; `None` where it is no shard key under this separator.

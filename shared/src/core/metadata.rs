@@ -31,9 +31,15 @@ impl ShardMetadata {
     /// What an absent item means: one shard, and no change ever.
     #[must_use]
     pub fn unregistered() -> Self {
+        Self::unregistered_with(ShardCount::ONE)
+    }
+
+    /// What an absent item means in a table that has had a fixed number of shards since before it was adopted.
+    #[must_use]
+    pub fn unregistered_with(shards: ShardCount) -> Self {
         Self {
-            number_of_shards: ShardCount::ONE,
-            read_shards: ShardCount::ONE,
+            number_of_shards: shards,
+            read_shards: shards,
             last_updated: 0,
             shard_history: ShardHistory::default(),
             generation: 0,
@@ -47,11 +53,17 @@ impl ShardMetadata {
     /// The item that the first write of a new key registers.
     #[must_use]
     pub fn registered(now_seconds: u64) -> Self {
+        Self::registered_with(now_seconds, ShardCount::ONE)
+    }
+
+    /// As [`registered`](Self::registered), in a table that has had a fixed number of shards since before it was adopted.
+    #[must_use]
+    pub fn registered_with(now_seconds: u64, shards: ShardCount) -> Self {
         Self {
             last_updated: now_seconds,
-            shard_history: ShardHistory::default().with(now_seconds, ShardCount::ONE),
+            shard_history: ShardHistory::default().with(now_seconds, shards),
             generation: 1,
-            ..Self::unregistered()
+            ..Self::unregistered_with(shards)
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod pressure;
 pub(crate) mod query;
 pub(crate) mod share;
 pub(crate) mod spacing;
+pub(crate) mod survey;
 pub(crate) mod value;
 pub(crate) mod version;
 pub(crate) mod view;

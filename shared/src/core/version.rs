@@ -33,6 +33,11 @@ impl Version {
         Self(micros * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128)
     }
 
+    /// When it was taken, where it was by a clock.
+    pub(crate) const fn epoch_seconds(self) -> u64 {
+        (self.0 / (TIE_BREAKERS as u128 * 1_000_000)) as u64
+    }
+
     /// The version of an item that another program stored without one: below all others.
     pub const NONE: Self = Self(0);
 

@@ -68,6 +68,8 @@ pub struct View {
     pub metadata: Option<ShardMetadata>,
     /// Taken before the read was sent.
     pub asked_at: Moment,
+    /// How many shards a key without an item has: 1, but for tables that had a fixed number before.
+    pub unregistered: ShardCount,
 }
 
 impl View {
@@ -77,18 +79,19 @@ impl View {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
-    /// The metadata, an absent item read as one shard.
+    /// The metadata; of an absent item, what it means.
     #[must_use]
     pub fn widths(&self) -> std::borrow::Cow<'_, ShardMetadata> {
-        self.metadata
-            .as_ref()
-            .map_or_else(|| std::borrow::Cow::Owned(ShardMetadata::unregistered()), std::borrow::Cow::Borrowed)
+        self.metadata.as_ref().map_or_else(
+            || std::borrow::Cow::Owned(ShardMetadata::unregistered_with(self.unregistered)),
+            std::borrow::Cow::Borrowed,
+        )
     }
 
-    /// The write width, 1 for an absent item.
+    /// The write width.
     #[must_use]
     pub fn width(&self) -> ShardCount {
-        self.metadata.as_ref().map_or(ShardCount::ONE, |metadata| metadata.number_of_shards)
+        self.metadata.as_ref().map_or(self.unregistered, |metadata| metadata.number_of_shards)
     }
 
     /// The generation, 0 for an absent item.

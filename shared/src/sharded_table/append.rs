@@ -106,7 +106,7 @@ impl<'a> AppendRun<'a> {
             }
             let (shard, width) = self.place(view.as_deref());
             self.attempts += 1;
-            let put = self.inner.tables.put_item(shard, self.item, version, self.lease(shard, view.as_ref()));
+            let put = self.inner.tables.put_item((shard, width), self.item, version, self.lease(shard, view.as_ref()));
             let answer = match timeout_at(deadline, put).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -282,15 +282,25 @@ impl Inner {
         let deadline = Instant::now() + crate::table::ATTEMPT_TIMEOUT;
         let view = self.view(key, state, deadline, |view, now| view.is_valid(now, RENEW_AFTER)).await?;
         if view.metadata.is_none() {
-            let asked_at = self.environment.now();
-            match self.tables.register(key, asked_at.epoch_seconds()).await {
-                Ok(metadata) => Self::learn_update(state, metadata, asked_at),
-                // Another instance was first.
-                Err(TableError::ConditionFailed) => {
-                    self.view(key, state, deadline, |view, _| view.metadata.is_some()).await?;
-                }
-                Err(error) => return Err(error),
+            self.register(key, state, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives a key that has none its metadata; another instance may be first.
+    pub(super) async fn register(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let asked_at = self.environment.now();
+        match self.tables.register(key, asked_at.epoch_seconds()).await {
+            Ok(metadata) => self.learn_update(state, metadata, asked_at),
+            Err(TableError::ConditionFailed) => {
+                self.view(key, state, deadline, |view, _| view.metadata.is_some()).await?;
             }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

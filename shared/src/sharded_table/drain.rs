@@ -101,6 +101,9 @@ pub enum DrainRefused {
     /// Items are placed at random: they have no homes.
     #[error("items that are placed at random have no homes to settle at")]
     NoHomes,
+    /// Only a table that is adopted with items under bare keys has any to migrate.
+    #[error("migrating needs ADOPT_UNSHARDED=true, in every function of the table")]
+    NotAdopting,
     /// The tables could not be used.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -129,6 +132,14 @@ impl ShardedTable {
         self.begin(key, DrainGoal::Settle, None, deadline).await
     }
 
+    /// Begins to migrate a key: once [`drain`](Self::drain) has done it, no item stands under the bare key any more.
+    ///
+    /// # Errors
+    /// [`DrainRefused`].
+    pub async fn begin_migration(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
+        self.begin(key, DrainGoal::Migrate, None, deadline).await
+    }
+
     async fn begin(
         &self,
         key: &PartitionKey,
@@ -137,6 +148,9 @@ impl ShardedTable {
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
         let inner = &self.inner;
+        if goal == DrainGoal::Migrate && !inner.config.adopt_unsharded {
+            return Err(DrainRefused::NotAdopting);
+        }
         if goal == DrainGoal::Settle && inner.config.cold_append {
             return Err(DrainRefused::ColdAppend);
         }
@@ -144,7 +158,11 @@ impl ShardedTable {
             return Err(DrainRefused::NoHomes);
         }
         let state = inner.keys.state(key);
-        let view = inner.view_from_now(key, &state, deadline).await?;
+        let mut view = inner.view_from_now(key, &state, deadline).await?;
+        if view.metadata.is_none() && goal == DrainGoal::Migrate {
+            inner.register(key, &state, deadline).await?;
+            view = inner.view_from_now(key, &state, deadline).await?;
+        }
         let metadata = view.widths().into_owned();
         let (now, now_seconds) = (metadata.number_of_shards, inner.environment.now().epoch_seconds());
         let to = to.unwrap_or(now);
@@ -157,7 +175,10 @@ impl ShardedTable {
         if view.metadata.is_none() || (goal == DrainGoal::Shrink && to >= now) {
             return Err(DrainRefused::NotLower { now });
         }
-        if now_seconds < metadata.last_change().unwrap_or_default() + inner.config.policy.cooldown_seconds {
+        // A migration changes no width.
+        if goal != DrainGoal::Migrate
+            && now_seconds < metadata.last_change().unwrap_or_default() + inner.config.policy.cooldown_seconds
+        {
             return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
         }
         const OUTRUN: DrainRefused = DrainRefused::Busy("another actor changed it first");
@@ -182,7 +203,17 @@ impl ShardedTable {
         let known_at = self.inner.environment.now();
         let run =
             DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now(), known_at };
-        Ok(run.run().await?)
+        match run.run().await {
+            Err(TableError::Occupied) => {
+                // It would be met again for ever.
+                let view = self.inner.view_from_now(key, &state, deadline).await?;
+                if let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) {
+                    self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain).await?;
+                }
+                Err(TableError::Occupied.into())
+            }
+            done => Ok(done?),
+        }
     }
 }
 
@@ -235,7 +266,7 @@ impl DrainRun<'_> {
             };
             let pace = self.inner.config.drain;
             let (seen, next) = match drain.step {
-                DrainStep::Mark => (marked.clone(), DrainStep::WaitOutWriters),
+                DrainStep::Mark => (marked.clone(), drain.after_mark()),
                 DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
                     let (wait, next) = if drain.step == DrainStep::WaitOutWriters {
                         (pace.wait_for_writers, DrainStep::CopyHome)
@@ -278,7 +309,7 @@ impl DrainRun<'_> {
     async fn pass(&mut self, marked: &ShardMetadata, drain: &Drain) -> Result<Pass, TableError> {
         let mut seen = marked.clone();
         let (from, mut after) = match &drain.position {
-            None => (ShardNumber::FIRST, None),
+            None => (ShardNumber::UNSHARDED, None),
             Some(DrainPosition { shard, after }) => {
                 let sort_key_type = self.inner.config.sort_key_type;
                 let parsed = after.as_deref().map(|after| SortKey::parse(sort_key_type, after)).transpose();
@@ -302,7 +333,7 @@ impl DrainRun<'_> {
                     let to = home(self.inner.config.placement, self.key, &copy.sort_key, marked.number_of_shards);
                     let sort_key = copy.sort_key.clone();
                     if to != shard {
-                        match self.treat(drain.step, copy, shard, to).await {
+                        match self.treat(drain.step, copy, shard, (to, marked.number_of_shards)).await {
                             Ok(Treated::Done) => {}
                             Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
                             Ok(Treated::LeaseOver) => return Ok(Pass::Outrun),
@@ -335,10 +366,10 @@ impl DrainRun<'_> {
         step: DrainStep,
         copy: StoredCopy,
         from: ShardNumber,
-        to: ShardNumber,
+        (to, width): (ShardNumber, ShardCount),
     ) -> Result<Treated, TableError> {
         match step {
-            DrainStep::CopyHome => self.copy(copy, from, to).await,
+            DrainStep::CopyHome => self.copy(copy, from, to, width).await,
             DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
             DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
                 Ok(Treated::NotHome)
@@ -369,11 +400,17 @@ impl DrainRun<'_> {
         Ok(noted)
     }
 
-    async fn copy(&mut self, mut copy: StoredCopy, from: ShardNumber, to: ShardNumber) -> Result<Treated, TableError> {
+    async fn copy(
+        &mut self,
+        mut copy: StoredCopy,
+        from: ShardNumber,
+        to: ShardNumber,
+        width: ShardCount,
+    ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
             self.take_turn().await;
-            let moved = self.inner.tables.copy_home(self.key, &copy, (from, to), self.lease()).await;
+            let moved = self.inner.tables.copy_home(self.key, &copy, (from, to, width), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
                 Some(Moved::Done | Moved::Home) => {
@@ -424,6 +461,7 @@ impl DrainRun<'_> {
     ) -> Result<Option<Moved>, TableError> {
         let error = match moved {
             Ok(done @ (Moved::Done | Moved::Home | Moved::Changed | Moved::LeaseOver)) => return Ok(Some(done)),
+            Ok(Moved::Occupied) => return Err(TableError::Occupied),
             Ok(Moved::Conflict) => TableError::Conflict,
             Ok(Moved::Throttled(scope)) => TableError::Capacity(scope),
             Err(error) if error.is_retryable() => error,

@@ -59,6 +59,8 @@ struct Known {
     view: Option<Arc<View>>,
     /// The key had an item once: it may change, but never go.
     registered: bool,
+    /// The key has no item, and was looked at: none is missing.
+    is_new: bool,
     pressure: PressureTracker,
     /// Mean bytes of the items on the last pages.
     item_bytes: Option<f64>,
@@ -157,6 +159,14 @@ impl KeyState {
         self.lock().quiet_until.is_some_and(|until| now.monotonic < until)
     }
 
+    fn is_new(&self) -> bool {
+        self.lock().is_new
+    }
+
+    fn note_new(&self) {
+        self.lock().is_new = true;
+    }
+
     fn registered(&self) -> bool {
         self.lock().registered
     }
@@ -188,10 +198,11 @@ impl Inner {
         for _ in 0..OLD_ANSWERS {
             let view = self.read_view(key, deadline).await?;
             if view.metadata.is_none() && state.registered() {
-                return Err(TableError::Damaged(format!(
-                    "the metadata item of a key of {} bytes was there and is gone; reads would miss items, so rebuild it from the table",
-                    key.as_str().len()
-                )));
+                return Err(TableError::Lost("its item was there and is gone".into()));
+            }
+            if view.metadata.is_none() && !state.is_new() {
+                self.look_for_loss(key, deadline).await?;
+                state.note_new();
             }
             let read = Arc::new(view.clone());
             // An answer can overtake another; one that is older than what is known says nothing.
@@ -199,7 +210,7 @@ impl Inner {
                 return Ok(read);
             }
         }
-        Err(TableError::Damaged("the metadata's generation went back; rebuild it from the table".into()))
+        Err(TableError::Lost("its generation went back".into()))
     }
 
     async fn read_view(&self, key: &PartitionKey, deadline: Deadline) -> Result<View, TableError> {
@@ -207,14 +218,14 @@ impl Inner {
             let asked_at = self.environment.now();
             telemetry::lease_refreshed();
             let metadata = self.tables.get_metadata(key).await?;
-            Ok(View { metadata, asked_at })
+            Ok(View { metadata, asked_at, unregistered: self.config.adopt_shards })
         })
         .await
     }
 
     /// Learns what an update of the metadata left behind. The answer is newer than the instant before the update was sent.
-    pub(crate) fn learn_update(state: &KeyState, metadata: ShardMetadata, asked_at: Moment) {
-        state.learn(View { metadata: Some(metadata), asked_at });
+    pub(crate) fn learn_update(&self, state: &KeyState, metadata: ShardMetadata, asked_at: Moment) {
+        state.learn(View { metadata: Some(metadata), asked_at, unregistered: self.config.adopt_shards });
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod read;
 mod replicas;
 pub(crate) mod retry;
 pub(crate) mod scale;
+pub(crate) mod survey;
 pub(crate) mod write;
 
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 //! They go out only under a view within its lease, checked between signing and sending, and again when the answer is in: if the
 //! lease has run out by then, somebody may have written under a newer width, and nothing can be claimed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout_at};
@@ -16,7 +15,7 @@ use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::core::point_write::{Copy, Effect, Part, PointKind, Refusal, plan};
+use crate::core::point_write::{Copy, Effect, Part, PointKind, Refusal, Standing, plan};
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::core::version::{TIE_BREAKERS, Version};
@@ -97,7 +96,7 @@ struct PointRun<'a> {
     /// Drawn once.
     tie_breaker: u32,
     /// The shards on which refusals have shown copies.
-    standing: BTreeSet<ShardNumber>,
+    standing: Standing,
     was_refused: bool,
     attempts: u32,
     throttled: u32,
@@ -133,7 +132,7 @@ impl<'a> PointRun<'a> {
             bringing,
             version: None,
             tie_breaker: inner.environment.below(TIE_BREAKERS),
-            standing: BTreeSet::new(),
+            standing: Standing::default(),
             was_refused: false,
             attempts: 0,
             throttled: 0,
@@ -246,6 +245,7 @@ impl<'a> PointRun<'a> {
         let new = self.bringing.as_ref().map(|bringing| NewItem {
             item: bringing.item,
             version,
+            width: view.width(),
             write_id: bringing.write_id.as_deref(),
         });
         PointTarget { partition_key: self.partition_key, sort_key: self.sort_key, new }
@@ -253,6 +253,11 @@ impl<'a> PointRun<'a> {
 
     fn refused(&mut self, view: &Arc<View>, parts: &[Part], refusal: &Refusal) -> Next {
         let write_id = self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref());
+        let is_foreign = |copy: &Option<Copy>| copy.as_ref().is_some_and(|copy| !copy.is_ours);
+        let is_put = |shard: ShardNumber| parts.iter().any(|part| part.shard == shard && part.effect == Effect::Put);
+        if refusal.0.iter().any(|(shard, copy)| is_put(*shard) && is_foreign(copy)) {
+            return self.failed(TableError::Occupied);
+        }
         let is_own = |copy: &Copy| match (self.kind, write_id) {
             (PointKind::CreateOnly, Some(id)) => copy.write_id.as_deref() == Some(id),
             _ => Some(copy.version) == self.version,
@@ -266,7 +271,7 @@ impl<'a> PointRun<'a> {
         if self.kind == PointKind::CreateOnly {
             return if self.doubt { unknown() } else { Next::Failed(WriteError::Exists) };
         }
-        let highest = refusal.copies().map(|copy| copy.version).max();
+        let highest = refusal.copies().filter(|copy| copy.is_ours).map(|copy| copy.version).max();
         if let Some(above) = highest.filter(|highest| Some(*highest) > self.version) {
             if self.doubt {
                 return unknown();

@@ -65,6 +65,8 @@ impl From<TableError> for ReadError {
             TableError::ConditionFailed
             | TableError::Rejected(_)
             | TableError::Damaged(_)
+            | TableError::Lost(_)
+            | TableError::Occupied
             | TableError::Unsupported(_)
             | TableError::Unusable(_) => Self::Table(error),
         }
@@ -133,7 +135,7 @@ impl ShardedTable {
         let state = inner.keys.state(key);
         let target = GetTarget { partition_key: key, sort_key, consistent };
         let candidates = |view: Option<&View>| match view {
-            None => BTreeSet::from([ShardNumber::FIRST]),
+            None => inner.unsharded().into_iter().chain([ShardNumber::FIRST]).collect(),
             Some(view) => inner.candidates(key, sort_key, view),
         };
         if let Some(view) = inner.view_for_reading(key, &state) {
@@ -224,7 +226,7 @@ impl PageRun<'_> {
     }
 
     fn ask(&mut self, width: ShardCount, deadline: Deadline) {
-        self.merge.add_shards(width.shards());
+        self.merge.add_shards(self.inner.unsharded().into_iter().chain(width.shards()));
         self.waiting.extend(self.merge.requests());
         self.launch(deadline);
     }
@@ -239,11 +241,19 @@ impl PageRun<'_> {
 }
 
 impl Inner {
-    /// Every shard that an item may be on. Where writers without a view may store on shard 1, it is one of them whatever the metadata says.
+    /// Every shard that an item may be on. Where writers without a view may store on shard 1, it is one of them whatever the metadata says;
+    /// and the bare key is, in a table that is adopted with such items.
     pub(super) fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
         let metadata = view.widths();
         let one = self.config.cold_append.then_some(ShardCount::ONE);
-        self.config.placement.candidates(key, sort_key, metadata.widths().chain(one))
+        let mut candidates = self.config.placement.candidates(key, sort_key, metadata.widths().chain(one));
+        candidates.extend(self.unsharded());
+        candidates
+    }
+
+    /// The bare key, where the table is adopted with items under such keys.
+    fn unsharded(&self) -> Option<ShardNumber> {
+        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
     }
 
     /// A read that took longer than the bound, frozen for a while perhaps, may have looked at a home before an item was copied there, and at

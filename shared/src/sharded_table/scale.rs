@@ -326,7 +326,7 @@ impl Inner {
         }
     }
 
-    async fn activate(
+    pub(super) async fn activate(
         &self,
         key: &PartitionKey,
         state: &KeyState,
@@ -365,7 +365,7 @@ impl Inner {
         let asked_at = self.environment.now();
         match self.tables.update_metadata(key, seen, update, asked_at.epoch_seconds()).await {
             Ok(metadata) => {
-                Self::learn_update(state, metadata.clone(), asked_at);
+                self.learn_update(state, metadata.clone(), asked_at);
                 Ok(Some(metadata))
             }
             Err(TableError::ConditionFailed) => Ok(None),

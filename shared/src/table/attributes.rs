@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::error::TableError;
 use crate::config::TableConfig;
-use crate::core::key::{PartitionKey, SortKey, SortKeyType};
+use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::core::merge::Stored;
 use crate::core::value::{Item, Value};
 use crate::core::version::Version;
@@ -18,8 +18,10 @@ pub(crate) const LOGICAL_KEY: &str = "_partition_key";
 pub(crate) const VERSION: &str = "_version";
 /// The write that created the item, by which a create-only write knows its own earlier attempt.
 pub(crate) const WRITE_ID: &str = "_write_id";
+/// The write width that the item was placed under, unless it is that of a key without metadata. Lost metadata is rebuilt from it.
+pub(crate) const WIDTH: &str = "_width";
 /// Attributes that belong to the product; a caller's item cannot carry them.
-pub const RESERVED: [&str; 3] = [LOGICAL_KEY, VERSION, WRITE_ID];
+pub const RESERVED: [&str; 4] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 
@@ -78,15 +80,38 @@ pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeVa
         .map_err(|error| TableError::Damaged(format!("a sort key is unusable: {error}")))
 }
 
-/// An item as it is stored on a shard.
-pub(crate) fn item_to_sdk(config: &TableConfig, shard_key: String, item: &Item, version: Version) -> SdkItem {
-    let mut stored: SdkItem = HashMap::with_capacity(item.attributes.len() + 5);
+/// An item as it is stored on a shard, under this write width.
+pub(crate) fn item_to_sdk(
+    config: &TableConfig,
+    shard_key: String,
+    item: &Item,
+    version: Version,
+    width: ShardCount,
+) -> SdkItem {
+    let mut stored: SdkItem = HashMap::with_capacity(item.attributes.len() + 6);
     stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
     stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
     stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(&item.sort_key));
     stored.insert(LOGICAL_KEY.into(), AttributeValue::S(item.partition_key.as_str().to_owned()));
     stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
+    set_width(config, &mut stored, width);
     stored
+}
+
+/// Notes the width that an item is placed under.
+pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: ShardCount) {
+    if width == config.adopt_shards {
+        stored.remove(WIDTH);
+    } else {
+        stored.insert(WIDTH.into(), AttributeValue::N(width.to_string()));
+    }
+}
+
+/// The width that an item was placed under.
+pub(crate) fn width_from_sdk(config: &TableConfig, stored: Option<&AttributeValue>) -> Result<ShardCount, TableError> {
+    let Some(value) = stored else { return Ok(config.adopt_shards) };
+    let width = value.as_n().ok().and_then(|text| text.parse().ok()).and_then(ShardCount::new);
+    width.ok_or_else(|| TableError::Damaged(format!("an item's {WIDTH} is not a width")))
 }
 
 /// A stored version; an item that another program stored has none.
@@ -104,7 +129,7 @@ pub(crate) fn item_from_sdk(
 ) -> Result<Stored<Item>, TableError> {
     let sort_key = sort_key_from_sdk(config, stored.remove(&config.sort_key_name).as_ref())?;
     let version = version_from_sdk(stored.remove(VERSION).as_ref())?;
-    for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID] {
+    for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID, WIDTH] {
         stored.remove(name);
     }
     let attributes =

@@ -1,17 +1,19 @@
 //! Moving items: raw copies from one shard to another, and the deletion of what was copied.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+};
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
+use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::condition::{Claim, Condition};
 use super::error::TableError;
 use super::point_writes::{CheckLease, LeaseLasts};
 use crate::core::capacity::CapacityScope;
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::version::Version;
 
 /// An item as it stands on a shard, with everything that is stored beside it.
@@ -35,6 +37,8 @@ pub(crate) enum Moved {
     Conflict,
     /// Throttled; try again later.
     Throttled(CapacityScope),
+    /// At home stands an item of another key.
+    Occupied,
     /// The lease of what was known of the drain ran out before the request was sent: nothing was sent.
     LeaseOver,
 }
@@ -66,7 +70,8 @@ impl Tables {
             |item: &SdkItem| attributes::sort_key_from_sdk(&self.config, item.get(&self.config.sort_key_name));
         let next = answer.last_evaluated_key.as_ref().map(sort_key).transpose()?;
         let copy = |stored: SdkItem| self.stored_copy(stored);
-        let copies = answer.items.unwrap_or_default().into_iter().map(copy).collect::<Result<_, _>>()?;
+        let ours = answer.items.unwrap_or_default().into_iter().filter(|item| self.is_ours(item, key, shard));
+        let copies = ours.map(copy).collect::<Result<_, _>>()?;
         Ok((copies, next))
     }
 
@@ -81,35 +86,40 @@ impl Tables {
         self.get_one(target, shard).await?.map(|stored| self.stored_copy(stored)).transpose()
     }
 
-    /// Copies an item home, its version kept, if the original is still as it was read and nothing as new stands at home.
+    /// Copies an item to its home under a width, its version kept, if the original is still as it was read and nothing as new stands at home.
     pub(crate) async fn copy_home(
         &self,
         key: &PartitionKey,
         copy: &StoredCopy,
-        (from, home): (ShardNumber, ShardNumber),
+        (from, home, width): (ShardNumber, ShardNumber, ShardCount),
         lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
         let mut stored = copy.stored.clone();
         stored.insert(self.config.partition_key_name.clone(), AttributeValue::S(self.shard_key(key, home)?));
         stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
+        attributes::set_width(&self.config, &mut stored, width);
         let condition = if copy.version == Version::NONE {
-            Condition::absent(&self.config.partition_key_name)
+            // What another program wrote has no version to compare; the original is what it goes on writing.
+            Condition::absent_or_unversioned()
         } else {
-            Condition::lower(copy.version)
+            Condition::absent_or_lower(copy.version)
         };
+        let (condition, names, values) = self.claimed(condition, Claim::OursOrNone, (key, home)).into_parts();
         let put = Put::builder()
             .table_name(&self.config.table_name)
             .set_item(Some(stored))
-            .condition_expression(condition.expression)
-            .set_expression_attribute_names(Some(condition.names))
-            .set_expression_attribute_values(condition.values)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .map_err(wrong)?;
-        let check = self.check(key, copy, from, self.unchanged(copy))?;
+        let check = self.check(key, copy, from, self.unchanged(key, copy, from))?;
         self.move_by(
             TransactWriteItem::builder().put(put).build(),
             TransactWriteItem::builder().condition_check(check).build(),
             lasts,
+            (key, home),
         )
         .await
     }
@@ -122,21 +132,26 @@ impl Tables {
         (from, home): (ShardNumber, ShardNumber),
         lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
-        let at_home = Condition::at_least(copy.version, &self.config.partition_key_name);
-        let check = self.check(key, copy, home, at_home)?;
-        let unchanged = self.unchanged(copy);
+        let at_home = if copy.version == Version::NONE {
+            Condition::same_or_versioned(&copy.stored, &self.not_compared()).present(&self.config.partition_key_name)
+        } else {
+            Condition::at_least(copy.version)
+        };
+        let check = self.check(key, copy, home, self.claimed(at_home, Claim::Ours, (key, home)))?;
+        let (condition, names, values) = self.unchanged(key, copy, from).into_parts();
         let delete = Delete::builder()
             .table_name(&self.config.table_name)
             .set_key(Some(self.key(self.shard_key(key, from)?, &copy.sort_key)))
-            .condition_expression(unchanged.expression)
-            .set_expression_attribute_names(Some(unchanged.names))
-            .set_expression_attribute_values(unchanged.values)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
             .build()
             .map_err(wrong)?;
         self.move_by(
             TransactWriteItem::builder().condition_check(check).build(),
             TransactWriteItem::builder().delete(delete).build(),
             lasts,
+            (key, home),
         )
         .await
     }
@@ -149,12 +164,14 @@ impl Tables {
         shard: ShardNumber,
         condition: Condition,
     ) -> Result<ConditionCheck, TableError> {
+        let (condition, names, values) = condition.into_parts();
         ConditionCheck::builder()
             .table_name(&self.config.table_name)
             .set_key(Some(self.key(self.shard_key(key, shard)?, &copy.sort_key)))
-            .condition_expression(condition.expression)
-            .set_expression_attribute_names(Some(condition.names))
-            .set_expression_attribute_values(condition.values)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .map_err(wrong)
     }
@@ -165,12 +182,18 @@ impl Tables {
         Ok(StoredCopy { sort_key, version, stored })
     }
 
-    fn unchanged(&self, copy: &StoredCopy) -> Condition {
-        if copy.version == Version::NONE {
-            Condition::without_version(&self.config.partition_key_name)
+    fn unchanged(&self, key: &PartitionKey, copy: &StoredCopy, shard: ShardNumber) -> Condition {
+        let same = if copy.version == Version::NONE {
+            Condition::same_unversioned(&copy.stored, &self.not_compared()).present(&self.config.partition_key_name)
         } else {
             Condition::exactly(copy.version)
-        }
+        };
+        self.claimed(same, Claim::Ours, (key, shard))
+    }
+
+    /// Attributes that an original and its copy need not have in common, or have by their key.
+    fn not_compared(&self) -> [&str; 4] {
+        [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH]
     }
 
     /// One transaction: what concerns the home first, then what concerns the original.
@@ -180,6 +203,7 @@ impl Tables {
         home: TransactWriteItem,
         original: TransactWriteItem,
         lasts: LeaseLasts,
+        place: (&PartitionKey, ShardNumber),
     ) -> Result<Moved, TableError> {
         let (check, ran_out) = CheckLease::new(lasts);
         let transaction = self.client.transact_write_items().transact_items(home).transact_items(original);
@@ -188,11 +212,13 @@ impl Tables {
             return Ok(Moved::LeaseOver);
         }
         let Err(error) = sent else { return Ok(Moved::Done) };
-        let reasons = match error.as_service_error() {
+        let (reasons, foreign) = match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                let stands = cancelled.cancellation_reasons().first().and_then(|reason| reason.item());
+                let foreign = stands.is_some_and(|item| !self.is_ours(item, place.0, place.1));
                 let reason =
                     |index: usize| cancelled.cancellation_reasons().get(index).and_then(|reason| reason.code());
-                [reason(0).unwrap_or_default().to_owned(), reason(1).unwrap_or_default().to_owned()]
+                ([reason(0).unwrap_or_default().to_owned(), reason(1).unwrap_or_default().to_owned()], foreign)
             }
             _ => {
                 return match TableError::from_sdk(error) {
@@ -207,54 +233,13 @@ impl Tables {
         if at_original == "ConditionalCheckFailed" {
             Ok(Moved::Changed)
         } else if at_home == "ConditionalCheckFailed" {
-            Ok(Moved::Home)
+            Ok(if foreign { Moved::Occupied } else { Moved::Home })
         } else if is("ThrottlingError") || is("ProvisionedThroughputExceeded") {
             Ok(Moved::Throttled(CapacityScope::Unknown))
         } else if is("TransactionConflict") {
             Ok(Moved::Conflict)
         } else {
             Err(TableError::Rejected(format!("a transaction of a drain was cancelled: {}", reasons.join(", "))))
-        }
-    }
-}
-
-struct Condition {
-    expression: &'static str,
-    names: HashMap<String, String>,
-    values: Option<SdkItem>,
-}
-
-impl Condition {
-    fn of(expression: &'static str, name: (&str, &str), version: Option<Version>) -> Self {
-        let names = HashMap::from([(name.0.to_owned(), name.1.to_owned())]);
-        let values = version.map(|version| HashMap::from([(":v".to_owned(), AttributeValue::N(version.to_string()))]));
-        Self { expression, names, values }
-    }
-
-    fn absent(key_name: &str) -> Self {
-        Self::of("attribute_not_exists(#p)", ("#p", key_name), None)
-    }
-
-    fn lower(version: Version) -> Self {
-        Self::of("attribute_not_exists(#v) OR #v < :v", ("#v", VERSION), Some(version))
-    }
-
-    fn exactly(version: Version) -> Self {
-        Self::of("#v = :v", ("#v", VERSION), Some(version))
-    }
-
-    /// Another program's item.
-    fn without_version(key_name: &str) -> Self {
-        let mut condition = Self::of("attribute_exists(#p) AND attribute_not_exists(#v)", ("#p", key_name), None);
-        condition.names.insert("#v".to_owned(), VERSION.to_owned());
-        condition
-    }
-
-    fn at_least(version: Version, key_name: &str) -> Self {
-        if version == Version::NONE {
-            Self::of("attribute_exists(#p)", ("#p", key_name), None)
-        } else {
-            Self::of("#v >= :v", ("#v", VERSION), Some(version))
         }
     }
 }

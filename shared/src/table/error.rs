@@ -20,6 +20,13 @@ pub enum TableError {
     /// Another request was at the same item; nothing was changed. Try again.
     #[error("another request was changing the same item")]
     Conflict,
+    /// A key's metadata is gone, or older than what is known. Reads would miss items; rebuild it, for repeating will not help.
+    #[error("the key's metadata is lost: {0}; rebuild it from the table")]
+    Lost(String),
+    /// An item of another key stands where the item would: a bare key of an adopted table looks like this key's shard key. Nothing was
+    /// changed; repeating will not help.
+    #[error("an item of another partition key, which looks like a shard of this one, stands in its place")]
+    Occupied,
     /// No answer, or a server fault: it may or may not have been applied. Try again at the same place.
     #[error("no certain answer: {0}")]
     Transient(String),

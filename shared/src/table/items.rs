@@ -3,13 +3,19 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, KeysAndAttributes, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
+};
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION};
+use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::condition::{Claim, Condition};
 use super::error::TableError;
 use super::point_writes::{CheckLease, LeaseLasts};
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::Item;
@@ -38,27 +44,49 @@ impl Tables {
     /// out before it was sent: nothing was sent.
     ///
     /// # Errors
-    /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write.
+    /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write. [`TableError::Occupied`] where an
+    /// item of another key stands there.
     pub(crate) async fn put_item(
         &self,
-        shard: ShardNumber,
+        (shard, width): (ShardNumber, ShardCount),
         item: &Item,
         version: Version,
         lasts: Option<LeaseLasts>,
     ) -> Result<bool, TableError> {
         let shard_key = self.shard_key(&item.partition_key, shard)?;
+        let place = (&item.partition_key, shard);
+        let (condition, names, values) =
+            self.claimed(Condition::absent_or_lower(version), Claim::OursOrNone, place).into_parts();
         let put = self
             .client
             .put_item()
             .table_name(&self.config.table_name)
-            .set_item(Some(attributes::item_to_sdk(&self.config, shard_key, item, version)))
-            .condition_expression("attribute_not_exists(#v) OR #v < :v")
-            .expression_attribute_names("#v", VERSION)
-            .expression_attribute_values(":v", AttributeValue::N(version.to_string()));
-        let Some(lasts) = lasts else { return put.send().await.map(|_| true).map_err(TableError::from_sdk) };
+            .set_item(Some(attributes::item_to_sdk(&self.config, shard_key, item, version, width)))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .set_return_values_on_condition_check_failure(
+                self.config.adopt_unsharded.then_some(ReturnValuesOnConditionCheckFailure::AllOld),
+            );
+        let Some(lasts) = lasts else { return self.append_outcome(put.send().await, place) };
         let (check, ran_out) = CheckLease::new(lasts);
         let sent = put.customize().interceptor(check).send().await;
-        if ran_out.load(Ordering::Acquire) { Ok(false) } else { sent.map(|_| true).map_err(TableError::from_sdk) }
+        if ran_out.load(Ordering::Acquire) { Ok(false) } else { self.append_outcome(sent, place) }
+    }
+
+    /// A refusal says that the item is stored already, unless what stands is another key's.
+    fn append_outcome(
+        &self,
+        sent: Result<PutItemOutput, SdkError<PutItemError, HttpResponse>>,
+        (key, shard): (&PartitionKey, ShardNumber),
+    ) -> Result<bool, TableError> {
+        let Err(error) = sent else { return Ok(true) };
+        if let Some(PutItemError::ConditionalCheckFailedException(failed)) = error.as_service_error()
+            && failed.item().is_some_and(|stands| !self.is_ours(stands, key, shard))
+        {
+            return Err(TableError::Occupied);
+        }
+        Err(TableError::from_sdk(error))
     }
 
     /// Queries one shard for its part of a page, on the table or on an index with the table's own keys.
@@ -100,6 +128,7 @@ impl Tables {
             .items
             .unwrap_or_default()
             .into_iter()
+            .filter(|item| self.is_ours(item, &query.partition_key, request.shard))
             .map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item))
             .collect::<Result<_, _>>()?;
         let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
@@ -142,7 +171,7 @@ impl Tables {
             .send()
             .await
             .map_err(TableError::from_sdk)?;
-        Ok(answer.item)
+        Ok(answer.item.filter(|item| self.is_ours(item, target.partition_key, shard)))
     }
 
     async fn get_many(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Vec<SdkItem>, TableError> {
@@ -168,7 +197,13 @@ impl Tables {
                 // A point read is right only with every candidate, so a part of the answer is none.
                 return Err(TableError::Capacity(crate::core::capacity::CapacityScope::Unknown));
             }
-            found.extend(answer.responses.unwrap_or_default().into_values().flatten());
+            let bare = target.partition_key.as_str();
+            found.extend(answer.responses.unwrap_or_default().into_values().flatten().filter(|item| {
+                let stored_key = item.get(&self.config.partition_key_name).and_then(|value| value.as_s().ok());
+                let is_bare = stored_key.is_some_and(|stored| stored == bare);
+                let shard = if is_bare { ShardNumber::UNSHARDED } else { ShardNumber::FIRST };
+                self.is_ours(item, target.partition_key, shard)
+            }));
         }
         Ok(found)
     }
@@ -177,8 +212,8 @@ impl Tables {
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
         let names =
             self.config.partition_key_name.len() + self.config.sort_key_name.len() + LOGICAL_KEY.len() + VERSION.len();
-        // The suffix of the shard key is about two bytes, a version of 25 digits 14.
-        names + 2 * key.as_str().len() + 16
+        // The suffix of the shard key is about two bytes, a version of 25 digits 14, a width 3.
+        names + 2 * key.as_str().len() + 16 + WIDTH.len() + 3
     }
 
     pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {

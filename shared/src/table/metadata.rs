@@ -55,6 +55,16 @@ pub(crate) enum MetadataUpdate {
     Checkpoint(Drain),
     /// Raise the write width to the read width at once, which readers know already, and unmark the drain.
     StopDrain,
+    /// Make readers look at this many shards, and name the widths under which items were found. Where there was no item, or a damaged one, it is
+    /// made; writers use the shards once it is activated.
+    Rebuild {
+        /// The read width.
+        to: ShardCount,
+        /// Widths under which items stand.
+        history: ShardHistory,
+        /// The item is there and cannot be read.
+        is_damaged: bool,
+    },
     /// Lower the read width to the write width, and unmark the drain.
     FinishDrain {
         /// What is left of the history.
@@ -105,17 +115,18 @@ impl Tables {
         Ok((keys, answer.last_evaluated_key.as_ref().map(key).transpose()?))
     }
 
-    /// Registers a new key with one shard, unless somebody else has.
+    /// Registers a new key with the shards of one that has no item, unless somebody else has.
     ///
     /// # Errors
     /// [`TableError::ConditionFailed`] where the key has an item.
     pub(crate) async fn register(&self, key: &PartitionKey, now_seconds: u64) -> Result<ShardMetadata, TableError> {
-        let metadata = ShardMetadata::registered(now_seconds);
+        let shards = self.config.adopt_shards;
+        let metadata = ShardMetadata::registered_with(now_seconds, shards);
         self.client
             .put_item()
             .table_name(&self.config.metadata_table_name)
             .item(&self.config.partition_key_name, AttributeValue::S(key.as_str().to_owned()))
-            .item(NUMBER_OF_SHARDS, number(1))
+            .item(NUMBER_OF_SHARDS, count(shards))
             .item(LAST_UPDATED, number(now_seconds))
             .item(SHARD_HISTORY, AttributeValue::Ss(metadata.shard_history.to_strings()))
             .item(GENERATION, number(metadata.generation))
@@ -138,16 +149,29 @@ impl Tables {
         update: MetadataUpdate,
         now_seconds: u64,
     ) -> Result<ShardMetadata, TableError> {
-        let before = seen.cloned().unwrap_or_else(ShardMetadata::unregistered);
+        let unregistered = self.config.adopt_shards;
+        let before = seen.cloned().unwrap_or_else(|| ShardMetadata::unregistered_with(unregistered));
         let mut change = Change::default();
-        change.set(GENERATION, number(before.generation + 1));
+        let (mut generation, mut is_damaged) = (before.generation + 1, false);
         match update {
+            MetadataUpdate::Rebuild { to, history, is_damaged: damaged } => {
+                (generation, is_damaged) = (generation.max(now_seconds), damaged);
+                change.set(READ_SHARDS, count(to));
+                if seen.is_some() {
+                    change.add = Some(set(&history)).filter(|_| history.entries().len() > 0);
+                } else {
+                    change.set(NUMBER_OF_SHARDS, count(unregistered));
+                    change.set(LAST_UPDATED, number(now_seconds));
+                    change.set(SHARD_HISTORY, set(&history.with(0, unregistered)));
+                    change.remove = vec![DRAINING, DRAIN, SHRUNK_AT, SETTLED];
+                }
+            }
             MetadataUpdate::Expand { to } => {
                 change.set(READ_SHARDS, count(to));
                 if seen.is_none() {
-                    change.set(NUMBER_OF_SHARDS, number(1));
+                    change.set(NUMBER_OF_SHARDS, count(unregistered));
                     change.set(LAST_UPDATED, number(now_seconds));
-                    change.set(SHARD_HISTORY, set(&ShardHistory::default().with(now_seconds, ShardCount::ONE)));
+                    change.set(SHARD_HISTORY, set(&ShardHistory::default().with(now_seconds, unregistered)));
                 }
             }
             MetadataUpdate::Activate { to } => change.widths(&before, to, to, now_seconds),
@@ -179,7 +203,11 @@ impl Tables {
                 change.remove = vec![DRAINING, DRAIN];
             }
         }
+        change.set(GENERATION, number(generation));
         let condition = match seen {
+            None if is_damaged => {
+                change.condition("attribute_exists(#p)", &[("#p", &self.config.partition_key_name)], None)
+            }
             None => change.condition("attribute_not_exists(#p)", &[("#p", &self.config.partition_key_name)], None),
             // Written by another program, without a generation: hold on to the widths instead.
             Some(seen) if seen.generation == 0 => change.condition(

@@ -1,11 +1,13 @@
 //! Table access: the only place that names the SDK.
 
 pub(crate) mod attributes;
+mod condition;
 mod drain;
 pub(crate) mod error;
 mod items;
 mod metadata;
 mod point_writes;
+mod scan;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,7 @@ pub(crate) use drain::{Moved, StoredCopy};
 pub(crate) use items::{GetTarget, ShardQueryPage};
 pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate};
 pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};
+pub use scan::ScanPosition;
 
 /// The longest that one attempt of one request may take.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);

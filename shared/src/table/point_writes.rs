@@ -19,11 +19,12 @@ use aws_sdk_dynamodb::types::{
 
 use super::Tables;
 use super::attributes::{self, SdkItem, VERSION, WRITE_ID};
+use super::condition::{Claim, Condition};
 use super::error::TableError;
 use super::items::GetTarget;
 use crate::core::capacity::CapacityScope;
-use crate::core::key::{PartitionKey, ShardNumber, SortKey};
-use crate::core::point_write::{Condition, Copy, Effect, Part, Refusal};
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::point_write::{Copy, Demand, Effect, Part, Refusal};
 use crate::core::value::Item;
 use crate::core::version::Version;
 
@@ -35,6 +36,8 @@ const TRANSACTION_PARTS: usize = 100;
 pub(crate) struct NewItem<'a> {
     pub(crate) item: &'a Item,
     pub(crate) version: Version,
+    /// The write width in force.
+    pub(crate) width: ShardCount,
     pub(crate) write_id: Option<&'a str>,
 }
 
@@ -154,8 +157,14 @@ impl Tables {
                 }
             }
             (Effect::Delete, _) => {
-                let delete = self.delete_builder(target, part.shard)?.customize().interceptor(check).send().await;
-                delete.map(drop).map_err(|error| Err(TableError::from_sdk(error)))
+                let (condition, names, values) = self.condition(target, part).into_parts();
+                let delete = self
+                    .delete_builder(target, part.shard)?
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values);
+                let deleted = delete.customize().interceptor(check).send().await;
+                deleted.map(drop).map_err(|error| Err(TableError::from_sdk(error)))
             }
             (Effect::Put | Effect::Check, _) => {
                 return Err(TableError::Rejected("a point write of one shard that writes nothing".into()));
@@ -179,9 +188,10 @@ impl Tables {
         let Some(PutItemError::ConditionalCheckFailedException(failed)) = error.as_service_error() else {
             return Err(TableError::from_sdk(error));
         };
+        let copy = |stored: &SdkItem| self.copy(stored, target.partition_key, part.shard);
         let mut found = failed.item().map(copy).transpose()?;
         // DynamoDB shows what stands; not every server that speaks its protocol does.
-        if found.is_none() && part.condition != Condition::StandsLower {
+        if found.is_none() && part.demand != Demand::StandsLower {
             let target = GetTarget { partition_key: target.partition_key, sort_key: target.sort_key, consistent: true };
             found = self.get_one(target, part.shard).await?.as_ref().map(copy).transpose()?;
         }
@@ -226,7 +236,7 @@ impl Tables {
                 };
             }
         };
-        cancelled(parts, &reasons)
+        self.cancelled(target.partition_key, parts, &reasons)
     }
 
     fn transact_item(&self, target: PointTarget<'_>, part: Part) -> Result<TransactWriteItem, TableError> {
@@ -234,29 +244,37 @@ impl Tables {
         let table = &self.config.table_name;
         let built = TransactWriteItem::builder();
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+        let (condition, names, values) = self.condition(target, part).into_parts();
         Ok(match (part.effect, target.new) {
             (Effect::Put, Some(new)) => {
-                let mut put = Put::builder().table_name(table).set_item(Some(self.stored(new, part.shard)?));
-                if let Some(condition) = self.condition(part.condition, new.version) {
-                    put = put
-                        .condition_expression(condition.expression)
-                        .set_expression_attribute_names(Some(condition.names))
-                        .set_expression_attribute_values(condition.values)
-                        .return_values_on_condition_check_failure(all_old);
-                }
+                let put = Put::builder()
+                    .table_name(table)
+                    .set_item(Some(self.stored(new, part.shard)?))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(all_old);
                 built.put(put.build().map_err(wrong)?)
             }
             (Effect::Delete, _) => {
                 let key = self.key(self.shard_key(target.partition_key, part.shard)?, target.sort_key);
-                built.delete(Delete::builder().table_name(table).set_key(Some(key)).build().map_err(wrong)?)
+                let delete = Delete::builder()
+                    .table_name(table)
+                    .set_key(Some(key))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(all_old);
+                built.delete(delete.build().map_err(wrong)?)
             }
             (Effect::Put | Effect::Check, _) => {
                 let key = self.key(self.shard_key(target.partition_key, part.shard)?, target.sort_key);
                 let check = ConditionCheck::builder()
                     .table_name(table)
                     .set_key(Some(key))
-                    .condition_expression("attribute_not_exists(#p)")
-                    .expression_attribute_names("#p", &self.config.partition_key_name)
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
                     .return_values_on_condition_check_failure(all_old);
                 built.condition_check(check.build().map_err(wrong)?)
             }
@@ -271,16 +289,16 @@ impl Tables {
         target: PointTarget<'_>,
     ) -> Result<PutItemFluentBuilder, TableError> {
         debug_assert_eq!(target.sort_key, &new.item.sort_key, "a point write is about one item");
-        let mut put =
-            self.client.put_item().table_name(&self.config.table_name).set_item(Some(self.stored(new, part.shard)?));
-        if let Some(condition) = self.condition(part.condition, new.version) {
-            put = put
-                .condition_expression(condition.expression)
-                .set_expression_attribute_names(Some(condition.names))
-                .set_expression_attribute_values(condition.values)
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        }
-        Ok(put)
+        let (condition, names, values) = self.condition(target, part).into_parts();
+        Ok(self
+            .client
+            .put_item()
+            .table_name(&self.config.table_name)
+            .set_item(Some(self.stored(new, part.shard)?))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld))
     }
 
     fn delete_builder(
@@ -294,62 +312,60 @@ impl Tables {
 
     fn stored(&self, new: NewItem<'_>, shard: ShardNumber) -> Result<SdkItem, TableError> {
         let shard_key = self.shard_key(&new.item.partition_key, shard)?;
-        let mut stored = attributes::item_to_sdk(&self.config, shard_key, new.item, new.version);
+        let mut stored = attributes::item_to_sdk(&self.config, shard_key, new.item, new.version, new.width);
         if let Some(id) = new.write_id {
             stored.insert(WRITE_ID.into(), AttributeValue::S(id.to_owned()));
         }
         Ok(stored)
     }
 
-    fn condition(&self, condition: Condition, version: Version) -> Option<ConditionExpression> {
-        let partition_key = ("#p".to_owned(), self.config.partition_key_name.clone());
-        let versions = ("#v".to_owned(), VERSION.to_owned());
-        let lower = || Some([(":v".to_owned(), AttributeValue::N(version.to_string()))].into());
-        let (expression, names, values) = match condition {
-            Condition::Nothing => return None,
-            Condition::Absent => ("attribute_not_exists(#p)", vec![partition_key], None),
-            // An item that another program stored has no version, which is below all.
-            Condition::AbsentOrLower => ("attribute_not_exists(#v) OR #v < :v", vec![versions], lower()),
-            Condition::StandsLower => (
-                "attribute_exists(#p) AND (attribute_not_exists(#v) OR #v < :v)",
-                vec![partition_key, versions],
-                lower(),
-            ),
-        };
-        Some(ConditionExpression { expression, names: names.into_iter().collect(), values })
-    }
-}
-
-struct ConditionExpression {
-    expression: &'static str,
-    names: std::collections::HashMap<String, String>,
-    values: Option<SdkItem>,
-}
-
-/// Why a transaction was cancelled. What stands matters most: another attempt would meet it again.
-fn cancelled(parts: &[Part], reasons: &[CancellationReason]) -> Result<PointAnswer, TableError> {
-    let mut refusal = Refusal::default();
-    let (mut conflict, mut throttled, mut other) = (false, None, None);
-    for (part, reason) in parts.iter().zip(reasons) {
-        match reason.code().unwrap_or_default() {
-            "ConditionalCheckFailed" => refusal.0.push((part.shard, reason.item().map(copy).transpose()?)),
-            "TransactionConflict" => conflict = true,
-            "ThrottlingError" | "ProvisionedThroughputExceeded" => throttled = throttled.or(Some(part.shard)),
-            "None" | "" => {}
-            code => other = Some(format!("{code}: {}", reason.message().unwrap_or("no message"))),
+    /// What a part demands of its shard, as an expression.
+    fn condition(&self, target: PointTarget<'_>, part: Part) -> Condition {
+        let name = &self.config.partition_key_name;
+        let place = (target.partition_key, part.shard);
+        let version = target.new.map_or(Version::NONE, |new| new.version);
+        match part.demand {
+            Demand::Nothing => self.claimed(Condition::default(), Claim::OursOrNone, place),
+            Demand::Absent if part.effect == Effect::Check => self.none_stands(target.partition_key, part.shard),
+            Demand::Absent => Condition::absent(name),
+            Demand::AbsentOrLower => self.claimed(Condition::absent_or_lower(version), Claim::OursOrNone, place),
+            Demand::StandsLower => self.claimed(Condition::stands_lower(version, name), Claim::Ours, place),
         }
     }
-    match (other, throttled) {
-        _ if !refusal.0.is_empty() => Ok(PointAnswer::Refused(refusal)),
-        (Some(reason), _) => Err(TableError::Rejected(reason)),
-        (None, Some(shard)) => Ok(PointAnswer::Throttled(shard, CapacityScope::Unknown)),
-        (None, None) if conflict => Ok(PointAnswer::Conflict),
-        (None, None) => Err(TableError::Transient("a transaction was cancelled without a reason".into())),
-    }
-}
 
-fn copy(stored: &SdkItem) -> Result<Copy, TableError> {
-    let version = attributes::version_from_sdk(stored.get(VERSION))?;
-    let write_id = stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned();
-    Ok(Copy { version, write_id })
+    fn copy(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> Result<Copy, TableError> {
+        let version = attributes::version_from_sdk(stored.get(VERSION))?;
+        let write_id = stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned();
+        Ok(Copy { version, write_id, is_ours: self.is_ours(stored, key, shard) })
+    }
+
+    /// Why a transaction was cancelled. What stands matters most: another attempt would meet it again.
+    fn cancelled(
+        &self,
+        key: &PartitionKey,
+        parts: &[Part],
+        reasons: &[CancellationReason],
+    ) -> Result<PointAnswer, TableError> {
+        let mut refusal = Refusal::default();
+        let (mut conflict, mut throttled, mut other) = (false, None, None);
+        for (part, reason) in parts.iter().zip(reasons) {
+            match reason.code().unwrap_or_default() {
+                "ConditionalCheckFailed" => {
+                    let found = reason.item().map(|stored| self.copy(stored, key, part.shard)).transpose()?;
+                    refusal.0.push((part.shard, found));
+                }
+                "TransactionConflict" => conflict = true,
+                "ThrottlingError" | "ProvisionedThroughputExceeded" => throttled = throttled.or(Some(part.shard)),
+                "None" | "" => {}
+                code => other = Some(format!("{code}: {}", reason.message().unwrap_or("no message"))),
+            }
+        }
+        match (other, throttled) {
+            _ if !refusal.0.is_empty() => Ok(PointAnswer::Refused(refusal)),
+            (Some(reason), _) => Err(TableError::Rejected(reason)),
+            (None, Some(shard)) => Ok(PointAnswer::Throttled(shard, CapacityScope::Unknown)),
+            (None, None) if conflict => Ok(PointAnswer::Conflict),
+            (None, None) => Err(TableError::Transient("a transaction was cancelled without a reason".into())),
+        }
+    }
 }

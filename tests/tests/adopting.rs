@@ -1,0 +1,428 @@
+//! Tables that other programs filled: read, written, migrated and surveyed by the real code over the embedded engine, in virtual time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess};
+use local::{create_tables, in_process_clients};
+use sharding::{
+    Attributes, Deadline, DrainGoal, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
+    Rebuilt, ShardCount, ShardedTable, SortKey, SortKeyType, Survey, TableConfig, TableError, Value, WriteError,
+};
+use system_tests::{TestClock, config};
+use tokio::time::sleep;
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(20)
+}
+
+fn key(text: &str) -> PartitionKey {
+    PartitionKey::new(text).expect("a key")
+}
+
+fn count(n: u32) -> ShardCount {
+    ShardCount::new(n).expect("a count")
+}
+
+fn sort_key(text: &str) -> SortKey {
+    SortKey::parse(SortKeyType::String, text).expect("a sort key")
+}
+
+fn item(partition_key: &str, text: &str, value: u64) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+    Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
+}
+
+fn numbered(n: std::ops::Range<u32>) -> impl Iterator<Item = String> {
+    n.map(|i| format!("order-{i:04}"))
+}
+
+struct Fixture {
+    engine: Engine,
+    config: TableConfig,
+    client: Client,
+    table: ShardedTable,
+}
+
+async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+    let engine = Engine::in_memory().expect("an engine");
+    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+    create_tables(&client, &config()).await.expect("tables");
+    let mut config = config();
+    config.drain.items_per_second = 5_000;
+    change(&mut config);
+    let table = ShardedTable::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
+    Fixture { engine, config, client, table }
+}
+
+impl Fixture {
+    /// What another program does.
+    async fn store_plainly(&self, stored_key: &str, text: &str, value: u64) {
+        let stored = HashMap::from([
+            ("partition_key".to_owned(), AttributeValue::S(stored_key.to_owned())),
+            ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
+            ("value".to_owned(), AttributeValue::N(value.to_string())),
+        ]);
+        self.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
+    }
+
+    /// Every item of a key, with its value, by pages.
+    async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
+        let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key(partition_key)) };
+        let mut found = BTreeMap::new();
+        loop {
+            let page = self.table.query(&query, soon()).await.expect("a page");
+            for item in &page.items {
+                let Some(Value::N(value)) = item.attributes.get("value") else { panic!("{item:?}") };
+                assert_eq!(item.attributes.len(), 1, "only the caller's attributes are shown: {item:?}");
+                let before = found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
+                assert_eq!(before, None, "{} came twice", item.sort_key);
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return found,
+            }
+        }
+    }
+
+    async fn get(&self, partition_key: &str, text: &str) -> Option<u64> {
+        let found = self.table.get(&key(partition_key), &sort_key(text), true, soon()).await.expect("an answer")?;
+        match found.attributes.get("value") {
+            Some(Value::N(value)) => value.parse().ok(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The stored keys with how many items each has.
+    async fn stored(&self) -> BTreeMap<String, usize> {
+        let (mut start, mut stored) = (None, BTreeMap::new());
+        loop {
+            let page =
+                self.client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+            for item in page.items() {
+                *stored.entry(item["partition_key"].as_s().expect("a text").clone()).or_default() += 1;
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return stored;
+            }
+        }
+    }
+
+    async fn survey(&self) -> Survey {
+        let (mut survey, mut after) = (Survey::default(), None);
+        loop {
+            let page = self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
+            after = page.next;
+            if after.is_none() {
+                return survey;
+            }
+        }
+    }
+
+    /// As an instance that knows nothing yet.
+    fn another_instance(&self) -> ShardedTable {
+        ShardedTable::with_environment(&self.client, self.config.clone(), Environment::seeded(TestClock::default(), 8))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bare_items_are_read_and_written_from_the_first_minute() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    let mut expected = BTreeMap::new();
+    for text in numbered(0..100) {
+        fixture.store_plainly("2014-07-09", &text, 1).await;
+        expected.insert(text, 1);
+    }
+    assert_eq!(fixture.all("2014-07-09").await, expected);
+    assert_eq!(fixture.get("2014-07-09", "order-0007").await, Some(1));
+
+    fixture.table.set_shards(&key("2014-07-09"), count(4), soon()).await.expect("grown");
+    sleep(Duration::from_secs(5)).await;
+    let table = &fixture.table;
+    for text in numbered(90..140) {
+        table.append(&item("2014-07-09", &text, 2), soon()).await.expect("appended");
+        expected.insert(text, 2);
+    }
+    for text in numbered(10..20) {
+        table.put(&item("2014-07-09", &text, 3), soon()).await.expect("put");
+        expected.insert(text, 3);
+    }
+    for text in numbered(20..30) {
+        table.delete(&key("2014-07-09"), &sort_key(&text), soon()).await.expect("deleted");
+        expected.remove(&text);
+    }
+    for text in numbered(15..35) {
+        let created = table.create(&item("2014-07-09", &text, 4), None, soon()).await;
+        assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
+        expected.entry(text).or_insert(4);
+    }
+    assert_eq!(fixture.all("2014-07-09").await, expected);
+    for text in numbered(0..140) {
+        assert_eq!(fixture.get("2014-07-09", &text).await, expected.get(&text).copied(), "{text}");
+    }
+    let stored = fixture.stored().await;
+    assert_eq!(stored["2014-07-09"], 90, "what is not deleted stays where it is: {stored:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    for text in numbered(0..50) {
+        fixture.store_plainly("orders.1", &text, 1).await;
+    }
+    let table = &fixture.table;
+    // On the first shard of another key stand items of this one.
+    for text in numbered(25..50) {
+        let stored = table.append(&item("orders", &text, 2), soon()).await;
+        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        let stored = table.put(&item("orders", &text, 2), soon()).await;
+        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        let stored = table.create(&item("orders", &text, 2), None, soon()).await;
+        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        table.delete(&key("orders"), &sort_key(&text), soon()).await.expect("there is none");
+    }
+    for text in numbered(50..75) {
+        table.append(&item("orders", &text, 2), soon()).await.expect("a free place");
+    }
+    let of = |range, value| numbered(range).map(|text| (text, value)).collect::<BTreeMap<_, _>>();
+    assert_eq!(fixture.all("orders.1").await, of(0..50, 1));
+    assert_eq!(fixture.all("orders").await, of(50..75, 2));
+    assert_eq!(fixture.get("orders", "order-0030").await, None);
+    assert_eq!(fixture.get("orders.1", "order-0030").await, Some(1));
+    assert_eq!(fixture.get("orders.1", "order-0060").await, None);
+    let survey = fixture.survey().await;
+    assert_eq!((survey.items(), survey.looks_sharded(), survey.unknown()), (75, 50, 0));
+
+    // With more shards the other key's items have places of their own.
+    table.set_shards(&key("orders"), count(30), soon()).await.expect("grown");
+    sleep(Duration::from_secs(5)).await;
+    let mut free = 0;
+    for text in numbered(0..50) {
+        free += u64::from(table.append(&item("orders", &text, 3), soon()).await.is_ok());
+    }
+    assert!(free > 40, "{free}");
+    assert_eq!(fixture.all("orders.1").await, of(0..50, 1), "not one was overwritten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_migration_under_load_loses_and_doubles_nothing() {
+    let fixture = fixture(|config| {
+        config.adopt_unsharded = true;
+        config.drain.items_per_second = 10;
+    })
+    .await;
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for text in numbered(0..150) {
+        fixture.store_plainly("2014-07-09", &text, 1).await;
+        expected.insert(text, 1);
+    }
+    let table = &fixture.table;
+    table.set_shards(&key("2014-07-09"), count(3), soon()).await.expect("grown");
+    sleep(Duration::from_secs(5)).await;
+    let mut survey = fixture.survey().await;
+    assert_eq!(survey.take_unsharded(), BTreeMap::from([(key("2014-07-09"), 150)]));
+    table.begin_migration(&key("2014-07-09"), soon()).await.expect("it begins");
+
+    let mut step = 0u64;
+    loop {
+        let drained =
+            table.drain(&key("2014-07-09"), Deadline::now() + Duration::from_millis(2_600)).await.expect("it goes on");
+        for _ in 0..5 {
+            step += 1;
+            let text = format!("order-{:04}", step * 37 % 170);
+            match step % 5 {
+                0 => {
+                    table.delete(&key("2014-07-09"), &sort_key(&text), soon()).await.expect("deleted");
+                    expected.remove(&text);
+                }
+                1 => {
+                    table.put(&item("2014-07-09", &text, step + 10), soon()).await.expect("put");
+                    expected.insert(text, step + 10);
+                }
+                2 => {
+                    let created = table.create(&item("2014-07-09", &text, step + 10), None, soon()).await;
+                    assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
+                    expected.entry(text).or_insert(step + 10);
+                }
+                3 => {
+                    table.append(&item("2014-07-09", &text, step + 10), soon()).await.expect("appended");
+                    expected.insert(text, step + 10);
+                }
+                // The other program still changes what it once stored and nobody else has.
+                _ => {
+                    let stored = self::stored_plainly(&fixture, &text).await;
+                    if stored && expected.get(&text).is_some_and(|value| *value <= 5) {
+                        let value = expected[&text] + 1;
+                        fixture.store_plainly("2014-07-09", &text, value).await;
+                        expected.insert(text, value);
+                    }
+                }
+            }
+            assert_eq!(fixture.all("2014-07-09").await, expected, "after step {step}");
+        }
+        match drained {
+            Drained::Done { goal, .. } => {
+                assert_eq!(goal, DrainGoal::Migrate);
+                break;
+            }
+            Drained::Nothing => panic!("nobody else drains"),
+            Drained::Waiting { .. } => sleep(Duration::from_secs(25)).await,
+            Drained::Working { .. } => {}
+        }
+    }
+    assert!(step > 40, "the migration was cut into many invocations: {step}");
+    let stored = fixture.stored().await;
+    assert!(!stored.contains_key("2014-07-09"), "{stored:?}");
+    assert_eq!(stored.values().sum::<usize>(), expected.len(), "no copy is left");
+
+    // The flag goes: nothing is missing.
+    let mut config = fixture.config.clone();
+    config.adopt_unsharded = false;
+    let after = ShardedTable::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
+    let after =
+        Fixture { engine: fixture.engine.clone(), config: fixture.config, client: fixture.client, table: after };
+    assert_eq!(after.all("2014-07-09").await, expected);
+}
+
+/// Whether the other program's item stands, and nobody has put onto it.
+async fn stored_plainly(fixture: &Fixture, text: &str) -> bool {
+    let key = HashMap::from([
+        ("partition_key".to_owned(), AttributeValue::S("2014-07-09".to_owned())),
+        ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
+    ]);
+    let found = fixture.client.get_item().table_name("items").set_key(Some(key)).send().await.expect("an answer");
+    found.item.is_some_and(|item| !item.contains_key("_version"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_place_is_another_keys_is_reported_and_stays() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    fixture.store_plainly("orders", "order-0001", 1).await;
+    fixture.store_plainly("orders.1", "order-0001", 2).await;
+    fixture.table.begin_migration(&key("orders"), soon()).await.expect("it begins");
+    let drained = fixture.table.drain(&key("orders"), soon()).await;
+    assert!(drained.as_ref().is_err_and(|error| error.to_string().contains("another partition key")), "{drained:?}");
+    assert_eq!(fixture.get("orders", "order-0001").await, Some(1));
+    assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2));
+    let metadata = fixture.table.shards(&key("orders"), soon()).await.expect("an answer").expect("metadata");
+    assert!(!metadata.draining, "it is not tried for ever");
+    let refused = self::fixture(|_| {}).await.table.begin_migration(&key("orders"), soon()).await;
+    assert!(matches!(refused, Err(DrainRefused::NotAdopting)), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
+    let fixture = fixture(|config| {
+        config.placement = Placement::ModuloMd5;
+        config.adopt_shards = count(10);
+        config.cold_append = false;
+    })
+    .await;
+    let mut expected = BTreeMap::new();
+    for text in numbered(0..80) {
+        let home = Placement::ModuloMd5.home(&key("path"), &sort_key(&text), count(10)).expect("a home");
+        fixture.store_plainly(&format!("path.{home}"), &text, 1).await;
+        expected.insert(text, 1);
+    }
+    assert_eq!(fixture.all("path").await, expected, "from the first read on");
+    for text in numbered(80..120) {
+        let written = fixture.table.append(&item("path", &text, 2), soon()).await.expect("appended");
+        let home = Placement::ModuloMd5.home(&key("path"), &sort_key(&text), count(10));
+        assert_eq!((Some(written.shard), written.number_of_shards), (home, count(10)));
+        expected.insert(text, 2);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let metadata = fixture.table.shards(&key("path"), soon()).await.expect("an answer").expect("it is registered");
+    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(10), count(10)));
+    for text in numbered(70..90) {
+        fixture.table.put(&item("path", &text, 3), soon()).await.expect("put");
+        expected.insert(text, 3);
+    }
+    fixture.table.set_shards(&key("path"), count(25), soon()).await.expect("grown");
+    sleep(Duration::from_secs(5)).await;
+    for text in numbered(120..160) {
+        fixture.table.append(&item("path", &text, 4), soon()).await.expect("appended");
+        expected.insert(text, 4);
+    }
+    assert_eq!(fixture.all("path").await, expected);
+    for text in numbered(0..160) {
+        assert_eq!(fixture.get("path", &text).await, expected.get(&text).copied(), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_metadata_is_told_and_rebuilt() {
+    let fixture = fixture(|_| {}).await;
+    for (width, range) in [(1, 0..40), (6, 40..120), (15, 120..200)] {
+        if width > 1 {
+            fixture.table.set_shards(&key("2014-07-09"), count(width), soon()).await.expect("grown");
+            sleep(Duration::from_secs(5)).await;
+        }
+        for text in numbered(range) {
+            fixture.table.append(&item("2014-07-09", &text, 1), soon()).await.expect("appended");
+        }
+    }
+    let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
+    let before = fixture.table.shards(&key("2014-07-09"), soon()).await.expect("an answer").expect("metadata");
+    let lose = async || {
+        let lost = fixture.client.delete_item().table_name("items-metadata");
+        lost.key("partition_key", AttributeValue::S("2014-07-09".to_owned())).send().await.expect("deleted");
+        sleep(Duration::from_secs(70)).await;
+    };
+    lose().await;
+    // Neither who has seen it nor who never has reads too little, and the loss is not buried by a registration.
+    let new = fixture.another_instance();
+    new.append(&item("2014-07-09", "order-0200", 1), soon()).await.expect("a plain append goes on");
+    new.finish_background_work().await;
+    for table in [&fixture.table, &new] {
+        let page = table.query(&PageQuery::new(key("2014-07-09")), soon()).await;
+        assert!(page.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{page:?}");
+        let put = table.put(&item("2014-07-09", "order-0001", 9), soon()).await;
+        assert!(put.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{put:?}");
+        let grown = table.set_shards(&key("2014-07-09"), count(3), soon()).await;
+        assert!(grown.is_err(), "{grown:?}");
+    }
+    let rebuild = async || {
+        let survey = fixture.survey().await;
+        assert_eq!(survey.keys().len(), 1);
+        let mut rebuilt = Vec::new();
+        for (key, findings) in survey.keys() {
+            assert_eq!(findings.astray(), 0);
+            rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
+        }
+        rebuilt
+    };
+    let mut expected = expected;
+    expected.insert("order-0200".to_owned(), 1);
+    let check = async || {
+        let now = fixture.table.shards(&key("2014-07-09"), soon()).await.expect("an answer").expect("metadata");
+        assert_eq!((now.number_of_shards, now.read_shards), (before.number_of_shards, before.read_shards));
+        assert!(now.generation > before.generation, "those who knew the old one believe the new one");
+        assert_eq!(fixture.all("2014-07-09").await, expected);
+        for text in expected.keys() {
+            assert_eq!(fixture.get("2014-07-09", text).await, Some(1), "{text}");
+        }
+    };
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+    assert_eq!(rebuild().await, [Rebuilt::Kept]);
+
+    // Registered anew, as one shard, by something that did not look.
+    lose().await;
+    let put = fixture.client.put_item().table_name("items-metadata");
+    let put = put.item("partition_key", AttributeValue::S("2014-07-09".to_owned()));
+    let put = put.item("number_of_shards", AttributeValue::N("1".to_owned()));
+    put.item("generation", AttributeValue::N("1".to_owned())).send().await.expect("stored");
+    assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
+    check().await;
+
+    // Damaged.
+    let put = fixture.client.put_item().table_name("items-metadata");
+    let put = put.item("partition_key", AttributeValue::S("2014-07-09".to_owned()));
+    put.item("number_of_shards", AttributeValue::S("many".to_owned())).send().await.expect("stored");
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+}
