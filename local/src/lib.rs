@@ -16,6 +16,7 @@ mod records;
 pub mod simulate;
 mod tables;
 mod traffic;
+pub mod whole_table;
 
 pub use clients::{Clients, clients_over, in_process_clients};
 pub use edition::{Edition, EditionError, ServeOptions};

@@ -10,8 +10,9 @@ use local::demo::{self, DemoOptions};
 use local::load::{LoadOptions, load};
 use local::plan::{self, PlanOptions};
 use local::simulate::{self, SimulateOptions};
+use local::whole_table::{MigrateOptions, RebuildOptions, migrate, rebuild};
 use local::{Edition, ServeOptions};
-use sharding::TableConfig;
+use sharding::{ConfigError, TableConfig};
 
 /// Dynamic write sharding for DynamoDB, on a laptop
 ///
@@ -40,6 +41,10 @@ enum Command {
     Simulate(SimulateOptions),
     /// Tell how many shards a hot key needs, what they cost, and whether it needs any
     Plan(PlanOptions),
+    /// Bring home the items under bare keys of a table that is adopted (ADOPT_UNSHARDED=true)
+    Migrate(MigrateOptions),
+    /// Rebuild lost or damaged metadata from the items of the table
+    Rebuild(RebuildOptions),
 }
 
 #[tokio::main]
@@ -52,6 +57,8 @@ async fn main() -> ExitCode {
         Command::Advise(options) => run_advice(&options),
         Command::Simulate(options) => run_simulation(&options),
         Command::Plan(options) => run_plan(&options),
+        Command::Migrate(options) => run_migration(&options).await,
+        Command::Rebuild(options) => run_rebuild(&options).await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -59,15 +66,20 @@ async fn main() -> ExitCode {
     })
 }
 
-async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let config = TableConfig::from_variables(|name| {
+/// The functions' variables, but that the tables have names without them.
+fn configuration() -> Result<TableConfig, ConfigError> {
+    TableConfig::from_variables(|name| {
         let set = std::env::var(name).ok().filter(|value| !value.is_empty());
         set.or_else(|| match name {
             "TABLE_NAME" => Some("items".to_owned()),
             "METADATA_TABLE_NAME" => Some("items-metadata".to_owned()),
             _ => None,
         })
-    })?;
+    })
+}
+
+async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let config = configuration()?;
     let tables = format!("{}, {}", config.table_name, config.metadata_table_name);
     let edition = Edition::start(options, config).await?;
     let (api, dynamodb) = edition.addresses()?;
@@ -162,6 +174,18 @@ fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn std::error::Error
         plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn run_migration(options: &MigrateOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let migration = migrate(options, configuration()?).await?;
+    write_out(&migration.to_string())?;
+    Ok(if migration.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run_rebuild(options: &RebuildOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let rebuilt = rebuild(options, configuration()?).await?;
+    write_out(&rebuilt.to_string())?;
+    Ok(if rebuilt.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What a command answers. That nobody reads on is no error: who reads only the beginning has read enough.

@@ -25,6 +25,13 @@ struct Bench {
     table: ShardedTable,
 }
 
+impl Bench {
+    /// What was sent to the main table, but for the look at whether a new key's metadata is lost.
+    fn writes(&self) -> Vec<String> {
+        self.wire.operations().into_iter().filter(|operation| operation != "Query").collect()
+    }
+}
+
 fn item(sort_key: &str) -> Item {
     let partition_key = PartitionKey::new("k").expect("a key");
     let sort_key = SortKey::parse(SortKeyType::String, sort_key).expect("a sort key");
@@ -111,7 +118,7 @@ async fn a_delete_without_an_answer_is_not_repeated() {
     bench.table.append(&item("s"), soon()).await.expect("stored");
     let deleted = bench.table.delete(&item("s").partition_key, &item("s").sort_key, soon()).await;
     assert!(matches!(deleted, Err(WriteError::Unknown(_))), "{deleted:?}");
-    assert_eq!(bench.wire.operations(), ["PutItem", "DeleteItem"]);
+    assert_eq!(bench.writes(), ["PutItem", "DeleteItem"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,12 +178,12 @@ async fn a_lease_that_ran_out_while_signing_sends_nothing() {
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
     let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
     table.put(&item("s"), soon()).await.expect("stored, and the view is in the cache");
-    assert_eq!(bench.wire.operations(), ["PutItem"]);
+    assert_eq!(bench.writes(), ["PutItem"]);
     bench.clock.jump(Duration::from_millis(1));
     armed.store(true, Ordering::Relaxed);
     let written = table.put(&item("s"), soon()).await.expect("stored under a view that was read anew");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
-    assert_eq!((written.attempts, bench.wire.operations().len()), (1, 2), "what was signed too early was not sent");
+    assert_eq!((written.attempts, bench.writes().len()), (1, 2), "what was signed too early was not sent");
 }
 
 #[tokio::test(start_paused = true)]

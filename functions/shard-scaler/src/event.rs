@@ -29,6 +29,16 @@ pub enum ScalerEvent {
     },
     /// Go on with all that was begun, and begin what is due. On a schedule.
     Drain,
+    /// Begin to migrate the keys that have items under their bare key.
+    Migrate {
+        /// Go on after this item.
+        after: Option<After>,
+    },
+    /// Make the metadata tell of all items again.
+    Rebuild {
+        /// Go on after this item.
+        after: Option<After>,
+    },
     /// Show a key's metadata.
     Show {
         /// The logical key.
@@ -41,6 +51,15 @@ pub enum ScalerEvent {
     },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
+}
+
+/// A place in the main table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct After {
+    /// The partition key as it is stored.
+    pub stored_key: String,
+    /// The sort key's text.
+    pub sort_key: String,
 }
 
 /// One alarm's change of state.
@@ -83,7 +102,7 @@ impl ScalerEvent {
             None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
         };
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, shrink, settle, drain, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -94,11 +113,13 @@ fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
-const ACTIONS: [(&str, &[&str]); 6] = [
+const ACTIONS: [(&str, &[&str]); 8] = [
     ("set", &["action", "partition_key", "number_of_shards"]),
     ("shrink", &["action", "partition_key", "number_of_shards"]),
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
+    ("migrate", &["action", "after"]),
+    ("rebuild", &["action", "after"]),
     ("show", &["action", "partition_key"]),
     ("list", &["action", "after"]),
 ];
@@ -126,12 +147,26 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         "settle" => ScalerEvent::Settle { partition_key: partition_key()? },
         "show" => ScalerEvent::Show { partition_key: partition_key()? },
         "drain" => ScalerEvent::Drain,
+        "migrate" => ScalerEvent::Migrate { after: place(event)? },
+        "rebuild" => ScalerEvent::Rebuild { after: place(event)? },
         _ => match event.get("after") {
             None | Some(Value::Null) => ScalerEvent::List { after: None },
             Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },
             Some(other) => return Err(wrong("after", format!("it is {other}; it must be a string"))),
         },
     })
+}
+
+/// Where an answer before said that it goes on.
+fn place(event: &Map<String, Value>) -> Result<Option<After>, EventError> {
+    let after = event.get("after").unwrap_or(&Value::Null);
+    if after.is_null() {
+        return Ok(None);
+    }
+    let text = |name: &str| after.get(name).and_then(Value::as_str).map(str::to_owned);
+    let place = text("stored_key").zip(text("sort_key")).map(|(stored_key, sort_key)| After { stored_key, sort_key });
+    let needed = "it must be the next of an answer before, with the strings stored_key and sort_key";
+    place.map(Some).ok_or_else(|| wrong("after", format!("it is {after}; {needed}")))
 }
 
 /// The direct and the EventBridge form: `state` and `configuration`.

@@ -10,6 +10,7 @@ mod config;
 mod direct;
 mod drain;
 mod event;
+mod survey;
 mod throttled_keys;
 mod told;
 
@@ -22,7 +23,7 @@ use sharding::{Deadline, ShardedTable};
 pub use cause::Cause;
 pub use clients::Clients;
 pub use config::ScalerConfig;
-pub use event::{Alarm, EventError, ScalerEvent};
+pub use event::{After, Alarm, EventError, ScalerEvent};
 
 /// The shard-scaler of one table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ impl Scaler {
                 self.shrink(&partition_key, number_of_shards, deadline).await
             }
             Ok(ScalerEvent::Settle { partition_key }) => self.settle(&partition_key, deadline).await,
+            Ok(ScalerEvent::Migrate { after }) => self.migrate(after, deadline).await,
+            Ok(ScalerEvent::Rebuild { after }) => self.rebuild(after, deadline).await,
             Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,

@@ -1,0 +1,192 @@
+//! Direct events that look at the whole table: bringing bare items home, and rebuilding lost metadata.
+//!
+//! A table may be larger than one invocation, so each does a part of it and says where the next goes on. What was done may be done again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use sharding::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::Scaler;
+use crate::event::After;
+use crate::told::refused;
+
+/// The most keys that are worked on at once.
+const AT_ONCE: usize = 32;
+/// No further page is looked at once so many keys are to be worked on.
+const MOST_KEYS: usize = 300;
+/// What is kept of the time for the keys that were found.
+const TIME_FOR_KEYS: Duration = Duration::from_secs(30);
+/// What is kept of the time for the answer.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// The most failed keys that are named.
+const MOST_TOLD: usize = 100;
+
+/// How far an event came.
+struct Look {
+    next: Option<ScanPosition>,
+    failed: Option<String>,
+}
+
+/// What became of the keys: how many of each outcome, and why some failed.
+#[derive(Default)]
+struct Outcomes {
+    counts: Map<String, Value>,
+    failed: Vec<Value>,
+}
+
+impl Scaler {
+    /// Begins to migrate the keys that have items under their bare key. The schedule of drains does the rest.
+    pub(crate) async fn migrate(&self, after: Option<After>, deadline: Deadline) -> Value {
+        if !self.table.config().adopt_unsharded {
+            return json!({"action": "migrate", "outcome": "unchanged", "reason": DrainRefused::NotAdopting.to_string()});
+        }
+        let after = match self.position(after) {
+            Ok(after) => after,
+            Err(refusal) => return refusal,
+        };
+        let (mut survey, mut keys, mut unsharded) = (Survey::default(), Vec::new(), 0);
+        let (mut at, mut look) = (after.clone(), Look { next: None, failed: None });
+        loop {
+            match self.table.survey_page(&mut survey, at.as_ref(), deadline - TIME_FOR_KEYS).await {
+                Ok(page) => look.next = page.next,
+                Err(error) => {
+                    tracing::error!(%error, "the table could not be looked at");
+                    look = Look { next: at, failed: Some(error.to_string()) };
+                    break;
+                }
+            }
+            let found = survey.take_unsharded();
+            unsharded += found.values().sum::<u64>();
+            keys.extend(found.into_keys());
+            at.clone_from(&look.next);
+            if at.is_none() || keys.len() >= MOST_KEYS || Deadline::now() + TIME_FOR_KEYS >= deadline {
+                break;
+            }
+        }
+        let dry_run = self.config.dry_run;
+        let outcomes = each(keys, |key| {
+            let table = self.table.clone();
+            async move {
+                if dry_run {
+                    return Ok("would_begin");
+                }
+                match table.begin_migration(&key, deadline - ANSWER_TIME).await {
+                    Ok(_) => Ok("begun"),
+                    Err(DrainRefused::Busy(_)) => Ok("busy"),
+                    Err(error) => Err((key, error.to_string())),
+                }
+            }
+        });
+        let mut answer = told("migrate", &survey, outcomes.await, &look);
+        answer.insert("unsharded_items".into(), unsharded.into());
+        answer.insert("looks_sharded".into(), survey.looks_sharded().into());
+        answer.into()
+    }
+
+    /// Makes the metadata of every key tell of all its items.
+    pub(crate) async fn rebuild(&self, after: Option<After>, deadline: Deadline) -> Value {
+        let mut at = match self.position(after) {
+            Ok(after) => after,
+            Err(refusal) => return refusal,
+        };
+        let (mut survey, mut look) = (Survey::default(), Look { next: None, failed: None });
+        loop {
+            match self.table.survey_page(&mut survey, at.as_ref(), deadline - TIME_FOR_KEYS).await {
+                Ok(page) => look.next = page.next,
+                Err(error) => {
+                    tracing::error!(%error, "the table could not be looked at");
+                    look = Look { next: at, failed: Some(error.to_string()) };
+                    break;
+                }
+            }
+            // Bare keys have no shards to rebuild, and would only take memory.
+            survey.take_unsharded();
+            at.clone_from(&look.next);
+            if at.is_none() || survey.keys().len() >= MOST_KEYS || Deadline::now() + TIME_FOR_KEYS >= deadline {
+                break;
+            }
+        }
+        let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
+        let astray: u64 = found.iter().map(|(_, findings)| findings.astray()).sum();
+        let dry_run = self.config.dry_run;
+        let outcomes = each(found, |(key, findings)| {
+            let table = self.table.clone();
+            async move {
+                if dry_run {
+                    return Ok("would_look");
+                }
+                match table.rebuild(&key, &findings, deadline - ANSWER_TIME).await {
+                    Ok(Rebuilt::Kept) => Ok("kept"),
+                    Ok(Rebuilt::Created(_)) => Ok("created"),
+                    Ok(Rebuilt::Widened(_)) => Ok("widened"),
+                    Ok(Rebuilt::Outrun) => Err((key, "another actor was changing it".to_owned())),
+                    Err(error) => Err((key, error.to_string())),
+                }
+            }
+        });
+        let mut answer = told("rebuild", &survey, outcomes.await, &look);
+        answer.insert("astray".into(), astray.into());
+        answer.into()
+    }
+
+    fn position(&self, after: Option<After>) -> Result<Option<ScanPosition>, Value> {
+        let Some(After { stored_key, sort_key }) = after else { return Ok(None) };
+        let sort_key = SortKey::parse(self.table.config().sort_key_type, &sort_key);
+        let sort_key = sort_key.map_err(|error| refused("after.sort_key", error))?;
+        Ok(Some(ScanPosition { stored_key, sort_key }))
+    }
+}
+
+/// Works on the keys, some at once, and counts what became of them.
+async fn each<K, F>(keys: Vec<K>, work: impl Fn(K) -> F) -> Outcomes
+where
+    F: Future<Output = Result<&'static str, (sharding::PartitionKey, String)>> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let mut working = JoinSet::new();
+    for key in keys {
+        let (slots, done) = (Arc::clone(&slots), work(key));
+        working.spawn(async move {
+            let _slot = slots.acquire().await;
+            done.await
+        });
+    }
+    let mut outcomes = Outcomes::default();
+    for outcome in working.join_all().await {
+        let name = match outcome {
+            Ok(name) => name,
+            Err((key, why)) => {
+                tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
+                outcomes.failed.push(json!({"partition_key": key.as_str(), "detail": why}));
+                "failed"
+            }
+        };
+        let before = outcomes.counts.get(name).and_then(Value::as_u64).unwrap_or_default();
+        outcomes.counts.insert(name.to_owned(), (before + 1).into());
+    }
+    outcomes.failed.truncate(MOST_TOLD);
+    outcomes
+}
+
+fn told(action: &str, survey: &Survey, outcomes: Outcomes, look: &Look) -> Map<String, Value> {
+    let next =
+        look.next.as_ref().map(|next| json!({"stored_key": next.stored_key, "sort_key": next.sort_key.to_string()}));
+    let outcome = if look.failed.is_some() { "failed" } else { "handled" };
+    let mut answer = Map::from_iter([
+        ("action".to_owned(), action.into()),
+        ("outcome".to_owned(), outcome.into()),
+        ("items".to_owned(), survey.items().into()),
+        ("unknown".to_owned(), survey.unknown().into()),
+        ("keys".to_owned(), outcomes.counts.into()),
+        ("failed".to_owned(), outcomes.failed.into()),
+        ("next".to_owned(), next.into()),
+    ]);
+    if let Some(detail) = &look.failed {
+        answer.insert("detail".to_owned(), detail.as_str().into());
+    }
+    answer
+}

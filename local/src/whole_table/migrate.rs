@@ -1,0 +1,175 @@
+//! `migrate`: brings home what stands under bare keys, while the table is in use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use clap::Args;
+use sharding::{Deadline, DrainGoal, DrainRefused, Drained, PartitionKey, ShardedTable, TableConfig, TableError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep};
+
+use super::{Look, PATIENCE, TableOptions, bar, open};
+
+/// Keys that are under way at the same time, most of them waiting.
+const KEYS_OF_A_ROUND: usize = 2_000;
+/// The longest of one turn of a key, between two looks at whether others wait.
+const TURN: Duration = Duration::from_secs(20);
+/// Before a key that is busy is tried again.
+const BUSY_PAUSE: Duration = Duration::from_secs(5);
+/// How often a key may be busy or turn hot before it is left to another run.
+const TURNS: u32 = 60;
+
+/// Which table to migrate, and how fast.
+#[derive(Debug, Clone, Args)]
+pub struct MigrateOptions {
+    /// Where and how fast
+    #[command(flatten)]
+    pub table: TableOptions,
+    /// Items of one key that are copied or deleted a second; each costs some four write units
+    #[arg(long, default_value_t = 50, value_name = "ITEMS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub items_per_second: u32,
+    /// Seconds between copying and deleting: longer than any read takes. Less than 120 only where that is certain, as on the local edition
+    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(11..=3_600))]
+    pub read_wait: u16,
+}
+
+/// What was found and done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Migration {
+    /// Keys that have no items under their bare key any more.
+    pub keys: u64,
+    /// Items that stood there.
+    pub items: u64,
+    /// Items of bare keys that look like shard keys. They were taken as bare keys'.
+    pub looks_sharded: u64,
+    /// Items that stand where the product would not look for them.
+    pub unknown: u64,
+    /// Keys that were left, and why.
+    pub failed: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Migration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keys, items, looks_sharded, unknown, failed } = self;
+        writeln!(f, "{items} items of {keys} bare keys brought home")?;
+        if *looks_sharded > 0 {
+            writeln!(
+                f,
+                "{looks_sharded} items without a logical key had a stored key that looks like a shard key; they were taken as items of bare keys"
+            )?;
+        }
+        if *unknown > 0 {
+            writeln!(f, "{unknown} items have a stored key that is no shard key, or another key's: they are not read")?;
+        }
+        failed.iter().try_for_each(|(key, why)| writeln!(f, "left: {key}: {why}"))?;
+        if failed.is_empty() {
+            writeln!(f, "no item stands under a bare key any more: ADOPT_UNSHARDED can go")?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the table again and again until no item stands under a bare key, and brings home those that do. It may be stopped at any time, and
+/// run again.
+///
+/// # Errors
+/// [`TableError`] where the tables cannot be used; the text of [`DrainRefused::NotAdopting`] where the table is not adopted.
+pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Result<Migration, TableError> {
+    if !config.adopt_unsharded {
+        return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string()));
+    }
+    config.drain.items_per_second = options.items_per_second;
+    config.drain.wait_for_reads = Duration::from_secs(options.read_wait.into());
+    let (table, items) = open(&options.table, config).await?;
+    let mut told = Migration::default();
+    loop {
+        let bar = bar(items, "looking");
+        let mut look = Look::new(&table, &options.table, bar.clone());
+        let mut found_any = false;
+        let mut round = Vec::new();
+        loop {
+            let more = look.page().await?;
+            let found = look.survey.take_unsharded().into_iter();
+            round.extend(found.filter(|(key, _)| !told.failed.contains_key(key.as_str())));
+            if round.len() >= KEYS_OF_A_ROUND || !more {
+                found_any |= !round.is_empty();
+                bring_home(&table, options, std::mem::take(&mut round), &mut told, &bar).await;
+            }
+            if !more {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        (told.looks_sharded, told.unknown) =
+            (told.looks_sharded.max(look.survey.looks_sharded()), look.survey.unknown());
+        if !found_any {
+            return Ok(told);
+        }
+    }
+}
+
+async fn bring_home(
+    table: &ShardedTable,
+    options: &MigrateOptions,
+    keys: Vec<(PartitionKey, u64)>,
+    told: &mut Migration,
+    bar: &indicatif::ProgressBar,
+) {
+    let slots = Arc::new(Semaphore::new(usize::from(options.table.concurrency)));
+    let mut working = JoinSet::new();
+    for (key, items) in keys {
+        let (table, slots) = (table.clone(), Arc::clone(&slots));
+        working.spawn(async move {
+            let done = bring_key_home(&table, &key, &slots).await.map(|()| items);
+            (key, done)
+        });
+    }
+    while let Some(done) = working.join_next().await {
+        match done {
+            Ok((_, Ok(items))) => (told.keys, told.items) = (told.keys + 1, told.items + items),
+            Ok((key, Err(why))) => {
+                told.failed.insert(key.to_string(), why);
+            }
+            Err(died) => tracing::error!(%died, "a key was left; the next look finds it"),
+        }
+        bar.set_message(format!("{} keys migrated, {} under way", told.keys, working.len()));
+    }
+}
+
+/// The error says why it was left. While it waits, other keys have its turn.
+async fn bring_key_home(table: &ShardedTable, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
+    for _ in 0..TURNS {
+        let turn = slots.acquire().await;
+        match table.begin_migration(key, Deadline::now() + PATIENCE).await {
+            // A migration that is under way already is gone on with; so is any other drain, which must end first.
+            Ok(_) | Err(DrainRefused::Busy(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        drop(turn);
+        loop {
+            let turn = slots.acquire().await;
+            let drained = table.drain(key, Deadline::now() + TURN).await.map_err(|error| error.to_string())?;
+            drop(turn);
+            match drained {
+                Drained::Done { goal: DrainGoal::Migrate, .. } => return Ok(()),
+                Drained::Done { .. } => break,
+                Drained::Working { .. } => {}
+                Drained::Waiting { until, .. } => sleep(until_second(until)).await,
+                // It is growing, or has turned hot.
+                Drained::Nothing => {
+                    sleep(BUSY_PAUSE).await;
+                    break;
+                }
+            }
+        }
+    }
+    Err("it was busy all the time: run it again".to_owned())
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+fn until_second(epoch_seconds: u64) -> Duration {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(epoch_seconds).saturating_sub(now).max(Duration::from_millis(100))
+}
