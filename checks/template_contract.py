@@ -28,6 +28,10 @@ VARIABLES = {
     "SCALING",
     "SCALING_POLICY",
     "READ_REPLICAS",
+    "TTL_ATTRIBUTE",
+    "LET_EXPIRE_SECONDS",
+    "ADOPT_UNSHARDED",
+    "ADOPT_SHARDS",
 }
 # What the shard-scaler has besides; no other function has it.
 SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "DRY_RUN"}
@@ -48,7 +52,13 @@ ROUTES = {
 METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
 RIGHTS = {
     "WriterFunction": {
-        "MainTable": {"dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem", "dynamodb:GetItem"},
+        "MainTable": {
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:GetItem",
+            "dynamodb:Query",
+        },
         "MetadataTable": METADATA_CHANGES,
     },
     "ReaderFunction": {
@@ -56,7 +66,7 @@ RIGHTS = {
         "MetadataTable": {"dynamodb:GetItem"},
     },
     "ShardScalerFunction": {
-        "MainTable": {"dynamodb:DescribeContributorInsights", "dynamodb:DescribeTable"},
+        "MainTable": {"dynamodb:DescribeContributorInsights", "dynamodb:DescribeTable", "dynamodb:Query", "dynamodb:Scan"},
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
@@ -73,7 +83,6 @@ REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Quer
 DRAIN_RIGHTS = {
     "ShardScalerFunction": {
         "MainTable": {
-            "dynamodb:Query",
             "dynamodb:GetItem",
             "dynamodb:PutItem",
             "dynamodb:DeleteItem",

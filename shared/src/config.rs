@@ -62,6 +62,11 @@ pub struct TableConfig {
     pub read_replicas: Vec<String>,
     /// How shrinking and settling go about it.
     pub drain: DrainPace,
+    /// `TTL_ATTRIBUTE`: the table's time-to-live attribute, in epoch seconds. A drain does not move what expires.
+    pub ttl_attribute: Option<String>,
+    /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within so long, rather than move them. Without effect where there is no
+    /// time-to-live attribute.
+    pub let_expire: Duration,
     /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was sharded. They count as one more shard.
     pub adopt_unsharded: bool,
     /// `ADOPT_SHARDS`: how many shards a key without metadata has; for tables that were sharded by a fixed number before.
@@ -114,6 +119,8 @@ impl TableConfig {
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
             drain: DrainPace::default(),
+            ttl_attribute: None,
+            let_expire: Duration::from_secs(3_600),
             adopt_unsharded: false,
             adopt_shards: ShardCount::ONE,
         }
@@ -176,10 +183,19 @@ impl TableConfig {
         let indexes =
             "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
         read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
+        let ttl = "an attribute name of 1 to 255 bytes that is none of the keys' and none of the product's own";
+        let keys = [config.partition_key_name.clone(), config.sort_key_name.clone()];
+        read.set(&mut config.ttl_attribute, "TTL_ATTRIBUTE", ttl, |name| {
+            let free =
+                (1..=255).contains(&name.len()) && !RESERVED.contains(&name) && !keys.iter().any(|key| key == name);
+            free.then(|| Some(name.to_owned()))
+        })?;
+        read.set(&mut config.let_expire, "LET_EXPIRE_SECONDS", "a whole number from 0 to 31536000", |value| {
+            number(value, 0, 31_536_000).map(Duration::from_secs)
+        })?;
         read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| value.parse().ok())?;
         let unsharded = config.adopt_unsharded;
-        let counts =
-            "a whole number from 1 to 10000; 1 with ADOPT_UNSHARDED, for a table is adopted in one of the two ways";
+        let counts = "a whole number from 1 to 10000; with ADOPT_UNSHARDED=true, 1";
         read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| {
             let highest = if unsharded { 1 } else { 10_000 };
             number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))

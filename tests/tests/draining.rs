@@ -316,6 +316,34 @@ async fn a_settling_that_heat_stops_is_no_growth() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_expires_is_not_moved() {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    let began = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata").last_updated;
+    for (index, text) in numbered(0..90).enumerate() {
+        let mut item = item(&text, 1);
+        // A third has expired, a third will within the hour, a third stays for years.
+        let expires = [began.saturating_sub(100), began + 3_000, began + 100_000_000][index % 3];
+        item.attributes.insert("expires".to_owned(), Value::N(expires.to_string()));
+        fixture.table.append(&item, soon()).await.expect("stored");
+    }
+    let before = fixture.by_shard().await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let told = fixture.drain().await;
+    let waited = told.iter().any(
+        |one| matches!(one, Drained::Waiting { step: DrainStep::DeleteOldCopies, until } if *until == began + 3_000),
+    );
+    assert!(waited, "{told:?}");
+    assert!(matches!(told.last(), Some(Drained::Done { .. })), "{told:?}");
+    let after = fixture.by_shard().await;
+    assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1]);
+    for (index, text) in numbered(0..90).enumerate() {
+        let stands = after[&1].contains(&text);
+        assert_eq!(stands, index % 3 == 2 || before[&1].contains(&text), "{text}: only what stays was moved");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_begin_is_told() {
     let fixture = fixture(|_| {}).await;
     let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;

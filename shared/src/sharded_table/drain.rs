@@ -236,6 +236,8 @@ enum Treated {
     Done,
     NotHome,
     LeaseOver,
+    /// Left to expire at this epoch second.
+    Expires(u64),
 }
 
 /// What a pass over the shards came to, with the metadata that it left behind.
@@ -248,6 +250,8 @@ enum Pass {
     Interrupted,
     /// Somebody else has changed the metadata.
     Outrun,
+    /// To the end, but for items that expire up to this epoch second.
+    Expiring(ShardMetadata, u64),
 }
 
 impl DrainRun<'_> {
@@ -279,11 +283,19 @@ impl DrainRun<'_> {
                     }
                     (marked.clone(), next)
                 }
+                // What expires is waited for.
+                DrainStep::DeleteOldCopies if now < drain.since => {
+                    return Ok(Drained::Waiting { step: drain.step, until: drain.since });
+                }
                 DrainStep::CopyHome | DrainStep::DeleteOldCopies | DrainStep::Verify => {
                     match (self.pass(marked, &drain).await?, drain.step) {
                         (Pass::Outrun, _) => continue,
                         (Pass::Interrupted, step) => return Ok(Drained::Working { step, items: self.items }),
                         (Pass::NotHome(seen), _) => (seen, DrainStep::CopyHome),
+                        (Pass::Expiring(seen, until), step) => {
+                            self.checkpoint(&seen, drain.at(step, until)).await?;
+                            continue;
+                        }
                         (Pass::Whole(seen), DrainStep::CopyHome) => (seen, DrainStep::WaitOutReads),
                         (Pass::Whole(seen), DrainStep::DeleteOldCopies) => (seen, DrainStep::Verify),
                         (Pass::Whole(seen), _) => match self.finish(&seen, &drain).await? {
@@ -307,7 +319,7 @@ impl DrainRun<'_> {
 
     /// Every item of the shards in question, from where the step was left.
     async fn pass(&mut self, marked: &ShardMetadata, drain: &Drain) -> Result<Pass, TableError> {
-        let mut seen = marked.clone();
+        let (mut seen, mut expiring) = (marked.clone(), None);
         let (from, mut after) = match &drain.position {
             None => (ShardNumber::UNSHARDED, None),
             Some(DrainPosition { shard, after }) => {
@@ -335,6 +347,7 @@ impl DrainRun<'_> {
                     if to != shard {
                         match self.treat(drain.step, copy, shard, (to, marked.number_of_shards)).await {
                             Ok(Treated::Done) => {}
+                            Ok(Treated::Expires(at)) => expiring = expiring.max(Some(at)),
                             Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
                             Ok(Treated::LeaseOver) => return Ok(Pass::Outrun),
                             Err(error) => {
@@ -357,7 +370,10 @@ impl DrainRun<'_> {
                 }
             }
         }
-        Ok(Pass::Whole(seen))
+        Ok(match expiring.filter(|_| drain.step == DrainStep::DeleteOldCopies) {
+            Some(until) => Pass::Expiring(seen, until),
+            None => Pass::Whole(seen),
+        })
     }
 
     /// What a step does with an item that is not at home.
@@ -368,7 +384,12 @@ impl DrainRun<'_> {
         from: ShardNumber,
         (to, width): (ShardNumber, ShardCount),
     ) -> Result<Treated, TableError> {
+        let now = self.inner.environment.now().epoch_seconds();
+        let expires = self.inner.tables.expires_at(&copy, now);
+        let expires = expires.filter(|at| *at <= now.saturating_add(self.inner.config.let_expire.as_secs()));
         match step {
+            DrainStep::CopyHome if let Some(at) = expires => Ok(Treated::Expires(at)),
+            DrainStep::DeleteOldCopies if let Some(at) = expires => self.expire(copy, from, to, at <= now).await,
             DrainStep::CopyHome => self.copy(copy, from, to, width).await,
             DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
             DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
@@ -447,6 +468,45 @@ impl DrainRun<'_> {
                     Some(now) => copy = now,
                     None => return Ok(Treated::Done),
                 },
+                None => {}
+            }
+        }
+    }
+
+    /// Deletes what has expired. What will soon is deleted where it was copied home before, and else left.
+    async fn expire(
+        &mut self,
+        copy: StoredCopy,
+        from: ShardNumber,
+        to: ShardNumber,
+        has_expired: bool,
+    ) -> Result<Treated, TableError> {
+        let now = self.inner.environment.now().epoch_seconds();
+        let Some(at) = self.inner.tables.expires_at(&copy, now) else { return Ok(Treated::NotHome) };
+        let mut backoff = Backoff::default();
+        loop {
+            self.take_turn().await;
+            let (tables, lease) = (&self.inner.tables, self.lease());
+            let moved = if has_expired {
+                tables.delete_expired(self.key, &copy, from, lease).await
+            } else {
+                tables.delete_old_copy(self.key, &copy, (from, to), lease).await
+            };
+            match self.settle_doubt(moved, &mut backoff).await? {
+                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
+                Some(Moved::Home) => return Ok(Treated::Expires(at)),
+                Some(Moved::Done) => {
+                    self.items += 1;
+                    return Ok(Treated::Done);
+                }
+                // It is another item now: the next pass sees it.
+                Some(_) => {
+                    return Ok(if self.read_again(&copy, from).await?.is_some() {
+                        Treated::NotHome
+                    } else {
+                        Treated::Done
+                    });
+                }
                 None => {}
             }
         }

@@ -123,6 +123,14 @@ impl Condition {
         versioned.or(Self::same_unversioned(stored, except))
     }
 
+    /// And this attribute has this value.
+    pub(super) fn with(self, placeholder: &str, name: &str, value: AttributeValue) -> Self {
+        let named = placeholder.replace('#', ":");
+        let mut equal = Self::of(&format!("{placeholder} = {named}")).name(placeholder, name);
+        equal.values.insert(named, value);
+        self.and(equal)
+    }
+
     /// Something stands.
     pub(super) fn present(self, partition_key_name: &str) -> Self {
         self.and(Self::of("attribute_exists(#p)").name("#p", partition_key_name))

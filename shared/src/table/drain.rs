@@ -16,6 +16,9 @@ use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::version::Version;
 
+/// Seconds of five years: DynamoDB deletes nothing that expired longer ago. [DynamoDB time to live]
+const LONGEST_EXPIRED: u64 = 5 * 365 * 86_400;
+
 /// An item as it stands on a shard, with everything that is stored beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredCopy {
@@ -154,6 +157,51 @@ impl Tables {
             (key, home),
         )
         .await
+    }
+
+    /// When the item's time to live ends, in epoch seconds. What ended more than five years ago DynamoDB takes for no such time.
+    pub(crate) fn expires_at(&self, copy: &StoredCopy, now_seconds: u64) -> Option<u64> {
+        let value = copy.stored.get(self.config.ttl_attribute.as_ref()?)?;
+        let at: u64 = value.as_n().ok()?.parse().ok()?;
+        (at > now_seconds.saturating_sub(LONGEST_EXPIRED)).then_some(at)
+    }
+
+    /// Deletes an original that has expired, if it is still as it was read.
+    pub(crate) async fn delete_expired(
+        &self,
+        key: &PartitionKey,
+        copy: &StoredCopy,
+        from: ShardNumber,
+        lasts: LeaseLasts,
+    ) -> Result<Moved, TableError> {
+        let mut unchanged = self.unchanged(key, copy, from);
+        if let Some(name) = &self.config.ttl_attribute
+            && let Some(at) = copy.stored.get(name)
+        {
+            // Another program may have prolonged it, and left the version.
+            unchanged = unchanged.with("#t", name, at.clone());
+        }
+        let (condition, names, values) = unchanged.into_parts();
+        let (check, ran_out) = CheckLease::new(lasts);
+        let delete = self
+            .client
+            .delete_item()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(key, from)?, &copy.sort_key)))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values);
+        let sent = delete.customize().interceptor(check).send().await;
+        if ran_out.load(Ordering::Acquire) {
+            return Ok(Moved::LeaseOver);
+        }
+        match sent.map_err(TableError::from_sdk) {
+            Ok(_) => Ok(Moved::Done),
+            Err(TableError::ConditionFailed) => Ok(Moved::Changed),
+            Err(TableError::Conflict) => Ok(Moved::Conflict),
+            Err(TableError::Capacity(scope)) => Ok(Moved::Throttled(scope)),
+            Err(error) => Err(error),
+        }
     }
 
     /// A condition on what stands of the item on a shard.
