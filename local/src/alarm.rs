@@ -3,7 +3,7 @@
 //! It acts as CloudWatch does: it is evaluated every period, acts on a transition to ALARM and never while the state lasts, and an
 //! acting shard-scaler must set it back to OK.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use shard_scaler::Scaler;
 use sharding::Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::http_api::{SCALER_TIME, now_seconds};
+
 /// The alarm's name.
 const NAME: &str = "local-hot-partition";
-/// What the template gives the shard-scaler.
-const SCALER_TIME: Duration = Duration::from_secs(59);
 
 /// Evaluates the alarm for ever.
 pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
@@ -35,7 +35,7 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
         engine.set_alarm_state(NAME, new);
         tracing::info!(from = old, to = new, throttled, "the alarm changed its state");
         if new == "ALARM" {
-            let at = seconds();
+            let at = now_seconds();
             let event = event(&table, &old, throttled, period);
             // In the background, as a Lambda function runs: the alarm is evaluated meanwhile.
             let scaler = scaler.clone();
@@ -64,9 +64,4 @@ fn event(table: &str, old: &str, throttled: u64, period: Duration) -> Value {
             }}]},
         },
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
-fn seconds() -> u64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

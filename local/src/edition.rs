@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::guard::Hosts;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
-use crate::{alarm, dynamodb_port, http_api, tables};
+use crate::{alarm, drain, dynamodb_port, http_api, tables};
 
 /// What is left to open requests, and then to background work, when the edition is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Use another DynamoDB server instead of the embedded engine; one on this machine needs no credentials
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "alarm_period"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "alarm_period", "drain_period", "drain_wait"])]
     pub endpoint_url: Option<String>,
     /// Physical partitions of the main table
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -55,6 +55,12 @@ pub struct ServeOptions {
     /// Seconds between two evaluations of the alarm that wakes the shard-scaler (CloudWatch takes 60)
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub alarm_period: u32,
+    /// Seconds between two runs that go on with shrinking and settling
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub drain_period: u32,
+    /// Seconds that shrinking and settling wait for writers, and again for reads, instead of 1020 and 120; not while functions use the DynamoDB port
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
+    pub drain_wait: Option<u32>,
 }
 
 impl Default for ServeOptions {
@@ -71,6 +77,8 @@ impl Default for ServeOptions {
             partition_write_units: 1_000,
             partition_read_units: 3_000,
             alarm_period: 60,
+            drain_period: 60,
+            drain_wait: None,
         }
     }
 }
@@ -115,6 +123,7 @@ pub struct Edition {
     api: TcpListener,
     dynamodb: Option<TcpListener>,
     alarm_period: Duration,
+    drain_period: Duration,
     hosts: Hosts,
 }
 
@@ -124,6 +133,10 @@ impl Edition {
     /// # Errors
     /// [`EditionError`] says what is in the way.
     pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
+        let config = match options.drain_wait {
+            Some(seconds) => drain::with_wait(config, Duration::from_secs(seconds.into())),
+            None => config,
+        };
         let api = listen(options.host, options.port, "--port").await?;
         let (clients, engine) = match &options.endpoint_url {
             Some(url) => (remote_clients(url).await, None),
@@ -144,8 +157,9 @@ impl Edition {
         let scaler = Scaler::new(table.clone(), clients, scaler);
         let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());
+        let drain_period = Duration::from_secs(options.drain_period.into());
         let hosts = Hosts::new(&options.allowed_host);
-        Ok(Self { functions, engine, api, dynamodb, alarm_period, hosts })
+        Ok(Self { functions, engine, api, dynamodb, alarm_period, drain_period, hosts })
     }
 
     /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
@@ -188,10 +202,12 @@ impl Edition {
         };
         let table = self.functions.table.clone();
         let mut watching = JoinSet::new();
-        if let Some(engine) = &self.engine
-            && table.config().scaling != ScalingActors::Writer
-        {
-            watching.spawn(alarm::watch(engine.clone(), self.functions.scaler.clone(), self.alarm_period));
+        if let Some(engine) = &self.engine {
+            let scaler = &self.functions.scaler;
+            if table.config().scaling != ScalingActors::Writer {
+                watching.spawn(alarm::watch(engine.clone(), scaler.clone(), self.alarm_period));
+            }
+            watching.spawn(drain::carry_on(scaler.clone(), self.drain_period));
         }
         let console = Console::new(self.functions.clone(), stopped.clone());
         console.watch(self.engine.clone(), &mut watching);

@@ -6,6 +6,7 @@ mod clients;
 mod console;
 mod decisions;
 pub mod demo;
+mod drain;
 mod dynamodb_port;
 mod edition;
 mod guard;

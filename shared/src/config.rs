@@ -6,7 +6,7 @@ use crate::core::capacity::CapacityScope;
 use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
-use crate::core::view::MAX_LEASE;
+use crate::core::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::sharded_table::drain::DrainPace;
 use crate::table::METADATA_ATTRIBUTES;
 use crate::table::attributes::RESERVED;
@@ -54,6 +54,11 @@ pub struct TableConfig {
     pub policy: ScalingPolicy,
     /// `LEASE_MS`: how long reads rely on a view; at most [`MAX_LEASE`].
     pub lease: Duration,
+    /// How long plain appends, and moves of a drain, rely on a view; longer than [`APPEND_LEASE`] counts as that. Shorter only together with
+    /// a shorter [`drain`](Self::drain), and in every process that writes to the table: no function reads it from a variable.
+    pub append_lease: Duration,
+    /// How long one read may take; longer than [`LONGEST_READ`] counts as that. Shorter as `append_lease` is.
+    pub longest_read: Duration,
     /// `COLD_APPEND`: whether a plain write of a key that is not in the cache goes out at once, to shard 1.
     pub cold_append: bool,
     /// `SCALING`.
@@ -115,6 +120,8 @@ impl TableConfig {
             shard_keys: ShardKeys::default(),
             policy: ScalingPolicy::default(),
             lease: MAX_LEASE,
+            append_lease: APPEND_LEASE,
+            longest_read: LONGEST_READ,
             cold_append: true,
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
@@ -124,6 +131,16 @@ impl TableConfig {
             adopt_unsharded: false,
             adopt_shards: ShardCount::ONE,
         }
+    }
+
+    /// As long as every drain waits, at most.
+    pub(crate) fn append_lease(&self) -> Duration {
+        self.append_lease.min(APPEND_LEASE)
+    }
+
+    /// As long as every drain waits, at most.
+    pub(crate) fn longest_read(&self) -> Duration {
+        self.longest_read.min(LONGEST_READ)
     }
 
     /// Whether more shards of a key help against this limit. Read replicas have the table's own keys, so their hot partitions are cured as

@@ -7,9 +7,9 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
     Attributes, Deadline, DrainGoal, DrainRefused, DrainStep, Drained, Environment, Item, PageQuery, PartitionKey,
-    Placement, Pressure, ScaleOutcome, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig, Value,
+    Placement, Pressure, ReadError, ScaleOutcome, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig, Value,
 };
-use system_tests::{Fate, TestClock, Wire, config};
+use system_tests::{Call, Fate, TestClock, Wire, config};
 use tokio::time::sleep;
 
 fn soon() -> Deadline {
@@ -313,6 +313,90 @@ async fn a_settling_that_heat_stops_is_no_growth() {
     assert_eq!((metadata.last_updated, metadata.draining), (grown.last_updated, false));
     let widened = fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables answer");
     assert!(matches!(widened, ScaleOutcome::Scaled { to, .. } if to > count(20)), "{widened:?}");
+}
+
+/// As the local edition does it: leases and bounds end a second before the waits.
+fn short_waits(of_table: &mut TableConfig) {
+    of_table.append_lease = Duration::from_secs(4);
+    of_table.longest_read = Duration::from_secs(4);
+    of_table.drain.wait_for_writers = Duration::from_secs(5);
+    of_table.drain.wait_for_reads = Duration::from_secs(5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shard_that_was_given_up() {
+    let fixture = fixture(short_waits).await;
+    fixture.grow(8).await;
+    fixture.append(numbered(0..40)).await;
+    // Another instance, with views of its own.
+    let client = clients_over(fixture.wire.clone().into_shared()).dynamodb;
+    let other = ShardedTable::with_environment(
+        &client,
+        fixture.table.config().clone(),
+        Environment::seeded(TestClock::default(), 8),
+    );
+    other.put(&item("order-9999", 1), soon()).await.expect("stored");
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let began = tokio::time::Instant::now();
+    loop {
+        let drained = fixture.table.drain(&key(), soon()).await.expect("the tables answer");
+        if matches!(drained, Drained::Done { .. }) {
+            break;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(10) && took < Duration::from_secs(20), "{took:?}");
+    for text in numbered(100..120) {
+        other.append(&item(&text, 1), soon()).await.expect("stored");
+    }
+    assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothing() {
+    let engine = Engine::in_memory().expect("an engine");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    let slow = |call: &Call| if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass };
+    let client = clients_over(Wire::new(InProcess::new(engine), slow).into_shared()).dynamodb;
+    let mut of_table = config();
+    short_waits(&mut of_table);
+    let clock = TestClock::default();
+    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    table.append(&item("order-1", 1), soon()).await.expect("stored");
+    let read = async |frozen| {
+        let (table, query) = (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });
+        let page = tokio::spawn(async move { table.query(&query, soon()).await });
+        sleep(Duration::from_secs(1)).await;
+        clock.jump(frozen);
+        page.await.expect("it ends")
+    };
+    assert_eq!(read(Duration::from_secs(1)).await.expect("a page").items.len(), 1);
+    assert!(matches!(read(Duration::from_secs(3)).await, Err(ReadError::Capacity(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_takes_longer_to_move_than_the_lease_lasts_is_moved_all_the_same() {
+    let fixture = fixture(|of_table| {
+        short_waits(of_table);
+        of_table.drain.items_per_second = 20;
+    })
+    .await;
+    fixture.grow(2).await;
+    fixture.append(numbered(0..300)).await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let on = async || {
+        let long = Deadline::now() + Duration::from_secs(100);
+        fixture.table.drain(&key(), long).await.expect("the tables answer")
+    };
+    for step in [DrainStep::WaitOutWriters, DrainStep::WaitOutReads] {
+        let drained = on().await;
+        assert!(matches!(drained, Drained::Waiting { step: at, .. } if at == step), "{step:?}: {drained:?}");
+        sleep(Duration::from_secs(7)).await;
+    }
+    let drained = on().await;
+    assert!(matches!(drained, Drained::Done { .. }), "{drained:?}");
+    assert_eq!(fixture.by_shard().await.values().map(Vec::len).collect::<Vec<_>>(), [300]);
 }
 
 #[tokio::test(start_paused = true)]

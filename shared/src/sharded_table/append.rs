@@ -15,16 +15,15 @@ use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::placement::Placement;
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
-use crate::core::view::{APPEND_LEASE, THROTTLED_VIEW, View};
+use crate::core::view::{THROTTLED_VIEW, View};
 use crate::table::LeaseLasts;
 use crate::table::error::TableError;
 use crate::telemetry;
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
-/// A view is renewed in the background when this much of the append lease is used up.
-const RENEW_AFTER: Duration = Duration::from_secs(45);
-const _: () = assert!(RENEW_AFTER.as_secs() < APPEND_LEASE.as_secs());
+/// A view is renewed in the background when this part of the append lease is used up.
+const RENEW_AT: f64 = 0.75;
 
 impl ShardedTable {
     /// Stores an item. A standing item with the same keys is replaced; of concurrent writes of one sort key the later by the
@@ -166,14 +165,15 @@ impl<'a> AppendRun<'a> {
 
     /// The view to place by; `None` to append without one, on shard 1.
     async fn usable_view(&self, deadline: Deadline) -> Result<Option<Arc<View>>, TableError> {
-        if let Some(view) = self.state.valid_view(self.inner.environment.now(), APPEND_LEASE) {
+        let lease = self.inner.config.append_lease();
+        if let Some(view) = self.state.valid_view(self.inner.environment.now(), lease) {
             return Ok(Some(view));
         }
         if self.inner.config.cold_append && self.throttled == 0 {
             return Ok(None);
         }
         self.inner
-            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, APPEND_LEASE))
+            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, lease))
             .await
             .map(Some)
     }
@@ -185,7 +185,7 @@ impl<'a> AppendRun<'a> {
         let free = shard == ShardNumber::FIRST && self.inner.config.cold_append;
         let view = Arc::clone(placed_by.filter(|_| !free)?);
         let inner = Arc::clone(self.inner);
-        Some(Arc::new(move || view.is_valid(inner.environment.now(), APPEND_LEASE)))
+        Some(Arc::new(move || view.is_valid(inner.environment.now(), inner.config.append_lease())))
     }
 
     fn unanswered_shard(&self) -> Option<ShardNumber> {
@@ -195,7 +195,7 @@ impl<'a> AppendRun<'a> {
     /// A repetition goes where the first attempt went, so it stands under the same lease: a shrink waits for no longer one.
     fn may_repeat(&self) -> bool {
         let placed_by = self.unanswered.as_ref().and_then(|unanswered| unanswered.placed_by.as_ref());
-        placed_by.is_none_or(|view| view.is_valid(self.inner.environment.now(), APPEND_LEASE))
+        placed_by.is_none_or(|view| view.is_valid(self.inner.environment.now(), self.inner.config.append_lease()))
     }
 
     fn went_unanswered(&mut self, shard: ShardNumber, view: Option<Arc<View>>) {
@@ -264,7 +264,7 @@ impl Inner {
 
     /// What must follow a write but not delay its answer: registration of a new key, and renewal of an ageing view.
     pub(super) fn after_append(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>, view: Option<&View>) {
-        let fresh = view.is_some_and(|view| view.is_valid(self.environment.now(), RENEW_AFTER));
+        let fresh = view.is_some_and(|view| view.is_valid(self.environment.now(), self.renew_after()));
         if fresh && view.is_some_and(|view| view.metadata.is_some()) {
             return;
         }
@@ -278,9 +278,13 @@ impl Inner {
         });
     }
 
+    fn renew_after(&self) -> Duration {
+        self.config.append_lease().mul_f64(RENEW_AT)
+    }
+
     async fn renew(&self, key: &PartitionKey, state: &KeyState) -> Result<(), TableError> {
         let deadline = Instant::now() + crate::table::ATTEMPT_TIMEOUT;
-        let view = self.view(key, state, deadline, |view, now| view.is_valid(now, RENEW_AFTER)).await?;
+        let view = self.view(key, state, deadline, |view, now| view.is_valid(now, self.renew_after())).await?;
         if view.metadata.is_none() {
             self.register(key, state, deadline).await?;
         }

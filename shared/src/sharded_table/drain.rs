@@ -349,7 +349,11 @@ impl DrainRun<'_> {
                             Ok(Treated::Done) => {}
                             Ok(Treated::Expires(at)) => expiring = expiring.max(Some(at)),
                             Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
-                            Ok(Treated::LeaseOver) => return Ok(Pass::Outrun),
+                            Ok(Treated::LeaseOver) => {
+                                // Where a page takes longer than the lease, each look at the metadata must bring it further.
+                                self.reached(&seen, drain, shard, after.as_ref()).await?;
+                                return Ok(Pass::Outrun);
+                            }
                             Err(error) => {
                                 // What was done need not be done again; if this fails, too, it is.
                                 let _ = self.reached(&seen, drain, shard, after.as_ref()).await;
@@ -400,7 +404,7 @@ impl DrainRun<'_> {
 
     fn lease(&self) -> LeaseLasts {
         let (inner, known_at) = (Arc::clone(self.inner), self.known_at);
-        Arc::new(move || inner.environment.now().since(known_at).is_some_and(|age| age < APPEND_LEASE))
+        Arc::new(move || inner.environment.now().since(known_at).is_some_and(|age| age < inner.config.append_lease()))
     }
 
     /// Notes where the step goes on: after this sort key of the shard, or at its beginning. `None` where another actor was first.

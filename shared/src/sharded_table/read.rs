@@ -15,7 +15,7 @@ use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
-use crate::core::view::{LONGEST_READ, Moment, View};
+use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::{GetTarget, ShardQueryPage};
 use crate::telemetry;
@@ -260,7 +260,7 @@ impl Inner {
     /// the original's shard after it was deleted.
     fn within_bound(&self, began: Moment) -> Result<(), ReadError> {
         match self.environment.now().since(began) {
-            Some(took) if took <= LONGEST_READ => Ok(()),
+            Some(took) if took <= self.config.longest_read() => Ok(()),
             _ => Err(ReadError::Capacity(CapacityScope::Unknown)),
         }
     }
