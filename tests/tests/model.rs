@@ -131,6 +131,25 @@ weakened! {
     an_unmarked_drain_is_activated_by_an_observer: "shrinking beside observers", I5, { drain_marker: false };
 }
 
+// Settling.
+weakened! {
+    settling_with_appends_without_views_hides_them: "settling under appends", I1, { settling_needs_views: false };
+    settling_with_appends_without_views_creates_twice:
+        "settling under a creation", I3, { settling_needs_views: false };
+    a_history_reduced_before_the_move_hides_old_homes: "settling under reads", I1, { history_kept: false };
+    settling_without_the_wait_for_writers_misses_a_late_append:
+        "settling under appends", I1, { signature_wait: SignatureWait::Never };
+    settling_without_the_wait_for_writers_creates_twice:
+        "settling under a creation", I3, { signature_wait: SignatureWait::Never };
+    settling_that_waits_for_writers_after_verifying_is_too_late:
+        "settling under appends", I1, { signature_wait: SignatureWait::AfterVerifying };
+    settling_with_appends_on_views_without_limit_misses_them: "settling under appends", I1, { append_lease: false };
+    settling_without_the_wait_for_reads_hides_an_item: "settling under reads", I1, { wait_out_reads: false };
+    settling_without_the_wait_for_reads_hides_an_item_from_a_scan: "scanning while settling", I4, { wait_out_reads: false };
+    settling_in_one_step_hides_an_item_from_a_read: "settling under reads", I1, { moving: Moving::InOneStep };
+    settling_what_was_deleted_meanwhile_brings_it_back: "settling under a delete", I1, { copy_checks_source: false };
+}
+
 /// Not promises: what the protocol cannot do, found with all rules kept. If one of these is repaired, its test fails, and the
 /// documentation must follow.
 #[test]

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::state::{Answer, Body, Change, Condition, Effect, Expected, Few, Metadata, Part, State, Stored, widths};
+use super::state::{
+    Answer, Body, Change, Condition, DrainGoal, Effect, Expected, Few, Metadata, Part, State, Stored, widths,
+};
 use super::{ProtocolModel, Story};
 
 impl Condition {
@@ -112,13 +114,22 @@ impl ProtocolModel {
             Change::Activate { to } => {
                 Metadata { write_width: to, read_width: to, last_updated: now, history: next.history.with(to), ..next }
             }
-            Change::MarkDraining { to } => {
-                let history = if self.rules.history_kept { next.history } else { next.history.common(Few::up_to(to)) };
-                Metadata { write_width: to, draining: self.rules.drain_marker, last_updated: now, history, ..next }
+            Change::MarkDraining { goal, to } => {
+                let draining = self.rules.drain_marker.then_some(goal);
+                match goal {
+                    DrainGoal::Shrink => {
+                        let kept = if self.rules.history_kept { Few::up_to(Few::LAST) } else { Few::up_to(to) };
+                        let history = next.history.common(kept);
+                        Metadata { write_width: to, draining, last_updated: now, history, ..next }
+                    }
+                    DrainGoal::Settle if self.rules.history_kept => Metadata { draining, ..next },
+                    DrainGoal::Settle => Metadata { draining, ..next.settled() },
+                }
             }
             Change::LowerReadWidth { to } => {
-                Metadata { read_width: to, draining: false, history: next.history.common(Few::up_to(to)), ..next }
+                Metadata { read_width: to, draining: None, history: next.history.common(Few::up_to(to)), ..next }
             }
+            Change::FinishSettling => Metadata { draining: None, ..next.settled() },
             Change::ShrinkAtOnce { to } => Metadata { write_width: to, read_width: to, last_updated: now, ..next },
         }
     }
@@ -148,8 +159,10 @@ impl fmt::Display for Body {
                 Change::Register => f.write_str("registration"),
                 Change::Expand { to } => write!(f, "expand to {to}"),
                 Change::Activate { to } => write!(f, "activate {to}"),
-                Change::MarkDraining { to } => write!(f, "mark_draining to {to}"),
+                Change::MarkDraining { goal: DrainGoal::Shrink, to } => write!(f, "mark_draining to {to}"),
+                Change::MarkDraining { goal: DrainGoal::Settle, .. } => f.write_str("mark_draining to settle"),
                 Change::LowerReadWidth { to } => write!(f, "lower_read_width to {to}"),
+                Change::FinishSettling => f.write_str("finish of the settling"),
                 Change::ShrinkAtOnce { to } => write!(f, "shrink at once to {to}"),
             },
         }

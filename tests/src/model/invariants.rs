@@ -27,6 +27,8 @@ pub const TAKEN_OVER: &str = "an expansion was taken over from a dead actor";
 pub const LATE_REQUEST: &str = "a request was applied after its sender had given up";
 /// Not vacuous: a shrink reached its end.
 pub const DRAINED: &str = "a drain was finished";
+/// Not vacuous: a settling reached its end.
+pub const SETTLED: &str = "a key was settled";
 
 /// Every invariant, and what the scenario must show.
 pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
@@ -44,6 +46,7 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
             TAKEN_OVER => an_expansion_was_taken_over,
             LATE_REQUEST => a_late_request_can_be_applied,
             DRAINED => a_drain_is_finished,
+            SETTLED => a_key_is_settled,
             other => unreachable!("no property is called {other}"),
         };
         properties.push(Property::sometimes(shown, condition));
@@ -156,5 +159,9 @@ fn a_late_request_can_be_applied(model: &ProtocolModel, state: &State) -> bool {
 
 fn a_drain_is_finished(model: &ProtocolModel, state: &State) -> bool {
     let (first, now) = (widths(model.scenario.metadata), widths(state.metadata));
-    now.read_width < first.read_width && !now.draining
+    now.read_width < first.read_width && now.draining.is_none()
+}
+
+fn a_key_is_settled(_: &ProtocolModel, state: &State) -> bool {
+    widths(state.metadata).settled && widths(state.metadata).draining.is_none()
 }

@@ -14,6 +14,7 @@
 //! [`Rules`] holds every rule that can be weakened. [`scenarios()`] are what is explored, and [`limits`] are what the protocol does not promise.
 
 mod database;
+mod drain;
 mod invariants;
 mod monitor;
 mod program;
@@ -21,7 +22,6 @@ mod reader;
 mod rules;
 mod scaler;
 mod scenarios;
-mod shrinker;
 mod state;
 mod writer;
 
@@ -30,14 +30,14 @@ use std::sync::Arc;
 
 use stateright::{Model, Property};
 
-pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, NEW_SHARD, TAKEN_OVER};
+pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, NEW_SHARD, SETTLED, TAKEN_OVER};
 pub use rules::{Moving, Rules, SignatureWait};
 pub use scenarios::{Scenario, Size, limits, scenario, scenarios};
 pub use state::State;
 
 use monitor::{Kind, Outcome};
 use program::Op;
-use state::{Awaiting, Body, Drain, Step};
+use state::{Awaiting, Body, Drain, DrainGoal, Step};
 
 /// A scenario under some rules.
 #[derive(Clone, Debug)]
@@ -147,7 +147,8 @@ impl ProtocolModel {
             Op::Register => self.register(state, actor, story),
             Op::ScaleOut { to } => self.scale_out(state, actor, to, story),
             Op::TakeOver => self.take_over(state, actor, story),
-            Op::Shrink { to } => self.shrink(state, actor, to, story),
+            Op::Shrink { to } => self.drain(state, actor, DrainGoal::Shrink, to, story),
+            Op::Settle => self.drain(state, actor, DrainGoal::Settle, state::widths(state.metadata).write_width, story),
         }
     }
 
@@ -161,14 +162,14 @@ impl ProtocolModel {
                 self.write_answered(state, actor, op, write, answer, story);
             }
             Awaiting::Expansion { sent_at } => self.expand_answered(state, actor, sent_at, answer, story),
-            Awaiting::Marking => self.mark_answered(state, actor, answer, story),
-            Awaiting::Copy(marked) => {
+            Awaiting::Marking(goal) => self.mark_answered(state, actor, goal, answer, story),
+            Awaiting::Copy(run) => {
                 story.tell(format_args!("{} goes on copying", self.name(actor)));
-                state.actors[actor].step = Step::Draining { marked, drain: Drain::CopyHome };
+                state.actors[actor].step = Step::Draining { run, drain: Drain::CopyHome };
             }
-            Awaiting::OldCopyDeletion(marked) => {
+            Awaiting::OldCopyDeletion(run) => {
                 story.tell(format_args!("{} goes on deleting", self.name(actor)));
-                state.actors[actor].step = Step::Draining { marked, drain: Drain::DeleteOldCopies };
+                state.actors[actor].step = Step::Draining { run, drain: Drain::DeleteOldCopies };
             }
             Awaiting::Registration | Awaiting::Activation | Awaiting::Lowering => {
                 story.tell(format_args!("{} is done", self.name(actor)));

@@ -19,6 +19,7 @@ pub(crate) enum Op {
     Shrink {
         to: u8,
     },
+    Settle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,8 @@ pub struct Rules {
     pub aged_from_asking: bool,
     /// Plain appends rely on a view for the append lease only.
     pub append_lease: bool,
+    /// Where keys may be settled, an append without a usable view reads the metadata first, instead of going to shard 1 at once.
+    pub settling_needs_views: bool,
     /// An append that is repeated on the shard of an unanswered attempt does so only while the view that led there may still be used.
     pub repeats_keep_lease: bool,
     /// A request is signed first and its lease checked then, so that a freeze between the two cannot make a late signature.
@@ -69,7 +71,7 @@ pub struct Rules {
     pub copy_checks_source: bool,
     /// Between copying and deleting, a shrink waits out the longest read.
     pub wait_out_reads: bool,
-    /// The history keeps the widths that are given up until the end of the shrink.
+    /// The history keeps what a drain gives up until its end.
     pub history_kept: bool,
 }
 
@@ -101,6 +103,7 @@ impl Default for Rules {
             read_lease: true,
             aged_from_asking: true,
             append_lease: true,
+            settling_needs_views: true,
             repeats_keep_lease: true,
             check_after_signing: true,
             point_lease: true,

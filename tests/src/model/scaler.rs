@@ -22,7 +22,7 @@ impl ProtocolModel {
         }
         let metadata = widths(state.metadata);
         let again = !self.rules.one_expansion && to > metadata.read_width;
-        if metadata.draining {
+        if metadata.draining.is_some() {
             story.tell(format_args!("{} finds a drain under way", self.name(actor)));
             state.finish(actor);
         } else if metadata.expansion().is_some() && !again {

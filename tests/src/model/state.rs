@@ -22,6 +22,9 @@ pub(crate) fn home(sort_key: u8, width: u8) -> u8 {
 pub(crate) struct Few(u16);
 
 impl Few {
+    /// The highest member that fits.
+    pub(crate) const LAST: u8 = 15;
+
     pub(crate) fn up_to(last: u8) -> Self {
         (1..=last).collect()
     }
@@ -59,7 +62,7 @@ impl Few {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..16u8).filter(move |member| self.contains(*member))
+        (0..=Self::LAST).filter(move |member| self.contains(*member))
     }
 }
 
@@ -83,30 +86,55 @@ pub(crate) struct Metadata {
     pub(crate) last_updated: u8,
     pub(crate) history: Few,
     pub(crate) generation: u8,
-    pub(crate) draining: bool,
+    pub(crate) draining: Option<DrainGoal>,
+    /// Width 1 is a candidate only where the history holds it.
+    pub(crate) settled: bool,
+}
+
+/// What a drain is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum DrainGoal {
+    Shrink,
+    Settle,
 }
 
 impl Metadata {
     /// What an absent item means.
     pub(crate) fn unregistered() -> Self {
-        Self { write_width: 1, read_width: 1, last_updated: 0, history: Few::default(), generation: 0, draining: false }
+        Self {
+            write_width: 1,
+            read_width: 1,
+            last_updated: 0,
+            history: Few::default(),
+            generation: 0,
+            draining: None,
+            settled: false,
+        }
     }
 
     /// The width of an expansion that waits to be activated.
     pub(crate) fn expansion(self) -> Option<u8> {
-        (!self.draining && self.read_width > self.write_width).then_some(self.read_width)
+        (self.draining.is_none() && self.read_width > self.write_width).then_some(self.read_width)
+    }
+
+    /// Every item is at home under the present width: no other is a candidate any more.
+    pub(crate) fn settled(self) -> Self {
+        Self { history: Few::default().with(self.write_width), settled: true, ..self }
     }
 
     /// When the width last changed; registration is no change.
     pub(crate) fn last_change(self) -> Option<u8> {
-        (self.history.len() > 1).then_some(self.last_updated)
+        (self.settled || self.history.len() > 1).then_some(self.last_updated)
     }
 }
 
 impl fmt::Display for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "write width {}, read width {}", self.write_width, self.read_width)?;
-        if self.draining { f.write_str(", draining") } else { Ok(()) }
+        if self.draining.is_some() {
+            f.write_str(", draining")?;
+        }
+        if self.settled { f.write_str(", settled") } else { Ok(()) }
     }
 }
 
@@ -207,11 +235,14 @@ pub(crate) enum Change {
         to: u8,
     },
     MarkDraining {
+        goal: DrainGoal,
         to: u8,
     },
     LowerReadWidth {
         to: u8,
     },
+    /// Leaves the present width alone in the history.
+    FinishSettling,
     /// Only under weakened rules.
     ShrinkAtOnce {
         to: u8,
@@ -284,7 +315,15 @@ pub(crate) struct Reading {
     pub(crate) began: u8,
 }
 
-/// Where a shrink is.
+/// What an actor knows of the drain that it works at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DrainRun {
+    pub(crate) goal: DrainGoal,
+    /// The metadata that its mark left behind.
+    pub(crate) marked: Metadata,
+}
+
+/// Where a drain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Drain {
     WaitOutWriters { since: u8 },
@@ -305,9 +344,9 @@ pub(crate) enum Awaiting {
         sent_at: Option<u8>,
     },
     Activation,
-    Marking,
-    Copy(Metadata),
-    OldCopyDeletion(Metadata),
+    Marking(DrainGoal),
+    Copy(DrainRun),
+    OldCopyDeletion(DrainRun),
     Lowering,
 }
 
@@ -335,7 +374,7 @@ pub(crate) enum Step {
         since: u8,
     },
     Draining {
-        marked: Metadata,
+        run: DrainRun,
         drain: Drain,
     },
     Crashed {

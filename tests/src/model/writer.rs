@@ -74,7 +74,9 @@ impl ProtocolModel {
             }
             shard
         } else {
-            let view = self.usable_view(state, actor);
+            let cold = self.scenario.cold_append || !self.rules.settling_needs_views;
+            let usable = self.usable_view(state, actor);
+            let view = usable.or_else(|| (!cold).then(|| self.fresh_view(state, actor, story)));
             write.asked_at = view.map(|view| view.asked_at);
             view.map_or(1, |view| home(op.sort_key, widths(view.metadata).write_width))
         };
@@ -147,6 +149,10 @@ impl ProtocolModel {
         if let Some(view) = known.filter(good) {
             return view;
         }
+        self.fresh_view(state, actor, story)
+    }
+
+    fn fresh_view(&self, state: &mut State, actor: usize, story: &mut Story) -> View {
         let view = View { metadata: state.metadata, asked_at: state.now };
         state.actors[actor].view = Some(view);
         story.tell(format_args!("{} reads the metadata: {}", self.name(actor), widths(view.metadata)));
@@ -162,7 +168,8 @@ impl ProtocolModel {
         if self.rules.read_width_is_candidate {
             widths = widths.with(metadata.read_width);
         }
-        if self.rules.width_one_is_candidate {
+        let is_settled = metadata.settled && !self.scenario.cold_append;
+        if self.rules.width_one_is_candidate && !is_settled {
             widths = widths.with(1);
         }
         widths.iter().map(|width| home(sort_key, width)).collect()

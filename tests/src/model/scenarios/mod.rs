@@ -1,6 +1,7 @@
 //! What is explored: a few actors each, chosen so that each scenario can show one kind of fault, and small enough to be explored whole.
 
 mod growing;
+mod settling;
 mod shrinking;
 mod writing;
 
@@ -45,6 +46,8 @@ pub struct Scenario {
     /// The lease of reads and point writes, and the wait of who activates.
     pub(crate) lease: u8,
     pub(crate) append_lease: u8,
+    /// Appends without a view go to shard 1 at once; a key may be settled only where they read the metadata first.
+    pub(crate) cold_append: bool,
     /// How long a signed request is accepted.
     pub(crate) validity: u8,
     /// How long a read may take.
@@ -71,6 +74,7 @@ impl Scenario {
             shards: 2,
             lease: 1,
             append_lease: 1,
+            cold_append: true,
             validity: FOR_EVER,
             longest_read: FOR_EVER,
             horizon: 1,
@@ -124,7 +128,15 @@ impl Scenario {
 
 fn settled<const N: usize>(width: u8, history: [u8; N], generation: u8) -> Metadata {
     let history: Few = history.into_iter().collect();
-    Metadata { write_width: width, read_width: width, last_updated: 0, history, generation, draining: false }
+    Metadata {
+        write_width: width,
+        read_width: width,
+        last_updated: 0,
+        history,
+        generation,
+        draining: None,
+        settled: false,
+    }
 }
 
 fn one_shard() -> Metadata {
@@ -164,6 +176,7 @@ pub fn scenarios(size: Size) -> Vec<Scenario> {
     let mut all = growing::scenarios(size);
     all.extend(writing::scenarios(size));
     all.extend(shrinking::scenarios(size));
+    all.extend(settling::scenarios(size));
     all
 }
 
