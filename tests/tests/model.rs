@@ -128,6 +128,15 @@ weakened! {
     moving_in_one_step_hides_an_item_from_a_scan: "scanning while shrinking", I4, { moving: Moving::InOneStep };
     deleting_before_old_reads_have_ended_hides_an_item: "shrinking under reads", I1, { wait_out_reads: false };
     copying_what_was_deleted_meanwhile_brings_it_back: "shrinking under a delete", I1, { copy_checks_source: false };
+    a_lower_width_without_announcement_hides_an_append: "shrinking to a new width", I1, { announce_width: false };
+    a_lower_width_without_announcement_creates_twice:
+        "shrinking to a new width under creations", I3, { announce_width: false };
+    a_lower_width_without_announcement_survives_a_delete:
+        "shrinking to a new width under a delete", I1, { announce_width: false };
+    an_announcement_that_is_not_waited_out_comes_too_late:
+        "shrinking to a new width", I1, { wait_out_views: false };
+    a_frozen_settler_without_a_lease_loses_an_item:
+        "shrinking beside a frozen settler", I6, { moves_keep_lease: false };
     an_unmarked_drain_is_activated_by_an_observer: "shrinking beside observers", I5, { drain_marker: false };
 }
 

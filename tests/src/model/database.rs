@@ -114,6 +114,7 @@ impl ProtocolModel {
             Change::Activate { to } => {
                 Metadata { write_width: to, read_width: to, last_updated: now, history: next.history.with(to), ..next }
             }
+            Change::AnnounceWidth { to } => Metadata { history: next.history.with(to), ..next },
             Change::MarkDraining { goal, to } => {
                 let draining = self.rules.drain_marker.then_some(goal);
                 match goal {
@@ -128,6 +129,11 @@ impl ProtocolModel {
             }
             Change::LowerReadWidth { to } => {
                 Metadata { read_width: to, draining: None, history: next.history.common(Few::up_to(to)), ..next }
+            }
+            Change::StopDrain if before.write_width == before.read_width => Metadata { draining: None, ..next },
+            Change::StopDrain => {
+                let (to, history) = (before.read_width, next.history.with(before.read_width));
+                Metadata { write_width: to, draining: None, last_updated: now, history, ..next }
             }
             Change::FinishSettling => Metadata { draining: None, ..next.settled() },
             Change::ShrinkAtOnce { to } => Metadata { write_width: to, read_width: to, last_updated: now, ..next },
@@ -159,6 +165,8 @@ impl fmt::Display for Body {
                 Change::Register => f.write_str("registration"),
                 Change::Expand { to } => write!(f, "expand to {to}"),
                 Change::Activate { to } => write!(f, "activate {to}"),
+                Change::AnnounceWidth { to } => write!(f, "announce_width {to}"),
+                Change::StopDrain => f.write_str("stop_drain"),
                 Change::MarkDraining { goal: DrainGoal::Shrink, to } => write!(f, "mark_draining to {to}"),
                 Change::MarkDraining { goal: DrainGoal::Settle, .. } => f.write_str("mark_draining to settle"),
                 Change::LowerReadWidth { to } => write!(f, "lower_read_width to {to}"),

@@ -38,6 +38,13 @@ impl ProtocolModel {
     ) -> Option<()> {
         match state.actors[actor].step {
             Step::Idle => self.begin(state, actor, goal, to, story),
+            Step::Draining { run, drain: Drain::WaitOutViews { since } } => {
+                if self.rules.wait_out_views && state.now < since.saturating_add(self.scenario.lease) {
+                    return None;
+                }
+                self.mark_draining(state, actor, goal, to, run.marked, story);
+                Some(())
+            }
             Step::Draining { run, drain } => self.go_on_draining(state, actor, run, drain, story),
             Step::Served(_)
             | Step::Prepared { .. }
@@ -68,7 +75,7 @@ impl ProtocolModel {
         let is_drain = metadata.draining == Some(goal) || (!self.rules.drain_marker && is_expanded);
         if is_drain && metadata.write_width == to {
             story.tell(format_args!("{} resumes a drain", self.name(actor)));
-            self.wait_out_writers(state, actor, DrainRun { goal, marked: metadata });
+            self.wait_out_writers(state, actor, DrainRun { goal, marked: metadata, known_at: None });
             return Some(());
         }
         let is_changing = is_expanded || metadata.draining.is_some();
@@ -76,8 +83,28 @@ impl ProtocolModel {
         if is_changing || !is_lower || self.is_cooling_down(state) {
             return None;
         }
-        self.mark_draining(state, actor, goal, to, metadata, story);
+        // Width 1 is a candidate already, unless the key is settled.
+        let is_known = to == 1 && !metadata.settled;
+        if goal == DrainGoal::Shrink && self.rules.announce_width && !is_known {
+            story.tell(format_args!("{} sends announce_width {to}", self.name(actor)));
+            let change = Change::AnnounceWidth { to };
+            self.send(state, actor, Body::Metadata { change, expected }, Awaiting::Announcement);
+        } else {
+            self.mark_draining(state, actor, goal, to, metadata, story);
+        }
         Some(())
+    }
+
+    /// (0) The width to come is named: whoever writes by it from now on finds it among everybody's candidates, once older views have run out.
+    pub(crate) fn announce_answered(&self, state: &mut State, actor: usize, answer: Answer, story: &mut Story) {
+        let Answer::Updated(marked) = answer else {
+            story.tell(format_args!("{} was outrun", self.name(actor)));
+            state.finish(actor);
+            return;
+        };
+        story.tell(format_args!("{} learns that it has announced the width", self.name(actor)));
+        let run = DrainRun { goal: DrainGoal::Shrink, marked, known_at: None };
+        state.actors[actor].step = Step::Draining { run, drain: Drain::WaitOutViews { since: state.now } };
     }
 
     fn mark_draining(
@@ -108,7 +135,7 @@ impl ProtocolModel {
             return;
         };
         story.tell(format_args!("{} learns that it has marked the drain", self.name(actor)));
-        self.wait_out_writers(state, actor, DrainRun { goal, marked });
+        self.wait_out_writers(state, actor, DrainRun { goal, marked, known_at: None });
     }
 
     fn wait_out_writers(&self, state: &mut State, actor: usize, run: DrainRun) {
@@ -124,6 +151,7 @@ impl ProtocolModel {
         story: &mut Story,
     ) -> Option<()> {
         let next = match drain {
+            Drain::WaitOutViews { .. } => return None,
             // (b) Until nobody can act on an older view: the append lease, then the time for which a signed request stays valid.
             Drain::WaitOutWriters { since } => {
                 let until = since.saturating_add(self.scenario.append_lease);
@@ -135,6 +163,9 @@ impl ProtocolModel {
                 }
                 story.tell(format_args!("{} has waited out the writers", self.name(actor)));
                 Drain::CopyHome
+            }
+            Drain::CopyHome | Drain::DeleteOldCopies if !self.is_known(state, run) => {
+                return self.look_at_drain(state, actor, run, drain, story);
             }
             Drain::CopyHome => return self.copy_home(state, actor, run, story),
             // (d) Until every read that began before the copies were made has ended.
@@ -155,6 +186,44 @@ impl ProtocolModel {
             }
         };
         state.actors[actor].step = Step::Draining { run, drain: next };
+        Some(())
+    }
+
+    /// Whether what is known of the drain may be relied on: by a lease that the next drain waits out before it copies.
+    fn is_known(&self, state: &State, run: DrainRun) -> bool {
+        let leased = |at: u8| state.now < at.saturating_add(self.scenario.append_lease);
+        !self.rules.moves_keep_lease || run.known_at.is_some_and(leased)
+    }
+
+    /// Looks whether the drain still stands as it was marked.
+    fn look_at_drain(
+        &self,
+        state: &mut State,
+        actor: usize,
+        run: DrainRun,
+        drain: Drain,
+        story: &mut Story,
+    ) -> Option<()> {
+        if self.lock(state.metadata) != self.lock(Some(run.marked)) {
+            story.tell(format_args!("{} sees that its drain is over", self.name(actor)));
+            state.finish(actor);
+            return Some(());
+        }
+        story.tell(format_args!("{} sees that its drain still stands", self.name(actor)));
+        let run = DrainRun { known_at: Some(state.now), ..run };
+        state.actors[actor].step = Step::Draining { run, drain };
+        Some(())
+    }
+
+    /// Writers use every shard that readers look at, at once. Only where a drain is under way.
+    pub(crate) fn stop_drain(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        if state.actors[actor].step != Step::Idle {
+            return None;
+        }
+        state.metadata.filter(|metadata| metadata.draining.is_some())?;
+        story.tell(format_args!("{} sends stop_drain", self.name(actor)));
+        let body = Body::Metadata { change: Change::StopDrain, expected: self.lock(state.metadata) };
+        self.send(state, actor, body, Awaiting::Stopping);
         Some(())
     }
 
@@ -179,6 +248,7 @@ impl ProtocolModel {
             let drain =
                 if left.is_empty() { Drain::Verify { next: 0 } } else { Drain::WaitOutReads { since: state.now } };
             story.tell(format_args!("{} has nothing more to copy", self.name(actor)));
+            let run = DrainRun { known_at: None, ..run };
             state.actors[actor].step = Step::Draining { run, drain };
             return Some(());
         };
@@ -201,6 +271,7 @@ impl ProtocolModel {
     fn delete_old_copy(&self, state: &mut State, actor: usize, run: DrainRun, story: &mut Story) -> Option<()> {
         let Some((sort_key, shard, old, at_home)) = self.left_over(state, run).first().copied() else {
             story.tell(format_args!("{} has nothing more to delete", self.name(actor)));
+            let run = DrainRun { known_at: None, ..run };
             state.actors[actor].step = Step::Draining { run, drain: Drain::Verify { next: 0 } };
             return Some(());
         };

@@ -148,6 +148,7 @@ impl ProtocolModel {
             Op::ScaleOut { to } => self.scale_out(state, actor, to, story),
             Op::TakeOver => self.take_over(state, actor, story),
             Op::Shrink { to } => self.drain(state, actor, DrainGoal::Shrink, to, story),
+            Op::StopDrain => self.stop_drain(state, actor, story),
             Op::Settle => self.drain(state, actor, DrainGoal::Settle, state::widths(state.metadata).write_width, story),
         }
     }
@@ -162,6 +163,7 @@ impl ProtocolModel {
                 self.write_answered(state, actor, op, write, answer, story);
             }
             Awaiting::Expansion { sent_at } => self.expand_answered(state, actor, sent_at, answer, story),
+            Awaiting::Announcement => self.announce_answered(state, actor, answer, story),
             Awaiting::Marking(goal) => self.mark_answered(state, actor, goal, answer, story),
             Awaiting::Copy(run) => {
                 story.tell(format_args!("{} goes on copying", self.name(actor)));
@@ -171,7 +173,7 @@ impl ProtocolModel {
                 story.tell(format_args!("{} goes on deleting", self.name(actor)));
                 state.actors[actor].step = Step::Draining { run, drain: Drain::DeleteOldCopies };
             }
-            Awaiting::Registration | Awaiting::Activation | Awaiting::Lowering => {
+            Awaiting::Registration | Awaiting::Activation | Awaiting::Lowering | Awaiting::Stopping => {
                 story.tell(format_args!("{} is done", self.name(actor)));
                 state.finish(actor);
             }

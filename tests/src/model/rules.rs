@@ -61,6 +61,10 @@ pub struct Rules {
     pub cooldown: bool,
     /// A shrink is marked, so that nobody takes it for an expansion.
     pub drain_marker: bool,
+    /// A shrink names the width to come in the history, and waits out every view from before, ahead of its mark.
+    pub announce_width: bool,
+    /// Items are moved under a lease of what is known of the drain, which is looked at anew when it has run out.
+    pub moves_keep_lease: bool,
     /// A shrink lowers the write width first and the read width last, instead of both at once.
     pub shrink_in_steps: bool,
     /// Where a shrink waits until no signed request can be applied any more.
@@ -126,6 +130,8 @@ impl Default for Rules {
             activate_what_was_watched: true,
             cooldown: true,
             drain_marker: true,
+            announce_width: true,
+            moves_keep_lease: true,
             shrink_in_steps: true,
             signature_wait: SignatureWait::BeforeCopying,
             moving: Moving::CopyThenDelete,

@@ -234,6 +234,9 @@ pub(crate) enum Change {
     Activate {
         to: u8,
     },
+    AnnounceWidth {
+        to: u8,
+    },
     MarkDraining {
         goal: DrainGoal,
         to: u8,
@@ -243,6 +246,7 @@ pub(crate) enum Change {
     },
     /// Leaves the present width alone in the history.
     FinishSettling,
+    StopDrain,
     /// Only under weakened rules.
     ShrinkAtOnce {
         to: u8,
@@ -319,13 +323,16 @@ pub(crate) struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DrainRun {
     pub(crate) goal: DrainGoal,
-    /// The metadata that its mark left behind.
+    /// The metadata that its mark left behind; before the mark, its announcement.
     pub(crate) marked: Metadata,
+    /// When it last saw that the drain stands so: it moves items under a lease of that. `None` where it has to look.
+    pub(crate) known_at: Option<u8>,
 }
 
 /// Where a drain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Drain {
+    WaitOutViews { since: u8 },
     WaitOutWriters { since: u8 },
     CopyHome,
     WaitOutReads { since: u8 },
@@ -344,10 +351,12 @@ pub(crate) enum Awaiting {
         sent_at: Option<u8>,
     },
     Activation,
+    Announcement,
     Marking(DrainGoal),
     Copy(DrainRun),
     OldCopyDeletion(DrainRun),
     Lowering,
+    Stopping,
 }
 
 /// Where an actor is within its operation.

@@ -157,6 +157,11 @@ fn four_shards() -> Metadata {
     settled(4, [1, 2, 4], 5)
 }
 
+/// Grown from one shard to four at once.
+fn straight_to_four() -> Metadata {
+    settled(4, [1, 4], 3)
+}
+
 /// A view that was asked for just before the scenario begins.
 fn knowing(metadata: Metadata) -> View {
     View { metadata: Some(metadata), asked_at: 0 }

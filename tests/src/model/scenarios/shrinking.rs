@@ -2,8 +2,8 @@
 
 use super::super::invariants::DRAINED;
 use super::super::program::{Cast, Op};
-use super::super::state::Metadata;
-use super::{Scenario, Size, four_shards, knowing, one_shard, out, shrink, three_shards, two_shards};
+use super::super::state::{DrainGoal, Metadata};
+use super::{Scenario, Size, four_shards, knowing, one_shard, out, shrink, straight_to_four, three_shards, two_shards};
 
 pub(super) fn scenarios(size: Size) -> Vec<Scenario> {
     let shrinker = || Cast::new("shrinker", [shrink(1)]);
@@ -16,8 +16,13 @@ pub(super) fn scenarios(size: Size) -> Vec<Scenario> {
         shows: vec![DRAINED],
         ..scenario
     };
-    let creator = Cast::new("creator", [Op::Look, Op::create_only('x')]);
-    let second_creator = Cast::new("second creator", [Op::Look, Op::create_only('y')]);
+    let creator = || Cast::new("creator", [Op::Look, Op::create_only('x')]);
+    let second_creator = || Cast::new("second creator", [Op::Look, Op::create_only('y')]);
+    let to_two = |horizon: u8, scenario: Scenario| Scenario {
+        metadata: Some(straight_to_four()),
+        shards: 4,
+        ..drain(0, 0, horizon, scenario)
+    };
     let early_writer = |ops: [Op; 3]| Cast::new("appender", ops).with_view(knowing(two_shards()));
     vec![
         drain(
@@ -97,7 +102,7 @@ pub(super) fn scenarios(size: Size) -> Vec<Scenario> {
             Scenario::new(
                 "shrinking under creations",
                 "two create-only writes, while the key shrinks",
-                vec![creator, second_creator, shrinker()],
+                vec![creator(), second_creator(), shrinker()],
             ),
         ),
         drain(
@@ -166,6 +171,59 @@ pub(super) fn scenarios(size: Size) -> Vec<Scenario> {
                         "shrinking from old homes",
                         "the item is where only the history leads",
                         vec![Cast::new("putter", [Op::Look, Op::put('x')]), shrinker()],
+                    )
+                },
+            )
+        },
+        to_two(
+            size.pick(3, 4),
+            Scenario::new(
+                "shrinking to a new width",
+                "an append at a home that no width before has led to, and a get under an old view",
+                vec![
+                    Cast::new("appender", [Op::Look, Op::append(0, 'x')]),
+                    Cast::new("reader", [Op::Look, Op::get()]),
+                    Cast::new("shrinker", [shrink(2)]),
+                ],
+            ),
+        ),
+        to_two(
+            size.pick(3, 4),
+            Scenario::new(
+                "shrinking to a new width under creations",
+                "two create-only writes, one of them at a home that no width before has led to",
+                vec![creator(), second_creator(), Cast::new("shrinker", [shrink(2)])],
+            ),
+        ),
+        to_two(
+            size.pick(3, 4),
+            Scenario::new(
+                "shrinking to a new width under a delete",
+                "an item is put at a home that no width before has led to, and deleted",
+                vec![
+                    Cast::new("putter", [Op::Look, Op::put('x')]),
+                    Cast::new("deleter", [Op::Look, Op::delete()]),
+                    Cast::new("shrinker", [shrink(2)]),
+                ],
+            ),
+        ),
+        Scenario {
+            metadata: Some(Metadata { draining: Some(DrainGoal::Settle), generation: 4, ..two_shards() }),
+            cold_append: false,
+            ..drain(
+                0,
+                0,
+                size.pick(3, 4),
+                Scenario {
+                    items: vec![(0, 1, 'o')],
+                    ..Scenario::new(
+                        "shrinking beside a frozen settler",
+                        "a settling is stopped, its shard given up and used again, all while its actor may be frozen",
+                        vec![
+                            Cast::new("settler", [Op::Settle]),
+                            Cast::new("scaler", [Op::StopDrain, shrink(1), out(2)]),
+                            Cast::new("deleter", [Op::Look, Op::delete()]),
+                        ],
                     )
                 },
             )
