@@ -159,6 +159,27 @@ weakened! {
     settling_what_was_deleted_meanwhile_brings_it_back: "settling under a delete", I1, { copy_checks_source: false };
 }
 
+// Adopting a table that was not sharded.
+weakened! {
+    a_bare_item_that_is_no_candidate_is_created_again: "migrating under a creation", I3, { bare_is_candidate: false };
+    a_bare_item_that_is_no_candidate_survives_its_deletion:
+        "migrating under a delete", I1, { bare_is_candidate: false };
+    reads_that_do_not_look_at_the_bare_key_miss_its_items: "migrating under reads", I1, { reads_look_at_bare: false };
+    a_put_that_moves_a_bare_item_hides_it_from_a_read: "migrating under a put", I1, { put_in_place: false };
+    migrating_without_the_wait_for_reads_hides_an_item: "migrating under reads", I1, { wait_out_reads: false };
+    migrating_without_the_wait_for_reads_hides_an_item_from_a_scan:
+        "scanning while migrating", I4, { wait_out_reads: false };
+    migrating_in_one_step_hides_an_item_from_a_read: "migrating under reads", I1, { moving: Moving::InOneStep };
+    migrating_what_was_deleted_meanwhile_brings_it_back:
+        "migrating under a delete", I1, { copy_checks_source: false };
+    migrating_without_the_wait_for_writers_lets_a_late_creation_win:
+        "creating while adopting", I1, { migrations_wait: false };
+    migrating_without_the_wait_for_writers_brings_back_what_a_late_delete_has_hidden:
+        "deleting while adopting", I1, { migrations_wait: false };
+    a_frozen_migrator_without_a_lease_loses_an_item:
+        "shrinking beside a frozen migrator", I6, { moves_keep_lease: false };
+}
+
 /// Not promises: what the protocol cannot do, found with all rules kept. If one of these is repaired, its test fails, and the
 /// documentation must follow.
 #[test]

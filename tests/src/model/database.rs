@@ -47,7 +47,7 @@ impl ProtocolModel {
         if parts.iter().all(|part| part.condition.holds(state.copy(sort_key, part.shard))) {
             let row = &mut state.table[usize::from(sort_key)];
             for part in parts {
-                let cell = &mut row[usize::from(part.shard) - 1];
+                let cell = &mut row[usize::from(part.shard)];
                 match part.effect {
                     Effect::Put(stored) => *cell = Some(stored),
                     Effect::Delete => *cell = None,
@@ -125,6 +125,7 @@ impl ProtocolModel {
                     }
                     DrainGoal::Settle if self.rules.history_kept => Metadata { draining, ..next },
                     DrainGoal::Settle => Metadata { draining, ..next.settled() },
+                    DrainGoal::Migrate => Metadata { draining, ..next },
                 }
             }
             Change::LowerReadWidth { to } => {
@@ -135,6 +136,7 @@ impl ProtocolModel {
                 let (to, history) = (before.read_width, next.history.with(before.read_width));
                 Metadata { write_width: to, draining: None, last_updated: now, history, ..next }
             }
+            Change::FinishMigration => Metadata { draining: None, ..next },
             Change::FinishSettling => Metadata { draining: None, ..next.settled() },
             Change::ShrinkAtOnce { to } => Metadata { write_width: to, read_width: to, last_updated: now, ..next },
         }
@@ -170,6 +172,8 @@ impl fmt::Display for Body {
                 Change::MarkDraining { goal: DrainGoal::Shrink, to } => write!(f, "mark_draining to {to}"),
                 Change::MarkDraining { goal: DrainGoal::Settle, .. } => f.write_str("mark_draining to settle"),
                 Change::LowerReadWidth { to } => write!(f, "lower_read_width to {to}"),
+                Change::MarkDraining { goal: DrainGoal::Migrate, .. } => f.write_str("mark_draining to migrate"),
+                Change::FinishMigration => f.write_str("finish of the migration"),
                 Change::FinishSettling => f.write_str("finish of the settling"),
                 Change::ShrinkAtOnce { to } => write!(f, "shrink at once to {to}"),
             },

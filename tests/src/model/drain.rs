@@ -1,22 +1,24 @@
 //! Drains, as designed: mark, wait, copy home, wait, delete, verify, and give up what is empty then.
 //!
-//! A shrink empties the shards above a lower width; a settling moves every item home under the present one.
+//! A shrink empties the shards above a lower width; a settling moves every item home under the present one; a migration moves what stands under
+//! the bare key of a table that is adopted.
 
 use super::rules::{Moving, SignatureWait};
 use super::state::{
-    Answer, Awaiting, Body, Change, Condition, Drain, DrainGoal, DrainRun, Effect, Metadata, Part, State, Step, Stored,
-    home,
+    Answer, Awaiting, BARE, Body, Change, Condition, Drain, DrainGoal, DrainRun, Effect, Metadata, Part, State, Step,
+    Stored, home,
 };
 use super::{ProtocolModel, Story};
 
 impl DrainRun {
     /// The sort keys and shards that nothing may be left on.
     fn sources(self, sort_keys: u8) -> Vec<(u8, u8)> {
-        let lowest = match self.goal {
-            DrainGoal::Shrink => self.marked.write_width + 1,
-            DrainGoal::Settle => 1,
+        let shards = match self.goal {
+            DrainGoal::Shrink => self.marked.write_width + 1..=self.marked.read_width,
+            DrainGoal::Settle => 1..=self.marked.read_width,
+            DrainGoal::Migrate => BARE..=BARE,
         };
-        let of = |sort_key: u8| (lowest..=self.marked.read_width).map(move |shard| (sort_key, shard));
+        let of = |sort_key: u8| shards.clone().map(move |shard| (sort_key, shard));
         (0..sort_keys).flat_map(of).filter(|(sort_key, shard)| *shard != self.home(*sort_key)).collect()
     }
 
@@ -62,6 +64,7 @@ impl ProtocolModel {
         let worth = |metadata: &Metadata| match goal {
             DrainGoal::Shrink => metadata.read_width > to,
             DrainGoal::Settle => *metadata != metadata.settled(),
+            DrainGoal::Migrate => true,
         };
         let metadata = state.metadata.filter(worth)?;
         let expected = self.lock(state.metadata);
@@ -139,7 +142,10 @@ impl ProtocolModel {
     }
 
     fn wait_out_writers(&self, state: &mut State, actor: usize, run: DrainRun) {
-        state.actors[actor].step = Step::Draining { run, drain: Drain::WaitOutWriters { since: state.now } };
+        // Nobody stores anything new under a bare key, but point writes under an older view look for the item there, and not at its new home.
+        let waits = run.goal != DrainGoal::Migrate || self.rules.migrations_wait;
+        let drain = if waits { Drain::WaitOutWriters { since: state.now } } else { Drain::CopyHome };
+        state.actors[actor].step = Step::Draining { run, drain };
     }
 
     fn go_on_draining(
@@ -313,6 +319,7 @@ impl ProtocolModel {
         let change = match run.goal {
             DrainGoal::Shrink => Change::LowerReadWidth { to: run.marked.write_width },
             DrainGoal::Settle => Change::FinishSettling,
+            DrainGoal::Migrate => Change::FinishMigration,
         };
         let body = Body::Metadata { change, expected: self.lock(Some(run.marked)) };
         story.tell(format_args!("{} finds every item at home, and sends {body}", self.name(actor)));

@@ -2,8 +2,8 @@
 
 use stateright::Property;
 
-use super::program::WriteKind;
-use super::state::{Awaiting, Body, Few, Metadata, State, Step, widths};
+use super::program::{ReadOp, WriteKind};
+use super::state::{Awaiting, BARE, Body, Few, Metadata, State, Step, widths};
 use super::{ProtocolModel, Scenario, Story};
 
 /// Reads: an acknowledged write or a later one is returned, by every read and by a fresh query or get at any moment.
@@ -30,6 +30,9 @@ pub const DRAINED: &str = "a drain was finished";
 /// Not vacuous: a settling reached its end.
 pub const SETTLED: &str = "a key was settled";
 
+/// Not vacuous: a migration reached its end.
+pub const MIGRATED: &str = "a key was migrated";
+
 /// Every invariant, and what the scenario must show.
 pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
     let mut properties = vec![
@@ -47,6 +50,7 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
             LATE_REQUEST => a_late_request_can_be_applied,
             DRAINED => a_drain_is_finished,
             SETTLED => a_key_is_settled,
+            MIGRATED => a_key_is_migrated,
             other => unreachable!("no property is called {other}"),
         };
         properties.push(Property::sometimes(shown, condition));
@@ -65,7 +69,8 @@ fn reads_are_right(model: &ProtocolModel, state: &State) -> bool {
             let monitor = &state.monitors[usize::from(sort_key)];
             let may_find = |shards: Few| monitor.allows(state.newest(sort_key, shards).map(|stored| stored.value));
             monitor.is_broken()
-                || (may_find(Few::up_to(metadata.read_width)) && may_find(model.candidates(metadata, sort_key)))
+                || (may_find(model.shards(ReadOp::Query, metadata))
+                    && may_find(model.shards(ReadOp::Get { sort_key }, metadata)))
         })
 }
 
@@ -90,7 +95,7 @@ fn widths_are_right(_: &ProtocolModel, state: &State) -> bool {
 }
 
 fn nothing_is_lost_or_stuck(model: &ProtocolModel, state: &State) -> bool {
-    let read = Few::up_to(widths(state.metadata).read_width);
+    let read = Few::up_to(widths(state.metadata).read_width).with(BARE);
     let stands = |sort_key: u8| state.newest(sort_key, read).is_some();
     let must_stand = |sort_key: u8| state.monitors[usize::from(sort_key)].certainly_stands();
     sort_keys(model).all(|sort_key| !must_stand(sort_key) || stands(sort_key))
@@ -137,7 +142,7 @@ fn an_append_is_on_a_new_shard(model: &ProtocolModel, state: &State) -> bool {
             .any(|op| op.kind == WriteKind::Append && op.value == value)
     };
     state.table.iter().any(|row| {
-        let new = row.iter().skip(usize::from(first_width));
+        let new = row.iter().skip(usize::from(first_width) + 1);
         new.flatten().any(|stored| appended(stored.value))
     })
 }
@@ -164,4 +169,13 @@ fn a_drain_is_finished(model: &ProtocolModel, state: &State) -> bool {
 
 fn a_key_is_settled(_: &ProtocolModel, state: &State) -> bool {
     widths(state.metadata).settled && widths(state.metadata).draining.is_none()
+}
+
+/// What stood under the bare key stands elsewhere.
+fn a_key_is_migrated(model: &ProtocolModel, state: &State) -> bool {
+    let moved = |&(sort_key, shard, value): &(u8, u8, char)| {
+        let elsewhere = state.newest(sort_key, Few::up_to(widths(state.metadata).read_width));
+        shard == BARE && state.copy(sort_key, BARE).is_none() && elsewhere.is_some_and(|stored| stored.value == value)
+    };
+    widths(state.metadata).draining.is_none() && model.scenario.items.iter().any(moved)
 }

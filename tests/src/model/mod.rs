@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use stateright::{Model, Property};
 
-pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, NEW_SHARD, SETTLED, TAKEN_OVER};
+pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, MIGRATED, NEW_SHARD, SETTLED, TAKEN_OVER};
 pub use rules::{Moving, Rules, SignatureWait};
 pub use scenarios::{Scenario, Size, limits, scenario, scenarios};
 pub use state::State;
@@ -149,7 +149,10 @@ impl ProtocolModel {
             Op::TakeOver => self.take_over(state, actor, story),
             Op::Shrink { to } => self.drain(state, actor, DrainGoal::Shrink, to, story),
             Op::StopDrain => self.stop_drain(state, actor, story),
-            Op::Settle => self.drain(state, actor, DrainGoal::Settle, state::widths(state.metadata).write_width, story),
+            op @ (Op::Settle | Op::Migrate) => {
+                let goal = if op == Op::Settle { DrainGoal::Settle } else { DrainGoal::Migrate };
+                self.drain(state, actor, goal, state::widths(state.metadata).write_width, story)
+            }
         }
     }
 

@@ -20,6 +20,7 @@ pub(crate) enum Op {
         to: u8,
     },
     Settle,
+    Migrate,
     StopDrain,
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::monitor::{Kind, Outcome};
 use super::program::ReadOp;
-use super::state::{Few, Metadata, Reading, Scan, State, Step, View, widths};
+use super::state::{BARE, Few, Metadata, Reading, Scan, State, Step, View, widths};
 use super::{Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
@@ -36,7 +36,7 @@ impl ProtocolModel {
             Some(view) => (self.shards(op, widths(view.metadata)), None),
             // Without a valid view: the shards that are known already and the metadata in parallel.
             None => {
-                let known = view.map_or_else(|| Few::up_to(1), |view| self.shards(op, widths(view.metadata)));
+                let known = view.map_or_else(|| self.sources(1), |view| self.shards(op, widths(view.metadata)));
                 (known, Some(state.now))
             }
         };
@@ -56,11 +56,17 @@ impl ProtocolModel {
         }
     }
 
-    fn shards(&self, op: ReadOp, metadata: Metadata) -> Few {
+    pub(crate) fn shards(&self, op: ReadOp, metadata: Metadata) -> Few {
         match op {
-            ReadOp::Get { sort_key } => self.candidates(metadata, sort_key),
-            ReadOp::Query | ReadOp::Scan => Few::up_to(metadata.read_width),
+            ReadOp::Get { sort_key } => self.candidates(metadata, sort_key).without(BARE).union(self.sources(0)),
+            ReadOp::Query | ReadOp::Scan => self.sources(metadata.read_width),
         }
+    }
+
+    /// What a query asks under a read width: in a table that is adopted, the bare key too.
+    fn sources(&self, read_width: u8) -> Few {
+        let shards = Few::up_to(read_width);
+        if self.scenario.adopting && self.rules.reads_look_at_bare { shards.with(BARE) } else { shards }
     }
 
     /// The read under way, unless it has taken longer than the longest read: then it gets no further.

@@ -47,6 +47,10 @@ pub struct Rules {
     pub history_is_candidate: bool,
     /// The home under the read width is a candidate.
     pub read_width_is_candidate: bool,
+    /// In a table that is adopted, point writes name the bare key as a candidate.
+    pub bare_is_candidate: bool,
+    /// In a table that is adopted, every read looks at the bare key.
+    pub reads_look_at_bare: bool,
     /// Registration is conditional on an absent item.
     pub conditional_registration: bool,
     /// Every update of the metadata checks and raises the generation, instead of checking widths and time only.
@@ -69,6 +73,8 @@ pub struct Rules {
     pub shrink_in_steps: bool,
     /// Where a shrink waits until no signed request can be applied any more.
     pub signature_wait: SignatureWait,
+    /// A migration waits for writers, too.
+    pub migrations_wait: bool,
     /// How a shrink moves an item.
     pub moving: Moving,
     /// Copying an item home checks that the original has not changed meanwhile.
@@ -123,6 +129,8 @@ impl Default for Rules {
             width_one_is_candidate: true,
             history_is_candidate: true,
             read_width_is_candidate: true,
+            bare_is_candidate: true,
+            reads_look_at_bare: true,
             conditional_registration: true,
             generation: true,
             one_expansion: true,
@@ -134,6 +142,7 @@ impl Default for Rules {
             moves_keep_lease: true,
             shrink_in_steps: true,
             signature_wait: SignatureWait::BeforeCopying,
+            migrations_wait: true,
             moving: Moving::CopyThenDelete,
             copy_checks_source: true,
             wait_out_reads: true,

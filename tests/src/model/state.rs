@@ -17,6 +17,9 @@ pub(crate) fn home(sort_key: u8, width: u8) -> u8 {
     HOMES[usize::from(sort_key)][usize::from(width) - 1]
 }
 
+/// Where the items of a table that is adopted stand that were stored before it was sharded: under the bare partition key.
+pub(crate) const BARE: u8 = 0;
+
 /// A set of small numbers: shards, widths, or sort keys.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Few(u16);
@@ -96,6 +99,8 @@ pub(crate) struct Metadata {
 pub(crate) enum DrainGoal {
     Shrink,
     Settle,
+    /// Empties [`BARE`].
+    Migrate,
 }
 
 impl Metadata {
@@ -158,7 +163,7 @@ impl View {
 }
 
 /// The clock, what was added to go above another version, and a tie-breaker. Clock 0 is for create-only writes, whose second part is the
-/// generation.
+/// generation. Below all is the default, of items that another program stored without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Version {
     pub(crate) clock: u8,
@@ -246,6 +251,7 @@ pub(crate) enum Change {
     },
     /// Leaves the present width alone in the history.
     FinishSettling,
+    FinishMigration,
     StopDrain,
     /// Only under weakened rules.
     ShrinkAtOnce {
@@ -416,7 +422,7 @@ pub struct State {
     /// True time. Clocks are only ever compared with themselves, so one is enough.
     pub(crate) now: u8,
     pub(crate) metadata: Option<Metadata>,
-    /// For each sort key, what stands on shard 1, 2, …
+    /// For each sort key, what stands on [`BARE`], on shard 1, 2, …
     pub(crate) table: Vec<Vec<Option<Stored>>>,
     /// Sorted: in which order they were sent says nothing about the order in which they are applied.
     pub(crate) requests: Vec<Request>,
@@ -432,7 +438,7 @@ pub struct State {
 impl State {
     /// What stands on a shard.
     pub(crate) fn copy(&self, sort_key: u8, shard: u8) -> Option<Stored> {
-        self.table[usize::from(sort_key)][usize::from(shard) - 1]
+        self.table[usize::from(sort_key)][usize::from(shard)]
     }
 
     /// The newest copy of a sort key on these shards.

@@ -6,8 +6,8 @@
 use super::monitor::{Kind, Outcome};
 use super::program::{WriteKind, WriteOp};
 use super::state::{
-    Answer, Awaiting, Body, Condition, Effect, Few, Metadata, Part, Request, State, Step, Stored, Version, View, Write,
-    home, widths,
+    Answer, Awaiting, BARE, Body, Condition, Effect, Few, Metadata, Part, Request, State, Step, Stored, Version, View,
+    Write, home, widths,
 };
 use super::{Blame, ProtocolModel, Story};
 
@@ -172,7 +172,8 @@ impl ProtocolModel {
         if self.rules.width_one_is_candidate && !is_settled {
             widths = widths.with(1);
         }
-        widths.iter().map(|width| home(sort_key, width)).collect()
+        let bare = self.rules.bare_is_candidate && self.scenario.adopting;
+        widths.iter().map(|width| home(sort_key, width)).chain(bare.then_some(BARE)).collect()
     }
 
     fn absent_or_lower(&self, version: Version) -> Condition {

@@ -1,5 +1,6 @@
 //! What is explored: a few actors each, chosen so that each scenario can show one kind of fault, and small enough to be explored whole.
 
+mod adopting;
 mod growing;
 mod settling;
 mod shrinking;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use super::monitor::Monitor;
 use super::program::{Cast, Op};
-use super::state::{Actor, Broken, Few, Metadata, State, Step, Stored, Value, Version, View};
+use super::state::{Actor, BARE, Broken, Few, Metadata, State, Step, Stored, Value, Version, View};
 
 /// Longer than every scenario.
 const FOR_EVER: u8 = u8::MAX;
@@ -48,6 +49,8 @@ pub struct Scenario {
     pub(crate) append_lease: u8,
     /// Appends without a view go to shard 1 at once; a key may be settled only where they read the metadata first.
     pub(crate) cold_append: bool,
+    /// The table has items under bare keys, from before it was sharded.
+    pub(crate) adopting: bool,
     /// How long a signed request is accepted.
     pub(crate) validity: u8,
     /// How long a read may take.
@@ -75,6 +78,7 @@ impl Scenario {
             lease: 1,
             append_lease: 1,
             cold_append: true,
+            adopting: false,
             validity: FOR_EVER,
             longest_read: FOR_EVER,
             horizon: 1,
@@ -105,11 +109,12 @@ impl Scenario {
     pub(crate) fn first_state(&self) -> State {
         let standing = |sort_key: u8, shard: u8| {
             let item = self.items.iter().find(|(key, on, _)| *key == sort_key && *on == shard);
-            item.map(|(_, _, value)| Stored { version: Version { clock: 1, raised: 0, tie: 0 }, value: *value })
+            let clock = if shard == BARE { 0 } else { 1 };
+            item.map(|(_, _, value)| Stored { version: Version { clock, ..Version::default() }, value: *value })
         };
-        let row = |sort_key: u8| (1..=self.shards).map(|shard| standing(sort_key, shard)).collect::<Vec<_>>();
+        let row = |sort_key: u8| (BARE..=self.shards).map(|shard| standing(sort_key, shard)).collect::<Vec<_>>();
         let table: Vec<Vec<Option<Stored>>> = (0..self.sort_keys).map(row).collect();
-        let value = |row: &Vec<Option<Stored>>| row.iter().flatten().next().map(|stored| stored.value);
+        let value = |row: &Vec<Option<Stored>>| row.iter().flatten().max().map(|stored| stored.value);
         let monitors = table.iter().map(|row| Arc::new(Monitor::starting_with(value(row)))).collect();
         let idle = |cast: &Cast| Actor { op: 0, view: cast.view, step: Step::Idle, inbox: None };
         State {
@@ -182,6 +187,7 @@ pub fn scenarios(size: Size) -> Vec<Scenario> {
     all.extend(writing::scenarios(size));
     all.extend(shrinking::scenarios(size));
     all.extend(settling::scenarios(size));
+    all.extend(adopting::scenarios(size));
     all
 }
 
@@ -209,6 +215,20 @@ pub fn limits() -> Vec<Scenario> {
                 vec![
                     Cast::new("appender", [Op::Look, Op::append(0, 'x')]).sending_twice(),
                     Cast::new("deleter", [Op::Look, Op::delete()]),
+                ],
+            )
+        },
+        Scenario {
+            adopting: true,
+            items: vec![(0, BARE, 'o')],
+            horizon: 0,
+            ..Scenario::new(
+                "limit: a delete of an adopted item",
+                "an append leaves a second, newer copy of an item under a bare key; both are deleted while they are read",
+                vec![
+                    Cast::new("appender", [Op::append(0, 'x')]),
+                    Cast::new("deleter", [Op::Look, Op::delete()]),
+                    Cast::new("reader", [Op::Look, Op::query()]),
                 ],
             )
         },
