@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
 use super::{Look, PATIENCE, TableOptions, bar, open};
+use crate::drain::with_wait;
 
 /// Keys that are under way at the same time, most of them waiting.
 const KEYS_OF_A_ROUND: usize = 2_000;
@@ -30,9 +31,9 @@ pub struct MigrateOptions {
     /// Items of one key that are copied or deleted a second; each costs some four write units
     #[arg(long, default_value_t = 50, value_name = "ITEMS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub items_per_second: u32,
-    /// Seconds between copying and deleting: longer than any read takes. Less than 120 only where that is certain, as on the local edition
-    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(11..=3_600))]
-    pub read_wait: u16,
+    /// As the --drain-wait of the local edition that serves the table; on AWS, leave it out
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
+    pub drain_wait: Option<u32>,
 }
 
 /// What was found and done.
@@ -81,7 +82,9 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
         return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string()));
     }
     config.drain.items_per_second = options.items_per_second;
-    config.drain.wait_for_reads = Duration::from_secs(options.read_wait.into());
+    if let Some(seconds) = options.drain_wait {
+        config = with_wait(config, Duration::from_secs(seconds.into()));
+    }
     let (table, items) = open(&options.table, config).await?;
     let mut told = Migration::default();
     loop {

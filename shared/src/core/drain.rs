@@ -118,12 +118,14 @@ impl Drain {
         bare.into_iter().chain(metadata.read_shards.shards().filter(move |shard| shard.get() >= lowest))
     }
 
-    /// The step after the mark: nobody stores anything new under a bare key, so a migration has no writers to wait for.
+    /// From when the wait for writers counts, in epoch seconds: from the step's beginning; of a migration, from the key's last change. Under a
+    /// view of the present widths the home of every bare item is among its candidates, so only requests by views from before are waited
+    /// for, and a key that has never changed has none.
     #[must_use]
-    pub const fn after_mark(&self) -> DrainStep {
+    pub fn writers_since(&self, metadata: &ShardMetadata) -> u64 {
         match self.goal {
-            DrainGoal::Shrink | DrainGoal::Settle => DrainStep::WaitOutWriters,
-            DrainGoal::Migrate => DrainStep::CopyHome,
+            DrainGoal::Shrink | DrainGoal::Settle => self.since,
+            DrainGoal::Migrate => metadata.last_change().unwrap_or_default(),
         }
     }
 

@@ -270,14 +270,14 @@ impl DrainRun<'_> {
             };
             let pace = self.inner.config.drain;
             let (seen, next) = match drain.step {
-                DrainStep::Mark => (marked.clone(), drain.after_mark()),
+                DrainStep::Mark => (marked.clone(), DrainStep::WaitOutWriters),
                 DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
-                    let (wait, next) = if drain.step == DrainStep::WaitOutWriters {
-                        (pace.wait_for_writers, DrainStep::CopyHome)
+                    let (since, wait, next) = if drain.step == DrainStep::WaitOutWriters {
+                        (drain.writers_since(marked), pace.wait_for_writers, DrainStep::CopyHome)
                     } else {
-                        (pace.wait_for_reads, DrainStep::DeleteOldCopies)
+                        (drain.since, pace.wait_for_reads, DrainStep::DeleteOldCopies)
                     };
-                    let until = drain.since.saturating_add(wait.as_secs()).saturating_add(1);
+                    let until = since.saturating_add(wait.as_secs()).saturating_add(1);
                     if now < until {
                         return Ok(Drained::Waiting { step: drain.step, until });
                     }
