@@ -298,6 +298,61 @@ async fn stored_plainly(fixture: &Fixture, text: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_migration_that_outlives_the_flag_moves_nothing() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    fixture.store_plainly("orders.1", "bill-1", 1).await;
+    for text in numbered(0..20) {
+        fixture.table.append(&item("orders", &text, 2), soon()).await.expect("stored");
+    }
+    fixture.table.begin_migration(&key("orders.1"), soon()).await.expect("it begins");
+    let mut config = fixture.config.clone();
+    config.adopt_unsharded = false;
+    let after = ShardedTable::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
+    let before = fixture.stored().await;
+    for _ in 0..5 {
+        assert_eq!(after.drain(&key("orders.1"), soon()).await.expect("an answer"), Drained::Nothing);
+        sleep(Duration::from_secs(1_200)).await;
+    }
+    assert_eq!(fixture.stored().await, before);
+    assert_eq!(fixture.all("orders").await.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_meets_another_keys_item_on_shard_one_goes_home() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    for text in numbered(0..40) {
+        fixture.store_plainly("orders.1", &text, 1).await;
+    }
+    fixture.table.set_shards(&key("orders"), count(30), soon()).await.expect("grown");
+    sleep(Duration::from_secs(5)).await;
+    let mut stored = BTreeMap::new();
+    for text in numbered(0..40) {
+        // Each by an instance that has no view yet.
+        let home = Placement::Calculated.home(&key("orders"), &sort_key(&text), count(30)).expect("a home");
+        let appended = fixture.another_instance().append(&item("orders", &text, 2), soon()).await;
+        assert_eq!(appended.is_ok(), home.get() != 1, "{text}: {appended:?}");
+        if appended.is_ok() {
+            stored.insert(text, 2);
+        }
+    }
+    assert!(stored.len() > 30);
+    assert_eq!(fixture.all("orders").await, stored);
+    assert_eq!(fixture.all("orders.1").await.len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_copies_of_another_programs_item_the_bare_one_counts() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    fixture.store_plainly("day", "order", 1).await;
+    fixture.table.begin_migration(&key("day"), soon()).await.expect("it begins");
+    assert!(matches!(fixture.table.drain(&key("day"), soon()).await, Ok(Drained::Waiting { .. })));
+    assert_eq!(fixture.stored().await.len(), 2, "it is copied");
+    fixture.store_plainly("day", "order", 2).await;
+    assert_eq!(fixture.get("day", "order").await, Some(2));
+    assert_eq!(fixture.all("day").await, BTreeMap::from([("order".to_owned(), 2)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_item_whose_place_is_another_keys_is_reported_and_stays() {
     let fixture = fixture(|config| config.adopt_unsharded = true).await;
     fixture.store_plainly("orders", "order-0001", 1).await;

@@ -119,7 +119,7 @@ impl Scaler {
 
     async fn relieve(&self, key: &PartitionKey, throttles: &Throttles, deadline: Deadline) -> Value {
         let (width, last_change) = match self.table.shards(key, deadline).await {
-            Ok(metadata) => metadata.map_or((1, 0), |metadata| {
+            Ok(metadata) => metadata.map_or((self.table.config().adopt_shards.get(), 0), |metadata| {
                 (metadata.number_of_shards.get(), metadata.last_change().unwrap_or_default())
             }),
             Err(error) => return told("scale", key, Err(error.into())),

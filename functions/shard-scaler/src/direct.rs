@@ -21,7 +21,8 @@ impl Scaler {
         }
         match self.table.shards(&key, deadline).await {
             Ok(metadata) => {
-                let from = metadata.map_or(1, |metadata| metadata.number_of_shards.get());
+                let from =
+                    metadata.map_or(self.table.config().adopt_shards, |metadata| metadata.number_of_shards).get();
                 json!({"action": "set", "partition_key": key.as_str(), "outcome": "dry-run", "from": from, "to": count.get()})
             }
             Err(error) => told("set", &key, Err(error.into())),

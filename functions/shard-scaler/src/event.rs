@@ -35,10 +35,7 @@ pub enum ScalerEvent {
         after: Option<After>,
     },
     /// Make the metadata tell of all items again.
-    Rebuild {
-        /// Go on after this item.
-        after: Option<After>,
-    },
+    Rebuild,
     /// Show a key's metadata.
     Show {
         /// The logical key.
@@ -119,7 +116,7 @@ const ACTIONS: [(&str, &[&str]); 8] = [
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
     ("migrate", &["action", "after"]),
-    ("rebuild", &["action", "after"]),
+    ("rebuild", &["action"]),
     ("show", &["action", "partition_key"]),
     ("list", &["action", "after"]),
 ];
@@ -148,7 +145,7 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         "show" => ScalerEvent::Show { partition_key: partition_key()? },
         "drain" => ScalerEvent::Drain,
         "migrate" => ScalerEvent::Migrate { after: place(event)? },
-        "rebuild" => ScalerEvent::Rebuild { after: place(event)? },
+        "rebuild" => ScalerEvent::Rebuild,
         _ => match event.get("after") {
             None | Some(Value::Null) => ScalerEvent::List { after: None },
             Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },

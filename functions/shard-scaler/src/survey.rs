@@ -1,6 +1,6 @@
 //! Direct events that look at the whole table: bringing bare items home, and rebuilding lost metadata.
 //!
-//! A table may be larger than one invocation, so each does a part of it and says where the next goes on. What was done may be done again.
+//! A table may be larger than what one invocation can look at. A migration does a part and says where the next goes on; a rebuild does nothing then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,27 +87,26 @@ impl Scaler {
         answer.into()
     }
 
-    /// Makes the metadata of every key tell of all its items.
-    pub(crate) async fn rebuild(&self, after: Option<After>, deadline: Deadline) -> Value {
-        let mut at = match self.position(after) {
-            Ok(after) => after,
-            Err(refusal) => return refusal,
-        };
-        let (mut survey, mut look) = (Survey::default(), Look { next: None, failed: None });
+    /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
+    /// too few shards.
+    pub(crate) async fn rebuild(&self, deadline: Deadline) -> Value {
+        let (mut survey, mut at) = (Survey::default(), None);
         loop {
             match self.table.survey_page(&mut survey, at.as_ref(), deadline - TIME_FOR_KEYS).await {
-                Ok(page) => look.next = page.next,
+                Ok(page) => at = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
-                    look = Look { next: at, failed: Some(error.to_string()) };
-                    break;
+                    return json!({"action": "rebuild", "outcome": "failed", "detail": error.to_string()});
                 }
             }
             // Bare keys have no shards to rebuild, and would only take memory.
             survey.take_unsharded();
-            at.clone_from(&look.next);
-            if at.is_none() || survey.keys().len() >= MOST_KEYS || Deadline::now() + TIME_FOR_KEYS >= deadline {
+            if at.is_none() {
                 break;
+            }
+            if Deadline::now() + TIME_FOR_KEYS >= deadline {
+                let why = "the table is larger than one invocation can look at; nothing was changed: take the command `local rebuild`";
+                return json!({"action": "rebuild", "outcome": "unchanged", "items": survey.items(), "reason": why});
             }
         }
         let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
@@ -128,7 +127,8 @@ impl Scaler {
                 }
             }
         });
-        let mut answer = told("rebuild", &survey, outcomes.await, &look);
+        let mut answer = told("rebuild", &survey, outcomes.await, &Look { next: None, failed: None });
+        answer.remove("next");
         answer.insert("astray".into(), astray.into());
         answer.into()
     }

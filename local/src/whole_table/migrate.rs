@@ -22,6 +22,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// How often a key may be busy or turn hot before it is left to another run.
 const TURNS: u32 = 60;
 
+const UNKNOWN_ITEMS: &str = "an item that the API stored does not stand under its partition key, SHARD_SEPARATOR and a number, or cannot be read. Are the variables those of the functions? Nothing more was begun";
+
 /// Which table to migrate, and how fast.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateOptions {
@@ -45,24 +47,19 @@ pub struct Migration {
     pub items: u64,
     /// Items of bare keys that look like shard keys. They were taken as bare keys'.
     pub looks_sharded: u64,
-    /// Items that stand where the product would not look for them.
-    pub unknown: u64,
     /// Keys that were left, and why.
     pub failed: BTreeMap<String, String>,
 }
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keys, items, looks_sharded, unknown, failed } = self;
+        let Self { keys, items, looks_sharded, failed } = self;
         writeln!(f, "{items} items of {keys} bare keys brought home")?;
         if *looks_sharded > 0 {
             writeln!(
                 f,
                 "{looks_sharded} items without a logical key had a stored key that looks like a shard key; they were taken as items of bare keys"
             )?;
-        }
-        if *unknown > 0 {
-            writeln!(f, "{unknown} items have a stored key that is no shard key, or another key's: they are not read")?;
         }
         failed.iter().try_for_each(|(key, why)| writeln!(f, "left: {key}: {why}"))?;
         if failed.is_empty() {
@@ -86,14 +83,20 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
         config = with_wait(config, Duration::from_secs(seconds.into()));
     }
     let (table, items) = open(&options.table, config).await?;
-    let mut told = Migration::default();
+    let (mut told, mut begun_with) = (Migration::default(), 0);
     loop {
         let bar = bar(items, "looking");
         let mut look = Look::new(&table, &options.table, bar.clone());
         let mut found_any = false;
-        let mut round = Vec::new();
+        // What was begun and interrupted, by whomever: its bare key may be empty already.
+        let mut round: Vec<_> = begun(&table).await?.into_iter().map(|key| (key, 0)).collect();
+        round.retain(|(key, _)| !told.failed.contains_key(key.as_str()));
         loop {
             let more = look.page().await?;
+            if look.survey.unknown() > 0 {
+                bar.finish_and_clear();
+                return Err(TableError::Rejected(UNKNOWN_ITEMS.to_owned()));
+            }
             let found = look.survey.take_unsharded().into_iter();
             round.extend(found.filter(|(key, _)| !told.failed.contains_key(key.as_str())));
             if round.len() >= KEYS_OF_A_ROUND || !more {
@@ -105,10 +108,30 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
             }
         }
         bar.finish_and_clear();
-        (told.looks_sharded, told.unknown) =
-            (told.looks_sharded.max(look.survey.looks_sharded()), look.survey.unknown());
+        told.looks_sharded = told.looks_sharded.max(look.survey.looks_sharded());
         if !found_any {
-            return Ok(told);
+            if told.failed.is_empty() || told.keys == begun_with {
+                return Ok(told);
+            }
+            // What stood in the way may be gone.
+            begun_with = told.keys;
+            told.failed.clear();
+        }
+    }
+}
+
+/// The keys whose migration is under way.
+async fn begun(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
+    let (mut begun, mut after) = (Vec::new(), None);
+    loop {
+        let (keys, next) = table.list_keys(after.as_ref(), Deadline::now() + PATIENCE).await?;
+        let migrating = keys.into_iter().filter(|(_, metadata)| {
+            metadata.draining && metadata.drain.as_ref().is_some_and(|drain| drain.goal == DrainGoal::Migrate)
+        });
+        begun.extend(migrating.map(|(key, _)| key));
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(begun),
         }
     }
 }

@@ -12,8 +12,6 @@ use super::metadata::ShardMetadata;
 use super::placement::Placement;
 use super::version::Version;
 
-/// The widest that is tried when no stored width explains where an item stands.
-const WIDEST_TRIED: u32 = 10_000;
 /// A width is not believed where chance alone leaves its upper shards empty less often than this.
 const NOT_BY_CHANCE: f64 = 1e-9;
 
@@ -33,7 +31,13 @@ impl Place {
         let parsed = keys.parse(stored);
         let bare = || PartitionKey::new(stored).map_or(Self::Unknown, |key| Self::Of(key, ShardNumber::UNSHARDED));
         match (logical, parsed) {
-            (Some(logical), _) if logical == stored => bare(),
+            (Some(logical), _) if logical == stored => {
+                if adopting {
+                    bare()
+                } else {
+                    Self::Unknown
+                }
+            }
             (Some(logical), Some((key, shard))) if key.as_str() == logical => Self::Of(key, shard),
             (Some(_), _) => Self::Unknown,
             (None, _) if adopting => bare(),
@@ -56,19 +60,36 @@ pub(crate) struct Surveyed<'a> {
 /// What was seen of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFindings {
+    /// What its metadata said when the first of its items was seen.
+    known: Known,
+    /// Items that reads by that metadata would miss.
+    missed: u64,
     /// Items by the width that they were written under.
     items: BTreeMap<ShardCount, u64>,
     widest: ShardNumber,
     newest: (Version, ShardCount),
-    /// Widths under which items are at home, each with its first version.
+    /// Widths under which missed items are at home, each with its first version.
     widths: BTreeMap<ShardCount, Version>,
     /// Items that no width explains: pages have them, point reads do not.
     astray: u64,
 }
 
+/// A key's metadata, as a survey finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It has none.
+    Absent,
+    /// It cannot be read.
+    Damaged,
+    /// It has this.
+    Is(Box<ShardMetadata>),
+}
+
 impl KeyFindings {
-    fn new(width: ShardCount) -> Self {
+    fn new(known: Known, width: ShardCount) -> Self {
         Self {
+            known,
+            missed: 0,
             items: BTreeMap::new(),
             widest: ShardNumber::FIRST,
             newest: (Version::NONE, width),
@@ -77,17 +98,24 @@ impl KeyFindings {
         }
     }
 
-    fn observe(&mut self, placement: Placement, key: &PartitionKey, item: &Surveyed<'_>) {
+    fn observe(&mut self, placement: Placement, always: Option<ShardCount>, key: &PartitionKey, item: &Surveyed<'_>) {
         *self.items.entry(item.width).or_default() += 1;
         self.widest = self.widest.max(item.shard);
         self.newest = self.newest.max((item.version, item.width));
+        if let Known::Is(metadata) = &self.known
+            && item.shard.get() <= metadata.read_shards.get()
+            && placement.candidates(key, item.sort_key, metadata.widths().chain(always)).contains(&item.shard)
+        {
+            return;
+        }
+        self.missed += 1;
         let explains = |width: ShardCount| {
             placement.home(key, item.sort_key, width).map_or(item.shard.get() <= width.get(), |home| home == item.shard)
         };
+        // The stored width, one that explains another item, or by a jump hash the narrowest of all, which has the shard as its last.
         let known = self.widths.keys().copied();
-        // The stored width, one that explains another item, or the narrowest of all.
-        let narrowest = || (item.shard.get()..=WIDEST_TRIED).filter_map(ShardCount::new).find(|width| explains(*width));
-        let width = std::iter::once(item.width).chain(known).find(|width| explains(*width)).or_else(narrowest);
+        let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement == Placement::Calculated);
+        let width = std::iter::once(item.width).chain(known).chain(narrowest).find(|width| explains(*width));
         match width {
             Some(width) => {
                 let first = self.widths.entry(width).or_insert(item.version);
@@ -123,10 +151,20 @@ impl KeyFindings {
             .fold(ShardHistory::default(), |history, (width, first)| history.with(first.epoch_seconds(), *width))
     }
 
-    /// Whether reads by this metadata miss none of the items.
-    pub(crate) fn are_covered_by(&self, metadata: &ShardMetadata, always: Option<ShardCount>) -> bool {
-        let is_candidate = |width: &ShardCount| metadata.widths().chain(always).any(|known| known == *width);
-        self.widest.get() <= metadata.read_shards.get() && self.widths.keys().all(is_candidate)
+    /// Whether reads by the metadata that was known miss none of the items.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(self.known, Known::Is(_)) && self.widest_is_read() && self.missed == self.astray
+    }
+
+    fn widest_is_read(&self) -> bool {
+        matches!(&self.known, Known::Is(metadata) if self.widest.get() <= metadata.read_shards.get())
+    }
+
+    /// Whether this metadata, read later, names what was missed.
+    pub(crate) fn are_told_by(&self, metadata: &ShardMetadata) -> bool {
+        let named = |width: &ShardCount| metadata.widths().any(|known| known == *width);
+        self.widest.get() <= metadata.read_shards.get() && self.widths.keys().all(named)
     }
 }
 
@@ -141,10 +179,31 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Whether an item's key has to be known before [`observe`](Self::observe).
+    pub(crate) fn asks_for<'a>(
+        &self,
+        (placement, unregistered): (Placement, ShardCount),
+        place: &'a Place,
+        item: &Surveyed<'_>,
+    ) -> Option<&'a PartitionKey> {
+        let Place::Of(key, shard) = place else { return None };
+        // Until a key is seen to be wider, its items say nothing that an absent item does not.
+        let is_plain = shard.get() <= unregistered.get()
+            && item.width == unregistered
+            && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
+        let is_new = *shard != ShardNumber::UNSHARDED && !is_plain && !self.keys.contains_key(key);
+        is_new.then_some(key)
+    }
+
+    /// Takes a key in.
+    pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
+        self.keys.entry(key.clone()).or_insert_with(|| KeyFindings::new(known, unregistered));
+    }
+
     pub(crate) fn observe(
         &mut self,
         (placement, keys): (Placement, &ShardKeys),
-        unregistered: ShardCount,
+        always: Option<ShardCount>,
         place: Place,
         item: &Surveyed<'_>,
     ) {
@@ -155,22 +214,18 @@ impl Survey {
                 self.looks_sharded += u64::from(keys.parse(key.as_str()).is_some());
                 *self.unsharded.entry(key).or_default() += 1;
             }
-            Place::Of(key, shard) => {
-                let is_plain = shard.get() <= unregistered.get()
-                    && item.width == unregistered
-                    && placement.home(&key, item.sort_key, unregistered).is_none_or(|home| home == shard);
-                match self.keys.get_mut(&key) {
-                    // Until the key is seen to be wider, its items say nothing that an absent item does not.
-                    None if is_plain => {}
-                    None => {
-                        let mut findings = KeyFindings::new(unregistered);
-                        findings.observe(placement, &key, item);
-                        self.keys.insert(key, findings);
-                    }
-                    Some(findings) => findings.observe(placement, &key, item),
+            Place::Of(key, _) => {
+                if let Some(findings) = self.keys.get_mut(&key) {
+                    findings.observe(placement, always, &key, item);
                 }
             }
         }
+    }
+
+    /// Counts an item that cannot be read.
+    pub(crate) fn observe_damaged(&mut self) {
+        self.items += 1;
+        self.unknown += 1;
     }
 
     /// Items looked at.
@@ -215,8 +270,16 @@ mod tests {
         PartitionKey::new("2014-07-09").unwrap()
     }
 
+    fn take_in(survey: &mut Survey, placement: Placement, known: &Known, item: &Surveyed<'_>) {
+        let place = Place::Of(key(), item.shard);
+        if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, item) {
+            survey.know(key, known.clone(), ShardCount::ONE);
+        }
+        survey.observe((placement, &ShardKeys::default()), None, place, item);
+    }
+
     /// Items of one key, each written under a width at a second.
-    fn surveyed(placement: Placement, written: &[(u32, u64, u32)]) -> KeyFindings {
+    fn surveyed(placement: Placement, known: &Known, written: &[(u32, u64, u32)]) -> KeyFindings {
         let mut survey = Survey::default();
         let mut serial = 0u32;
         for (items, second, width) in written {
@@ -226,8 +289,7 @@ mod tests {
                 let shard = placement.home(&key(), &sort_key, count(*width)).unwrap();
                 let version = Version::new(second * 1_000_000 + u64::from(serial), 0);
                 let item = Surveyed { sort_key: &sort_key, shard, version, width: count(*width) };
-                let how = (placement, &ShardKeys::default());
-                survey.observe(how, ShardCount::ONE, Place::Of(key(), shard), &item);
+                take_in(&mut survey, placement, known, &item);
             }
         }
         survey.keys().next().map(|(_, findings)| findings.clone()).unwrap()
@@ -242,9 +304,10 @@ mod tests {
         };
         for adopting in [true, false] {
             assert_eq!(of("orders.1", Some("orders"), adopting), on("orders", 1));
-            assert_eq!(of("orders.1", Some("orders.1"), adopting), on("orders.1", 0));
             assert_eq!(of("orders.1", Some("bills"), adopting), Place::Unknown);
         }
+        assert_eq!(of("orders.1", Some("orders.1"), true), on("orders.1", 0));
+        assert_eq!(of("orders.1", Some("orders.1"), false), Place::Unknown, "nobody reads it");
         assert_eq!(of("orders.1", None, true), on("orders.1", 0), "bare, though it looks like a shard");
         assert_eq!(of("orders.1", None, false), on("orders", 1), "of a table with a fixed number of shards");
         assert_eq!(of("orders", None, true), on("orders", 0));
@@ -254,23 +317,64 @@ mod tests {
     #[test]
     fn the_widths_of_a_key_are_found_again() {
         for placement in [Placement::Calculated, Placement::ModuloMd5] {
-            let findings = surveyed(placement, &[(50, 100, 1), (60, 200, 5), (3, 300, 16)]);
+            let written = [(50, 100, 1), (60, 200, 5), (3, 300, 16)];
+            let findings = surveyed(placement, &Known::Absent, &written);
             assert_eq!(findings.width(), count(16), "three items tell, wherever they are");
-            assert_eq!(findings.astray(), 0);
-            let metadata = ShardMetadata {
+            assert_eq!((findings.astray(), findings.is_whole()), (0, false));
+            let rebuilt = ShardMetadata {
                 number_of_shards: count(16),
                 read_shards: count(16),
                 shard_history: findings.history(),
                 ..ShardMetadata::unregistered()
             };
-            assert!(findings.are_covered_by(&metadata, None));
+            let by = |metadata: &ShardMetadata| surveyed(placement, &Known::Is(Box::new(metadata.clone())), &written);
+            assert!(by(&rebuilt).is_whole() && findings.are_told_by(&rebuilt), "{rebuilt:?}");
             for narrow in [
-                ShardMetadata { shard_history: ShardHistory::default(), ..metadata.clone() },
-                ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..metadata },
+                ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
+                ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
             ] {
-                assert!(!findings.are_covered_by(&narrow, None), "{narrow:?}");
+                let findings = by(&narrow);
+                assert!(!findings.is_whole() && !findings.are_told_by(&narrow), "{narrow:?}");
             }
         }
+    }
+
+    /// What a settling leaves behind: each item at home under 4 shards, though many say that they were placed under fewer.
+    #[test]
+    fn metadata_that_tells_of_every_item_is_whole() {
+        let mut survey = Survey::default();
+        let mut history = ShardHistory::default();
+        history = history.with(1, count(4));
+        let settled = ShardMetadata {
+            number_of_shards: count(4),
+            read_shards: count(4),
+            shard_history: history,
+            settled: true,
+            ..ShardMetadata::unregistered()
+        };
+        for serial in 0..200u32 {
+            let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
+            let shard = Placement::Calculated.home(&key(), &sort_key, count(4)).unwrap();
+            let before = Placement::Calculated.home(&key(), &sort_key, count(2)).unwrap();
+            let width = if before == shard { count(2) } else { count(4) };
+            let item = Surveyed { sort_key: &sort_key, shard, version: Version::new(u64::from(serial), 0), width };
+            take_in(&mut survey, Placement::Calculated, &Known::Is(Box::new(settled.clone())), &item);
+        }
+        assert_eq!(survey.keys().map(|(_, findings)| findings.is_whole()).collect::<Vec<_>>(), [true]);
+    }
+
+    #[test]
+    fn a_wrong_formula_invents_no_widths() {
+        let mut survey = Survey::default();
+        for serial in 0..500u32 {
+            let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
+            let shard = ShardNumber::from_index(serial % 10);
+            let item = Surveyed { sort_key: &sort_key, shard, version: Version::NONE, width: count(10) };
+            take_in(&mut survey, Placement::ModuloMd5, &Known::Absent, &item);
+        }
+        let (_, findings) = survey.keys().next().unwrap();
+        assert_eq!((findings.width(), findings.history().entries().len()), (count(10), 1));
+        assert!(findings.astray() > 300);
     }
 
     #[test]
@@ -286,8 +390,7 @@ mod tests {
             };
             let version = Version::new(1_000_000 + u64::from(serial), 0);
             let item = Surveyed { sort_key: &sort_key, shard, version, width };
-            let how = (Placement::Calculated, &ShardKeys::default());
-            survey.observe(how, ShardCount::ONE, Place::Of(key(), shard), &item);
+            take_in(&mut survey, Placement::Calculated, &Known::Absent, &item);
         }
         assert_eq!(survey.keys().next().map(|(_, findings)| findings.width()), Some(count(4)));
     }
@@ -299,13 +402,7 @@ mod tests {
             let sort_key = SortKey::parse(SortKeyType::String, &serial.to_string()).unwrap();
             let shard = ShardNumber::FIRST;
             let item = Surveyed { sort_key: &sort_key, shard, version: Version::new(1, 0), width: ShardCount::ONE };
-            let key = PartitionKey::new(&format!("key-{serial}")).unwrap();
-            survey.observe(
-                (Placement::Calculated, &ShardKeys::default()),
-                ShardCount::ONE,
-                Place::Of(key, shard),
-                &item,
-            );
+            take_in(&mut survey, Placement::Calculated, &Known::Absent, &item);
         }
         assert_eq!((survey.items(), survey.keys().len()), (100, 0));
     }

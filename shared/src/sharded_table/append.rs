@@ -22,6 +22,8 @@ use crate::telemetry;
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
+/// How many places that are another key's are tried.
+const OCCUPIED_PLACES: u32 = 8;
 /// A view is renewed in the background when this part of the append lease is used up.
 const RENEW_AT: f64 = 0.75;
 
@@ -76,6 +78,8 @@ struct AppendRun<'a> {
     state: Arc<KeyState>,
     attempts: u32,
     throttled: u32,
+    /// Attempts that met an item of another key.
+    occupied: u32,
     /// An attempt had no answer and may yet be applied: stay on its shard until one answers.
     unanswered: Option<Unanswered>,
     /// Some attempt had no answer: whatever comes later, the item may be stored.
@@ -86,7 +90,17 @@ struct AppendRun<'a> {
 impl<'a> AppendRun<'a> {
     fn new(inner: &'a Arc<Inner>, item: &'a Item) -> Self {
         let state = inner.keys.state(&item.partition_key);
-        Self { inner, item, state, attempts: 0, throttled: 0, unanswered: None, may_be_stored: false, last: None }
+        Self {
+            inner,
+            item,
+            state,
+            attempts: 0,
+            throttled: 0,
+            occupied: 0,
+            unanswered: None,
+            may_be_stored: false,
+            last: None,
+        }
     }
 
     async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
@@ -147,6 +161,15 @@ impl<'a> AppendRun<'a> {
                         continue;
                     }
                 }
+                // Without a view it was on shard 1, which need not be its home; and a random place is as good as another.
+                Err(TableError::Occupied)
+                    if self.occupied < OCCUPIED_PLACES
+                        && (view.is_none() || self.inner.config.placement == Placement::Random) =>
+                {
+                    self.occupied += 1;
+                    self.unanswered = None;
+                    continue;
+                }
                 // A single put that meets a transaction on its item.
                 Err(error @ TableError::Conflict) => self.last = Some(error),
                 Err(error @ TableError::Transient(_)) => {
@@ -169,7 +192,7 @@ impl<'a> AppendRun<'a> {
         if let Some(view) = self.state.valid_view(self.inner.environment.now(), lease) {
             return Ok(Some(view));
         }
-        if self.inner.config.cold_append && self.throttled == 0 {
+        if self.inner.config.cold_append && self.throttled == 0 && self.occupied == 0 {
             return Ok(None);
         }
         self.inner

@@ -159,7 +159,7 @@ impl ShardedTable {
         }
         let state = inner.keys.state(key);
         let mut view = inner.view_from_now(key, &state, deadline).await?;
-        if view.metadata.is_none() && goal == DrainGoal::Migrate {
+        if view.metadata.is_none() && (goal == DrainGoal::Migrate || inner.config.adopt_shards > ShardCount::ONE) {
             inner.register(key, &state, deadline).await?;
             view = inner.view_from_now(key, &state, deadline).await?;
         }
@@ -204,13 +204,13 @@ impl ShardedTable {
         let run =
             DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now(), known_at };
         match run.run().await {
-            Err(TableError::Occupied) => {
+            Err(error @ (TableError::Occupied | TableError::Rejected(_))) => {
                 // It would be met again for ever.
                 let view = self.inner.view_from_now(key, &state, deadline).await?;
                 if let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) {
                     self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain).await?;
                 }
-                Err(TableError::Occupied.into())
+                Err(error.into())
             }
             done => Ok(done?),
         }
@@ -268,6 +268,11 @@ impl DrainRun<'_> {
                 self.checkpoint(marked, Drain::begin(DrainGoal::Shrink, now)).await?;
                 continue;
             };
+            if drain.goal == DrainGoal::Migrate && !self.inner.config.adopt_unsharded {
+                // Without the flag nobody looks under bare keys, and what stands there may be a shard of another key.
+                self.inner.step(self.key, self.state, Some(marked), MetadataUpdate::StopDrain).await?;
+                continue;
+            }
             let pace = self.inner.config.drain;
             let (seen, next) = match drain.step {
                 DrainStep::Mark => (marked.clone(), DrainStep::WaitOutWriters),

@@ -201,8 +201,14 @@ impl Inner {
                 return Err(TableError::Lost("its item was there and is gone".into()));
             }
             if view.metadata.is_none() && !state.is_new() {
-                self.look_for_loss(key, deadline).await?;
-                state.note_new();
+                match self.look_for_loss(key, deadline).await {
+                    Ok(()) => state.note_new(),
+                    // No verdict; the next view asks again.
+                    Err(error) if error.is_retryable() => {
+                        tracing::warn!(%error, "whether the metadata of a key is lost is not known");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             let read = Arc::new(view.clone());
             // An answer can overtake another; one that is older than what is known says nothing.

@@ -285,7 +285,8 @@ impl<'a> PointRun<'a> {
         if first { Next::Again } else { Next::Later }
     }
 
-    /// A throttle counts towards more shards only where they would help: shard 1 is every item's candidate under every width.
+    /// A throttle counts towards more shards only where they would help: shard 1, and the bare key of an adopted table, are
+    /// every item's candidates under every width.
     async fn met_throttle(
         &mut self,
         view: &View,
@@ -307,7 +308,7 @@ impl<'a> PointRun<'a> {
             }
         }
         telemetry::throttled(scope);
-        if self.inner.config.is_cured_by_shards(scope) && shard != ShardNumber::FIRST {
+        if self.inner.config.is_cured_by_shards(scope) && shard > ShardNumber::FIRST {
             let now = self.inner.environment.now();
             self.state.note_throttled(shard, now);
             if self.attempts == 1 {

@@ -149,7 +149,8 @@ impl ShardedTable {
         let (first, view) = (first?, view?);
         let added = candidates(Some(&view)).difference(&known).copied().collect();
         let second = inner.get_newest(target, &added, deadline).await?;
-        Ok([first, second].into_iter().flatten().max_by_key(|stored| stored.version).map(|stored| stored.item))
+        // The first has the bare key, which wins where neither has a version.
+        Ok([second, first].into_iter().flatten().max_by_key(|stored| stored.version).map(|stored| stored.item))
     }
 }
 

@@ -1,14 +1,16 @@
 //! Looking at the whole table: for items under bare keys, which a migration brings home, and for what lost metadata must say.
 
+use tokio::time::timeout_at;
+
 use super::keys::KeyState;
 use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::metadata::ShardMetadata;
-use crate::core::survey::{KeyFindings, Place, Survey, Surveyed};
+use crate::core::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::sharded_table::events::ScalingReason;
 use crate::table::error::TableError;
-use crate::table::{MetadataUpdate, ScanPosition};
+use crate::table::{MetadataUpdate, RawMetadata, ScanPosition};
 
 /// How often a rebuild is begun anew because another actor changed the metadata.
 const ATTEMPTS: u32 = 5;
@@ -50,7 +52,13 @@ impl ShardedTable {
     ) -> Result<SurveyPage, TableError> {
         let (inner, config) = (&self.inner, &self.inner.config);
         let page = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
-        for item in &page.items {
+        let always = config.cold_append.then_some(ShardCount::ONE);
+        let items = page.items.len() as u64;
+        for item in page.items {
+            let Some(item) = item else {
+                survey.observe_damaged();
+                continue;
+            };
             let logical = item.logical_key.as_deref();
             let place = Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
             let shard = match &place {
@@ -58,9 +66,18 @@ impl ShardedTable {
                 Place::Unknown => ShardNumber::UNSHARDED,
             };
             let seen = Surveyed { sort_key: &item.sort_key, shard, version: item.version, width: item.width };
-            survey.observe((config.placement, &config.shard_keys), config.adopt_shards, place, &seen);
+            if let Some(key) = survey.asks_for((config.placement, config.adopt_shards), &place, &seen) {
+                let known = match retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await {
+                    Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
+                    Ok(None) => Known::Absent,
+                    Err(TableError::Damaged(_)) => Known::Damaged,
+                    Err(error) => return Err(error),
+                };
+                survey.know(key, known, config.adopt_shards);
+            }
+            survey.observe((config.placement, &config.shard_keys), always, place, &seen);
         }
-        Ok(SurveyPage { next: page.next, items: page.items.len() as u64, consumed_capacity: page.consumed })
+        Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
 
     /// Makes a key's metadata tell of every item that was found; where it does already, nothing is changed. It never takes a shard away.
@@ -73,29 +90,30 @@ impl ShardedTable {
         findings: &KeyFindings,
         deadline: Deadline,
     ) -> Result<Rebuilt, TableError> {
+        if findings.is_whole() {
+            return Ok(Rebuilt::Kept);
+        }
         let inner = &self.inner;
         let state = inner.keys.state(key);
-        let always = inner.config.cold_append.then_some(ShardCount::ONE);
         for _ in 0..ATTEMPTS {
-            let read = retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await;
-            let (seen, is_damaged) = match read {
-                Ok(seen) => (seen, false),
-                Err(TableError::Damaged(_)) => (None, true),
-                Err(error) => return Err(error),
+            let read = retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key)).await?;
+            let seen = match &read {
+                None => None,
+                Some(raw) => raw.parse().ok(),
             };
-            if let Some(metadata) = &seen
-                && findings.are_covered_by(metadata, always)
-            {
+            if seen.as_ref().is_some_and(|metadata| findings.are_told_by(metadata)) {
                 return Ok(Rebuilt::Kept);
             }
-            let before = seen.as_ref().filter(|metadata| metadata.draining);
-            if let Some(draining) = before {
+            if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining) {
                 inner.step(key, &state, Some(draining), MetadataUpdate::StopDrain).await?;
                 continue;
             }
-            let now = seen.as_ref().map_or(inner.config.adopt_shards, |metadata| metadata.read_shards);
-            let width = findings.width().max(now);
-            let update = MetadataUpdate::Rebuild { to: width, history: findings.history(), is_damaged };
+            let damaged = read.filter(|_| seen.is_none());
+            let before = seen.as_ref().map(|metadata| metadata.read_shards);
+            let before =
+                before.or_else(|| damaged.as_ref().and_then(RawMetadata::widest)).unwrap_or(inner.config.adopt_shards);
+            let width = findings.width().max(before);
+            let update = MetadataUpdate::Rebuild { to: width, history: findings.history(), damaged };
             // The generation goes on from the clock, so that functions which know a later one from before the loss believe this one.
             let Some(rebuilt) = inner.step(key, &state, seen.as_ref(), update).await? else { continue };
             let outcome = if seen.is_some() { Rebuilt::Widened(width) } else { Rebuilt::Created(width) };
@@ -125,7 +143,10 @@ impl Inner {
     /// further shards, which is every key that grew because it was written a lot.
     pub(super) async fn look_for_loss(&self, key: &PartitionKey, deadline: Deadline) -> Result<(), TableError> {
         let beyond = ShardNumber::from_index(self.config.adopt_shards.get());
-        if retrying(&self.environment, deadline, || self.tables.has_items(key, beyond)).await? {
+        let looked = timeout_at(deadline, self.tables.has_items(key, beyond)).await;
+        let found = looked.map_err(|_| TableError::Transient("the deadline passed".into()))??;
+        // It may have grown since its metadata was read.
+        if found && retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await?.is_none() {
             return Err(TableError::Lost(format!("it has no item, yet items stand on shard {beyond}")));
         }
         Ok(())

@@ -154,10 +154,10 @@ impl Tables {
         claim: Claim,
         (key, shard): (&PartitionKey, ShardNumber),
     ) -> Condition {
-        if !self.config.adopt_unsharded {
+        let bare = shard == ShardNumber::UNSHARDED;
+        if !self.config.adopt_unsharded && !bare {
             return condition;
         }
-        let bare = shard == ShardNumber::UNSHARDED;
         let expression = match (claim, bare) {
             (Claim::Ours, false) => "#k = :k",
             (Claim::Ours, true) => "attribute_exists(#p) AND (attribute_not_exists(#k) OR #k = :k)",
@@ -176,7 +176,7 @@ impl Tables {
 
     /// That none of the key's items stands here.
     pub(super) fn none_stands(&self, key: &PartitionKey, shard: ShardNumber) -> Condition {
-        if self.config.adopt_unsharded {
+        if self.config.adopt_unsharded || shard == ShardNumber::UNSHARDED {
             self.claimed(Condition::default(), Claim::NotOurs, (key, shard))
         } else {
             Condition::absent(&self.config.partition_key_name)
@@ -185,7 +185,7 @@ impl Tables {
 
     /// Whether an item that was found on a shard of a key is the key's.
     pub(super) fn is_ours(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
-        if !self.config.adopt_unsharded {
+        if !self.config.adopt_unsharded && shard != ShardNumber::UNSHARDED {
             return true;
         }
         match stored.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()) {

@@ -101,11 +101,12 @@ impl Tables {
         stored.insert(self.config.partition_key_name.clone(), AttributeValue::S(self.shard_key(key, home)?));
         stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
         attributes::set_width(&self.config, &mut stored, width);
-        let condition = if copy.version == Version::NONE {
-            // What another program wrote has no version to compare; the original is what it goes on writing.
-            Condition::absent_or_unversioned()
-        } else {
-            Condition::absent_or_lower(copy.version)
+        let condition = match (copy.version == Version::NONE, from == ShardNumber::UNSHARDED) {
+            // What another program wrote has no version to compare. Of two such copies the bare one is what it goes on writing; of two on
+            // shards either may be.
+            (true, true) => Condition::absent_or_unversioned(),
+            (true, false) => Condition::absent(&self.config.partition_key_name),
+            (false, _) => Condition::absent_or_lower(copy.version),
         };
         let (condition, names, values) = self.claimed(condition, Claim::OursOrNone, (key, home)).into_parts();
         let put = Put::builder()
@@ -135,10 +136,11 @@ impl Tables {
         (from, home): (ShardNumber, ShardNumber),
         lasts: LeaseLasts,
     ) -> Result<Moved, TableError> {
-        let at_home = if copy.version == Version::NONE {
-            Condition::same_or_versioned(&copy.stored, &self.not_compared()).present(&self.config.partition_key_name)
-        } else {
-            Condition::at_least(copy.version)
+        let name = &self.config.partition_key_name;
+        let at_home = match (copy.version == Version::NONE, from == ShardNumber::UNSHARDED) {
+            (true, true) => Condition::same_or_versioned(&copy.stored, &self.not_compared()).present(name),
+            (true, false) => Condition::default().present(name),
+            (false, _) => Condition::at_least(copy.version),
         };
         let check = self.check(key, copy, home, self.claimed(at_home, Claim::Ours, (key, home)))?;
         let (condition, names, values) = self.unchanged(key, copy, from).into_parts();

@@ -68,23 +68,33 @@ impl Tables {
             .set_return_values_on_condition_check_failure(
                 self.config.adopt_unsharded.then_some(ReturnValuesOnConditionCheckFailure::AllOld),
             );
-        let Some(lasts) = lasts else { return self.append_outcome(put.send().await, place) };
+        let Some(lasts) = lasts else { return self.append_outcome(put.send().await, item, shard).await };
         let (check, ran_out) = CheckLease::new(lasts);
         let sent = put.customize().interceptor(check).send().await;
-        if ran_out.load(Ordering::Acquire) { Ok(false) } else { self.append_outcome(sent, place) }
+        if ran_out.load(Ordering::Acquire) { Ok(false) } else { self.append_outcome(sent, item, shard).await }
     }
 
     /// A refusal says that the item is stored already, unless what stands is another key's.
-    fn append_outcome(
+    async fn append_outcome(
         &self,
         sent: Result<PutItemOutput, SdkError<PutItemError, HttpResponse>>,
-        (key, shard): (&PartitionKey, ShardNumber),
+        item: &Item,
+        shard: ShardNumber,
     ) -> Result<bool, TableError> {
         let Err(error) = sent else { return Ok(true) };
+        let key = &item.partition_key;
         if let Some(PutItemError::ConditionalCheckFailedException(failed)) = error.as_service_error()
-            && failed.item().is_some_and(|stands| !self.is_ours(stands, key, shard))
+            && self.config.adopt_unsharded
         {
-            return Err(TableError::Occupied);
+            let is_ours = match failed.item() {
+                Some(stands) => self.is_ours(stands, key, shard),
+                // DynamoDB shows what stands; not every server that speaks its protocol does.
+                None => {
+                    let target = GetTarget { partition_key: key, sort_key: &item.sort_key, consistent: true };
+                    self.get_one(target, shard).await?.is_some()
+                }
+            };
+            return Err(if is_ours { TableError::ConditionFailed } else { TableError::Occupied });
         }
         Err(TableError::from_sdk(error))
     }
@@ -146,14 +156,17 @@ impl Tables {
             [shard] => self.get_one(target, *shard).await?.into_iter().collect(),
             many => self.get_many(target, many).await?,
         };
-        let mut newest: Option<Stored<Item>> = None;
+        let mut newest: Option<(Stored<Item>, bool)> = None;
         for item in found {
+            let is_bare = self.is_bare(&item, target.partition_key);
             let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-            if newest.as_ref().is_none_or(|best| stored.version > best.version) {
-                newest = Some(stored);
+            // Of two copies of another program's item, the bare one is what it goes on writing.
+            let is_newer = |(best, bare): &(Stored<Item>, bool)| (stored.version, is_bare) > (best.version, *bare);
+            if newest.as_ref().is_none_or(is_newer) {
+                newest = Some((stored, is_bare));
             }
         }
-        Ok(newest)
+        Ok(newest.map(|(stored, _)| stored))
     }
 
     pub(super) async fn get_one(
@@ -197,15 +210,18 @@ impl Tables {
                 // A point read is right only with every candidate, so a part of the answer is none.
                 return Err(TableError::Capacity(crate::core::capacity::CapacityScope::Unknown));
             }
-            let bare = target.partition_key.as_str();
             found.extend(answer.responses.unwrap_or_default().into_values().flatten().filter(|item| {
-                let stored_key = item.get(&self.config.partition_key_name).and_then(|value| value.as_s().ok());
-                let is_bare = stored_key.is_some_and(|stored| stored == bare);
-                let shard = if is_bare { ShardNumber::UNSHARDED } else { ShardNumber::FIRST };
+                let shard =
+                    if self.is_bare(item, target.partition_key) { ShardNumber::UNSHARDED } else { ShardNumber::FIRST };
                 self.is_ours(item, target.partition_key, shard)
             }));
         }
         Ok(found)
+    }
+
+    fn is_bare(&self, item: &SdkItem, key: &PartitionKey) -> bool {
+        let stored = item.get(&self.config.partition_key_name).and_then(|value| value.as_s().ok());
+        stored.is_some_and(|stored| stored == key.as_str())
     }
 
     /// Bytes of an item besides its attributes and its sort key.

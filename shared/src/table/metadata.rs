@@ -27,7 +27,7 @@ pub(crate) const ATTRIBUTES: [&str; 9] =
     [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION, DRAINING, DRAIN, SHRUNK_AT, SETTLED];
 
 /// A step of the protocol that changes a key's widths: a compare-and-set on the generation that was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum MetadataUpdate {
     /// Raise the read width. Writes the first history entry where the item was absent.
     Expand {
@@ -62,8 +62,8 @@ pub(crate) enum MetadataUpdate {
         to: ShardCount,
         /// Widths under which items stand.
         history: ShardHistory,
-        /// The item is there and cannot be read.
-        is_damaged: bool,
+        /// What stands, where it cannot be read.
+        damaged: Option<RawMetadata>,
     },
     /// Lower the read width to the write width, and unmark the drain.
     FinishDrain {
@@ -74,9 +74,35 @@ pub(crate) enum MetadataUpdate {
     },
 }
 
+/// A metadata item as it is stored, perhaps damaged.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawMetadata(HashMap<String, AttributeValue>);
+
+impl RawMetadata {
+    /// What it says.
+    pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
+        parse(&self.0)
+    }
+
+    /// The widest of the widths that can be read.
+    pub(crate) fn widest(&self) -> Option<ShardCount> {
+        let width = |name: &str| self.0.get(name)?.as_n().ok()?.parse().ok().and_then(ShardCount::new);
+        width(NUMBER_OF_SHARDS).max(width(READ_SHARDS))
+    }
+
+    fn generation(&self) -> Option<u64> {
+        self.0.get(GENERATION)?.as_n().ok()?.parse().ok()
+    }
+}
+
 impl Tables {
     /// Reads a key's metadata, strongly consistent. `None` where the key has no item.
     pub(crate) async fn get_metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
+        self.get_raw_metadata(key).await?.map(|raw| raw.parse()).transpose()
+    }
+
+    /// As [`get_metadata`](Self::get_metadata), whatever it says.
+    pub(crate) async fn get_raw_metadata(&self, key: &PartitionKey) -> Result<Option<RawMetadata>, TableError> {
         let answer = self
             .client
             .get_item()
@@ -86,7 +112,7 @@ impl Tables {
             .send()
             .await
             .map_err(TableError::from_sdk)?;
-        answer.item.map(|item| parse(&item)).transpose()
+        Ok(answer.item.map(RawMetadata))
     }
 
     /// A page of all metadata, and the key to go on after.
@@ -152,10 +178,11 @@ impl Tables {
         let unregistered = self.config.adopt_shards;
         let before = seen.cloned().unwrap_or_else(|| ShardMetadata::unregistered_with(unregistered));
         let mut change = Change::default();
-        let (mut generation, mut is_damaged) = (before.generation + 1, false);
+        let (mut generation, mut replaced) = (before.generation + 1, None);
         match update {
-            MetadataUpdate::Rebuild { to, history, is_damaged: damaged } => {
-                (generation, is_damaged) = (generation.max(now_seconds), damaged);
+            MetadataUpdate::Rebuild { to, history, damaged } => {
+                let known = damaged.as_ref().and_then(RawMetadata::generation).unwrap_or_default();
+                (generation, replaced) = (generation.max(known.saturating_add(1)).max(now_seconds), damaged);
                 change.set(READ_SHARDS, count(to));
                 if seen.is_some() {
                     change.add = Some(set(&history)).filter(|_| history.entries().len() > 0);
@@ -205,17 +232,21 @@ impl Tables {
         }
         change.set(GENERATION, number(generation));
         let condition = match seen {
-            None if is_damaged => {
-                change.condition("attribute_exists(#p)", &[("#p", &self.config.partition_key_name)], None)
-            }
-            None => change.condition("attribute_not_exists(#p)", &[("#p", &self.config.partition_key_name)], None),
+            None if let Some(raw) = replaced => change.as_it_is(&raw),
+            None => change
+                .condition("attribute_not_exists(#p)", &[("#p", &self.config.partition_key_name)], None)
+                .to_owned(),
             // Written by another program, without a generation: hold on to the widths instead.
-            Some(seen) if seen.generation == 0 => change.condition(
-                "attribute_not_exists(#g) AND #n = :seen",
-                &[("#g", GENERATION), ("#n", NUMBER_OF_SHARDS)],
-                Some(count(seen.number_of_shards)),
-            ),
-            Some(seen) => change.condition("#g = :seen", &[("#g", GENERATION)], Some(number(seen.generation))),
+            Some(seen) if seen.generation == 0 => change
+                .condition(
+                    "attribute_not_exists(#g) AND #n = :seen",
+                    &[("#g", GENERATION), ("#n", NUMBER_OF_SHARDS)],
+                    Some(count(seen.number_of_shards)),
+                )
+                .to_owned(),
+            Some(seen) => {
+                change.condition("#g = :seen", &[("#g", GENERATION)], Some(number(seen.generation))).to_owned()
+            }
         };
         let (expression, names, values) = change.expression();
         let call = self
@@ -282,6 +313,23 @@ impl Change {
         self.names.extend(names.iter().map(|(placeholder, name)| ((*placeholder).to_owned(), (*name).to_owned())));
         self.values.extend(seen.map(|seen| (":seen".to_owned(), seen)));
         condition
+    }
+
+    /// That these attributes still are as they were found: what is damaged has no generation to go by.
+    fn as_it_is(&mut self, raw: &RawMetadata) -> String {
+        let names = [("#w", NUMBER_OF_SHARDS), ("#x", READ_SHARDS), ("#y", GENERATION), ("#z", DRAIN)];
+        let terms = names.map(|(placeholder, name)| {
+            self.names.insert(placeholder.to_owned(), name.to_owned());
+            match raw.0.get(name) {
+                None => format!("attribute_not_exists({placeholder})"),
+                Some(value) => {
+                    let named = placeholder.replace('#', ":");
+                    self.values.insert(named.clone(), value.clone());
+                    format!("{placeholder} = {named}")
+                }
+            }
+        });
+        terms.join(" AND ")
     }
 
     fn expression(self) -> (String, HashMap<String, String>, HashMap<String, AttributeValue>) {

@@ -20,7 +20,7 @@ use crate::config::TableConfig;
 
 pub(crate) use drain::{Moved, StoredCopy};
 pub(crate) use items::{GetTarget, ShardQueryPage};
-pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate};
+pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate, RawMetadata};
 pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};
 pub use scan::ScanPosition;
 

@@ -35,7 +35,8 @@ pub(crate) struct ScannedItem {
 /// A page of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanPage {
-    pub(crate) items: Vec<ScannedItem>,
+    /// `None` for one that cannot be read.
+    pub(crate) items: Vec<Option<ScannedItem>>,
     pub(crate) next: Option<ScanPosition>,
     pub(crate) consumed: f64,
 }
@@ -66,7 +67,7 @@ impl Tables {
             Some(key) => Some(ScanPosition { stored_key: self.stored_key(key)?, sort_key: self.sort_key(key)? }),
         };
         let consumed = answer.consumed_capacity().and_then(|consumed| consumed.capacity_units).unwrap_or_default();
-        let items = answer.items().iter().map(|item| self.scanned(item)).collect::<Result<_, _>>()?;
+        let items = answer.items().iter().map(|item| self.scanned(item).ok()).collect();
         Ok(ScanPage { items, next, consumed })
     }
 
