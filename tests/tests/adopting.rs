@@ -208,6 +208,23 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_item_that_stands_needs_no_place_that_is_taken() {
+    let fixture = fixture(|config| config.adopt_unsharded = true).await;
+    fixture.store_plainly("orders", "order-0001", 1).await;
+    fixture.store_plainly("orders.1", "order-0001", 2).await;
+    let table = &fixture.table;
+    let created = table.create(&item("orders", "order-0001", 3), None, soon()).await;
+    assert!(matches!(created, Err(WriteError::Exists)), "{created:?}");
+    table.put(&item("orders", "order-0001", 4), soon()).await.expect("it is replaced where it stands");
+    assert_eq!(fixture.get("orders", "order-0001").await, Some(4));
+    table.delete(&key("orders"), &sort_key("order-0001"), soon()).await.expect("deleted");
+    assert_eq!(fixture.get("orders", "order-0001").await, None);
+    let put = table.put(&item("orders", "order-0001", 5), soon()).await;
+    assert!(matches!(put, Err(WriteError::Table(TableError::Occupied))), "{put:?}");
+    assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2), "the other key's stays");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_migration_under_load_loses_and_doubles_nothing() {
     let fixture = fixture(|config| {
         config.adopt_unsharded = true;

@@ -255,7 +255,9 @@ impl<'a> PointRun<'a> {
         let write_id = self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref());
         let is_foreign = |copy: &Option<Copy>| copy.as_ref().is_some_and(|copy| !copy.is_ours);
         let is_put = |shard: ShardNumber| parts.iter().any(|part| part.shard == shard && part.effect == Effect::Put);
-        if refusal.0.iter().any(|(shard, copy)| is_put(*shard) && is_foreign(copy)) {
+        // Where a copy of this item stands, that one counts: a put replaces it there, and does not need the taken place.
+        let stands = refusal.copies().any(|copy| copy.is_ours);
+        if !stands && refusal.0.iter().any(|(shard, copy)| is_put(*shard) && is_foreign(copy)) {
             return self.failed(TableError::Occupied);
         }
         let is_own = |copy: &Copy| match (self.kind, write_id) {
