@@ -18,8 +18,8 @@ use crate::told::refused;
 const AT_ONCE: usize = 32;
 /// No further page is looked at once so many keys are to be worked on.
 const MOST_KEYS: usize = 300;
-/// What is kept of the time for the keys that were found.
-const TIME_FOR_KEYS: Duration = Duration::from_secs(30);
+/// The part of the time that the look at the table may take; the rest is for the keys that were found.
+const LOOKING: f64 = 0.5;
 /// What is kept of the time for the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// The most failed keys that are named.
@@ -48,10 +48,11 @@ impl Scaler {
             Ok(after) => after,
             Err(refusal) => return refusal,
         };
+        let look_until = look_until(deadline);
         let (mut survey, mut keys, mut unsharded) = (Survey::default(), Vec::new(), 0);
         let (mut at, mut look) = (after.clone(), Look { next: None, failed: None });
         loop {
-            match self.table.survey_page(&mut survey, at.as_ref(), deadline - TIME_FOR_KEYS).await {
+            match self.table.survey_page(&mut survey, at.as_ref(), look_until).await {
                 Ok(page) => look.next = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
@@ -63,7 +64,7 @@ impl Scaler {
             unsharded += found.values().sum::<u64>();
             keys.extend(found.into_keys());
             at.clone_from(&look.next);
-            if at.is_none() || keys.len() >= MOST_KEYS || Deadline::now() + TIME_FOR_KEYS >= deadline {
+            if at.is_none() || keys.len() >= MOST_KEYS || Deadline::now() >= look_until {
                 break;
             }
         }
@@ -90,9 +91,10 @@ impl Scaler {
     /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
     /// too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Value {
+        let look_until = look_until(deadline);
         let (mut survey, mut at) = (Survey::default(), None);
         loop {
-            match self.table.survey_page(&mut survey, at.as_ref(), deadline - TIME_FOR_KEYS).await {
+            match self.table.survey_page(&mut survey, at.as_ref(), look_until).await {
                 Ok(page) => at = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
@@ -104,7 +106,7 @@ impl Scaler {
             if at.is_none() {
                 break;
             }
-            if Deadline::now() + TIME_FOR_KEYS >= deadline {
+            if Deadline::now() >= look_until {
                 let why = "the table is larger than one invocation can look at; nothing was changed: take the command `local rebuild`";
                 return json!({"action": "rebuild", "outcome": "unchanged", "items": survey.items(), "reason": why});
             }
@@ -139,6 +141,11 @@ impl Scaler {
         let sort_key = sort_key.map_err(|error| refused("after.sort_key", error))?;
         Ok(Some(ScanPosition { stored_key, sort_key }))
     }
+}
+
+fn look_until(deadline: Deadline) -> Deadline {
+    let now = Deadline::now();
+    now + deadline.saturating_duration_since(now).mul_f64(LOOKING)
 }
 
 /// Works on the keys, some at once, and counts what became of them.
