@@ -12,7 +12,7 @@ const SEEDS: u64 = 100;
 const SHRINKING_SEEDS: u64 = 20;
 
 fn as_built(seed: u64) -> Plan {
-    Plan { seed, without_waiting: false, shrinking: Shrinking::Never }
+    Plan { seed, without_waiting: false, shrinking: Shrinking::Never, settling: false }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -106,6 +106,42 @@ fn no_seed_finds_a_violation_while_keys_shrink_again() {
             assert!(totals.shrinks > count / 4 && totals.reads > 100 * count, "the runs must do something: {totals:?}");
         }
         Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn no_seed_finds_a_violation_while_keys_are_settled() {
+    let seeds = match variable("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(5)),
+    };
+    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, settling: true, ..as_built(seed) }) {
+        Ok((count, totals)) => {
+            println!(
+                "{count} seeds without a violation: {} settlings, {} shrinks, {} runs of them cut off; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
+                totals.settlings,
+                totals.shrinks,
+                totals.cut_off,
+                totals.acknowledged,
+                totals.point_writes,
+                totals.reads,
+                totals.faults
+            );
+            assert!(
+                totals.settlings > count / 4 && totals.cut_off > 0 && totals.reads > 100 * count,
+                "the runs must do something: {totals:?}"
+            );
+        }
+        Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn a_settling_that_does_not_wait_for_writers_is_caught_within_40_seeds() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, settling: true, ..as_built(seed) };
+    match run_seeds(0..40, broken) {
+        Err((seed, violation)) => println!("settling without waiting for writers, seed {seed} finds: {violation}"),
+        Ok(_) => panic!("40 seeds did not notice that the wait is missing"),
     }
 }
 

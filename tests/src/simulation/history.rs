@@ -37,6 +37,12 @@ impl KeyHistory {
         known.get(pick % known.len().max(1)).map(|key| (*key).clone())
     }
 
+    /// Every sort key that was acknowledged.
+    pub(super) fn all_acknowledged(&self) -> Vec<String> {
+        let acknowledged = self.0.iter().filter(|(_, written)| written.acknowledged.is_some());
+        acknowledged.map(|(sort_key, _)| sort_key.clone()).collect()
+    }
+
     fn before(&self, instant: Instant) -> impl Iterator<Item = &String> {
         self.0
             .iter()

@@ -1,6 +1,7 @@
 //! The seeded simulation of the real code: many instances, each with its own cache and clock, over one engine with partition limits and a
 //! network that loses, delays and repeats. Time is paused, so that a seed is a run.
 
+mod drains;
 mod history;
 mod network;
 mod registers;
@@ -13,11 +14,14 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
-    Attributes, Deadline, DrainPace, Drained, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardCount,
-    ShardedTable, SortKey, SortKeyType, Value, WriteError,
+    Attributes, Deadline, Drained, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
+    SortKeyType, Value, WriteError,
 };
 use tokio::time::{Instant, sleep};
 
+pub use drains::Shrinking;
+
+use drains::drain;
 use history::KeyHistory;
 use network::{Connection, Injected, Instance, InstanceClock};
 use registers::{Outcome, Registers};
@@ -31,43 +35,8 @@ pub struct Plan {
     pub without_waiting: bool,
     /// Whether keys shrink again, and how.
     pub shrinking: Shrinking,
-}
-
-/// Whether keys shrink again once the load has gone down, and what a broken build leaves out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shrinking {
-    /// They keep their shards, and the run is short.
-    Never,
-    /// As built, but for the waits, which are as long as what can happen here.
-    AsBuilt,
-    /// Writers that act by older views are not waited out.
-    WithoutWaitingForWriters,
-    /// Reads that began before the copies are not waited out.
-    WithoutWaitingForReads,
-}
-
-impl Shrinking {
-    /// The append lease, the latest that a request can be applied, and what clocks differ by.
-    const WRITERS: Duration = Duration::from_secs(60 + 10 + 10);
-    /// A read's deadline, a freeze, and what clocks differ by.
-    const READS: Duration = Duration::from_secs(6 + 4 + 10);
-
-    const fn pace(self) -> DrainPace {
-        DrainPace {
-            wait_for_writers: if matches!(self, Self::WithoutWaitingForWriters) {
-                Duration::ZERO
-            } else {
-                Self::WRITERS
-            },
-            wait_for_reads: match self {
-                Self::WithoutWaitingForReads => Duration::ZERO,
-                // Over before the writers' views are.
-                Self::WithoutWaitingForWriters => Duration::from_secs(3),
-                Self::Never | Self::AsBuilt => Self::READS,
-            },
-            items_per_second: 200,
-        }
-    }
+    /// Whether keys that may shrink are settled, too: then no append goes without a view.
+    pub settling: bool,
 }
 
 impl Plan {
@@ -97,6 +66,10 @@ pub struct Totals {
     pub scale_outs: u64,
     /// Shrinks that were carried through, and those that a hot key stopped.
     pub shrinks: u64,
+    /// Settlings that were carried through.
+    pub settlings: u64,
+    /// Runs of a drain that were cut off in the middle.
+    pub cut_off: u64,
     /// The widest key at the end.
     pub widest: u32,
     /// Faults of all kinds.
@@ -117,6 +90,8 @@ impl Totals {
             unanswered_reads: self.unanswered_reads + other.unanswered_reads,
             scale_outs: self.scale_outs + other.scale_outs,
             shrinks: self.shrinks + other.shrinks,
+            settlings: self.settlings + other.settlings,
+            cut_off: self.cut_off + other.cut_off,
             widest: self.widest.max(other.widest),
             faults: self.faults + other.faults,
         }
@@ -131,7 +106,7 @@ const COOLDOWN_SECONDS: u64 = 2;
 const HOT: Duration = Duration::from_secs(8);
 /// Of the calm in which they shrink again.
 const CALM: Duration = Duration::from_secs(170);
-/// Instances that carry on with shrinks, beside each other.
+/// Instances that carry on with drains, beside each other.
 const SHRINKERS: usize = 2;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 const READ_DEADLINE: Duration = Duration::from_secs(6);
@@ -143,6 +118,8 @@ struct World {
     violation: Mutex<Option<String>>,
     began: Instant,
     ends: Instant,
+    /// Until then, items are moved: a good time to read them.
+    moving_until: Mutex<Instant>,
 }
 
 impl World {
@@ -168,9 +145,22 @@ impl World {
         Instant::now().saturating_duration_since(self.began)
     }
 
-    /// A pause between two deeds: as given while the load is high, and forty times as long in the calm after it.
+    fn note_moving(&self, until: Instant) {
+        let mut moving_until = self.moving_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *moving_until = until.max(*moving_until);
+    }
+
+    fn is_moving(&self) -> bool {
+        Instant::now() < *self.moving_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pause between two deeds: as given while the load is high, forty times as long in the calm after it, and less where items are moved.
     fn pause(&self, rng: &mut StdRng, ms: std::ops::Range<u64>) -> Duration {
-        let calm = if self.age() < HOT { 1 } else { 40 };
+        let calm = match (self.age() < HOT, self.is_moving()) {
+            (true, _) => 1,
+            (false, true) => 4,
+            (false, false) => 40,
+        };
         Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
     }
 
@@ -208,6 +198,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
     of_table.drain = plan.shrinking.pace();
+    of_table.cold_append = !plan.settling;
     ShardedTable::with_environment(&client, of_table, environment)
 }
 
@@ -226,11 +217,12 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         totals: Mutex::default(),
         violation: Mutex::default(),
         began: origin,
+        moving_until: Mutex::new(origin),
         ends: origin
             + match plan.shrinking {
                 Shrinking::Never => HOT,
-                Shrinking::AsBuilt => HOT + CALM,
-                Shrinking::WithoutWaitingForWriters | Shrinking::WithoutWaitingForReads => HOT + CALM / 3,
+                Shrinking::AsBuilt | Shrinking::WithoutWaitingForReads => HOT + CALM,
+                Shrinking::WithoutWaitingForWriters => HOT + CALM / 3,
             },
     });
     let shrinkers = if plan.shrinking == Shrinking::Never { 0 } else { SHRINKERS };
@@ -246,7 +238,7 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         } else if index < WRITERS + READERS {
             work.spawn(read(instance, table, world, seed));
         } else {
-            work.spawn(shrink(instance, table, world, seed));
+            work.spawn(drain(instance, table, world, plan, seed));
         }
     }
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
@@ -410,28 +402,6 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
     }
 }
 
-/// Shrinks keys once the load has gone down, and carries on with what it or another has begun, in short runs.
-async fn shrink(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    sleep(HOT + Duration::from_secs(2)).await;
-    while world.goes_on() && !instance.is_dead() {
-        sleep(Duration::from_millis(rng.random_range(500..4_000))).await;
-        let which = rng.random_range(0..KEYS);
-        let deadline = || Deadline::now() + Duration::from_secs(6);
-        let Ok(Some(metadata)) = table.shards(&key(which), deadline()).await else { continue };
-        let width = metadata.number_of_shards.get();
-        if !metadata.draining && width > 1 && metadata.expansion().is_none() {
-            let to = ShardCount::new(rng.random_range(1..width)).expect("at least one");
-            // Refused where another was first.
-            drop(table.begin_shrink(&key(which), to, deadline()).await);
-        } else if metadata.draining
-            && let Ok(Drained::Done { .. }) = table.drain(&key(which), deadline()).await
-        {
-            world.count(|totals| totals.shrinks += 1);
-        }
-    }
-}
-
 /// What was appended, and the registers.
 fn apart(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, std::collections::BTreeMap<String, u64>) {
     let (registers, appended): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(sort_key, _)| sort_key.starts_with('~'));
@@ -528,6 +498,16 @@ async fn finish(
         let checked = world.history(which).check_scan(&appended, began, false);
         let checked = checked.and_then(|()| world.registers(which).check_scan(&registers, began));
         checked.map_err(|violation| format!("I6, after the last drain: {violation}"))?;
+        if plan.settling {
+            // A scan asks every shard; whether items are where one is looked for, only point reads say.
+            let stored = world.history(which).all_acknowledged();
+            for wanted in stored {
+                let got = fresh.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+                let value = got.map_err(|error| error.to_string())?.and_then(|item| value_of(&item.attributes));
+                let checked = world.history(which).check_get(&wanted, value);
+                checked.map_err(|violation| format!("after the last drain: {violation}"))?;
+            }
+        }
         let soon = Deadline::now() + Duration::from_secs(30);
         let calm = Pressure::default();
         // Anyone may finish what a dead actor has begun.

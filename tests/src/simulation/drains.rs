@@ -1,0 +1,103 @@
+//! Keys that shrink again, and are settled, once the load has gone down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{Clock, Deadline, DrainGoal, DrainPace, Drained, ShardCount, ShardedTable};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::network::{Instance, InstanceClock};
+use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, World, key};
+
+/// A key of so many shards grows no more before it is settled.
+const WIDE: u32 = 40;
+/// Before items are moved, and while they are, they are read more often.
+const ABOUT_TO_MOVE: Duration = Duration::from_secs(5);
+
+/// Whether keys shrink again once the load has gone down, and what a broken build leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shrinking {
+    /// They keep their shards, and the run is short.
+    Never,
+    /// As built, but for the waits, which are as long as what can happen here.
+    AsBuilt,
+    /// Writers that act by older views are not waited out.
+    WithoutWaitingForWriters,
+    /// Reads that began before the copies are not waited out.
+    WithoutWaitingForReads,
+}
+
+impl Shrinking {
+    /// The append lease, the latest that a request can be applied, and what clocks differ by.
+    const WRITERS: Duration = Duration::from_secs(60 + 10 + 10);
+    /// A read's deadline, a freeze, and what clocks differ by.
+    const READS: Duration = Duration::from_secs(6 + 4 + 10);
+
+    pub(super) const fn pace(self) -> DrainPace {
+        DrainPace {
+            wait_for_writers: if matches!(self, Self::WithoutWaitingForWriters) {
+                Duration::ZERO
+            } else {
+                Self::WRITERS
+            },
+            wait_for_reads: match self {
+                Self::WithoutWaitingForReads => Duration::ZERO,
+                // Over before the writers' views are.
+                Self::WithoutWaitingForWriters => Duration::from_secs(3),
+                Self::Never | Self::AsBuilt => Self::READS,
+            },
+            items_per_second: 200,
+        }
+    }
+}
+
+/// Shrinks and settles keys once the load has gone down, and carries on with what it or another has begun, in short runs, some of which end
+/// anywhere.
+pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    sleep(HOT + Duration::from_secs(2)).await;
+    while world.goes_on() && !instance.is_dead() {
+        let pause = if world.is_moving() { 50..400 } else { 500..4_000 };
+        sleep(Duration::from_millis(rng.random_range(pause))).await;
+        let which = rng.random_range(0..KEYS);
+        let deadline = || Deadline::now() + Duration::from_secs(6);
+        let Ok(Some(metadata)) = table.shards(&key(which), deadline()).await else { continue };
+        let width = metadata.number_of_shards.get();
+        if !metadata.draining && width > 1 && metadata.expansion().is_none() {
+            // Refused where another was first.
+            if plan.settling && !metadata.settled {
+                // Some writers go on by the width before, for as long as they may.
+                let to = ShardCount::new(width + rng.random_range(1..5)).expect("at least one");
+                if width < WIDE && table.set_shards(&key(which), to, deadline()).await.is_ok() {
+                    sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await;
+                }
+                drop(table.begin_settle(&key(which), deadline()).await);
+            } else if !plan.settling || plan.shrinking == Shrinking::AsBuilt {
+                let to = ShardCount::new(rng.random_range(1..width)).expect("at least one");
+                drop(table.begin_shrink(&key(which), to, deadline()).await);
+            }
+        } else if metadata.draining {
+            let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
+            let drained = timeout(Duration::from_millis(lasts), table.drain(&key(which), deadline())).await;
+            let soon = match drained {
+                Ok(Ok(Drained::Waiting { until, .. })) => {
+                    let now = InstanceClock(Arc::clone(&instance)).now().epoch_seconds();
+                    Some(Duration::from_secs(until.saturating_sub(now))).filter(|wait| *wait < ABOUT_TO_MOVE)
+                }
+                Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
+                Ok(Ok(Drained::Nothing | Drained::Done { .. }) | Err(_)) => None,
+            };
+            if let Some(wait) = soon {
+                world.note_moving(Instant::now() + wait + ABOUT_TO_MOVE);
+            }
+            world.count(|totals| match drained {
+                Err(_) => totals.cut_off += 1,
+                Ok(Ok(Drained::Done { goal: DrainGoal::Settle, .. })) => totals.settlings += 1,
+                Ok(Ok(Drained::Done { goal: DrainGoal::Shrink, .. })) => totals.shrinks += 1,
+                Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
+            });
+        }
+    }
+}
