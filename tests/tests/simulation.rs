@@ -12,7 +12,7 @@ const SEEDS: u64 = 100;
 const SHRINKING_SEEDS: u64 = 20;
 
 fn as_built(seed: u64) -> Plan {
-    Plan { seed, without_waiting: false, shrinking: Shrinking::Never, settling: false }
+    Plan { seed, without_waiting: false, shrinking: Shrinking::Never, settling: false, adopting: false }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -133,6 +133,42 @@ fn no_seed_finds_a_violation_while_keys_are_settled() {
             );
         }
         Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn no_seed_finds_a_violation_while_bare_items_are_migrated() {
+    let seeds = match variable("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(5)),
+    };
+    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, adopting: true, ..as_built(seed) }) {
+        Ok((count, totals)) => {
+            println!(
+                "{count} seeds without a violation: {} migrations, {} shrinks, {} runs of them cut off; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
+                totals.migrations,
+                totals.shrinks,
+                totals.cut_off,
+                totals.acknowledged,
+                totals.point_writes,
+                totals.reads,
+                totals.faults
+            );
+            assert!(
+                totals.migrations > count / 4 && totals.cut_off > 0 && totals.reads > 100 * count,
+                "the runs must do something: {totals:?}"
+            );
+        }
+        Err((seed, violation)) => panic!("{violation}\nreplay with SIMULATION_SEED={seed}"),
+    }
+}
+
+#[test]
+fn a_migration_that_does_not_wait_for_reads_is_caught_within_40_seeds() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, adopting: true, ..as_built(seed) };
+    match run_seeds(0..40, broken) {
+        Err((seed, violation)) => println!("migrating without waiting for reads, seed {seed} finds: {violation}"),
+        Ok(_) => panic!("40 seeds did not notice that the wait is missing"),
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: A
         let deadline = || Deadline::now() + Duration::from_secs(6);
         let Ok(Some(metadata)) = table.shards(&key(which), deadline()).await else { continue };
         let width = metadata.number_of_shards.get();
-        if !metadata.draining && width > 1 && metadata.expansion().is_none() {
+        if !metadata.draining && (width > 1 || plan.adopting) && metadata.expansion().is_none() {
             // Refused where another was first.
             if plan.settling && !metadata.settled {
                 // Some writers go on by the width before, for as long as they may.
@@ -74,8 +74,10 @@ pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: A
                     sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await;
                 }
                 drop(table.begin_settle(&key(which), deadline()).await);
+            } else if plan.adopting && rng.random_range(0..3) > 0 {
+                drop(table.begin_migration(&key(which), deadline()).await);
             } else if !plan.settling || plan.shrinking == Shrinking::AsBuilt {
-                let to = ShardCount::new(rng.random_range(1..width)).expect("at least one");
+                let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
                 drop(table.begin_shrink(&key(which), to, deadline()).await);
             }
         } else if metadata.draining {
@@ -96,6 +98,7 @@ pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: A
                 Err(_) => totals.cut_off += 1,
                 Ok(Ok(Drained::Done { goal: DrainGoal::Settle, .. })) => totals.settlings += 1,
                 Ok(Ok(Drained::Done { goal: DrainGoal::Shrink, .. })) => totals.shrinks += 1,
+                Ok(Ok(Drained::Done { goal: DrainGoal::Migrate, .. })) => totals.migrations += 1,
                 Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
             });
         }

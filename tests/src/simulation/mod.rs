@@ -1,6 +1,7 @@
 //! The seeded simulation of the real code: many instances, each with its own cache and clock, over one engine with partition limits and a
 //! network that loses, delays and repeats. Time is paused, so that a seed is a run.
 
+mod adopting;
 mod drains;
 mod history;
 mod network;
@@ -37,6 +38,8 @@ pub struct Plan {
     pub shrinking: Shrinking,
     /// Whether keys that may shrink are settled, too: then no append goes without a view.
     pub settling: bool,
+    /// Whether another program has stored items under the bare keys before, which are migrated meanwhile.
+    pub adopting: bool,
 }
 
 impl Plan {
@@ -68,6 +71,8 @@ pub struct Totals {
     pub shrinks: u64,
     /// Settlings that were carried through.
     pub settlings: u64,
+    /// Migrations that were carried through.
+    pub migrations: u64,
     /// Runs of a drain that were cut off in the middle.
     pub cut_off: u64,
     /// The widest key at the end.
@@ -91,6 +96,7 @@ impl Totals {
             scale_outs: self.scale_outs + other.scale_outs,
             shrinks: self.shrinks + other.shrinks,
             settlings: self.settlings + other.settlings,
+            migrations: self.migrations + other.migrations,
             cut_off: self.cut_off + other.cut_off,
             widest: self.widest.max(other.widest),
             faults: self.faults + other.faults,
@@ -199,6 +205,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
     of_table.drain = plan.shrinking.pace();
     of_table.cold_append = !plan.settling;
+    of_table.adopt_unsharded = plan.adopting;
     ShardedTable::with_environment(&client, of_table, environment)
 }
 
@@ -225,6 +232,9 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
                 Shrinking::WithoutWaitingForWriters => HOT + CALM / 3,
             },
     });
+    if plan.adopting {
+        adopting::store_bare(&engine, &world).await;
+    }
     let shrinkers = if plan.shrinking == Shrinking::Never { 0 } else { SHRINKERS };
     let instances: Vec<_> = (0..WRITERS + READERS + shrinkers)
         .map(|_| Instance::new(engine.clone(), rng.random(), origin, Arc::clone(&injected)))
@@ -498,7 +508,7 @@ async fn finish(
         let checked = world.history(which).check_scan(&appended, began, false);
         let checked = checked.and_then(|()| world.registers(which).check_scan(&registers, began));
         checked.map_err(|violation| format!("I6, after the last drain: {violation}"))?;
-        if plan.settling {
+        if plan.settling || plan.adopting {
             // A scan asks every shard; whether items are where one is looked for, only point reads say.
             let stored = world.history(which).all_acknowledged();
             for wanted in stored {
@@ -531,6 +541,9 @@ async fn finish(
         });
         let stored = world.history(which).acknowledged_count();
         world.count(|totals| totals.acknowledged = totals.acknowledged.max(stored));
+    }
+    if plan.adopting {
+        adopting::finish(engine, &fresh, world, plan).await?;
     }
     Ok(())
 }
