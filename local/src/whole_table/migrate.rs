@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::{Deadline, DrainGoal, DrainRefused, Drained, PartitionKey, ShardedTable, TableConfig, TableError};
+use sharding::{
+    Deadline, DrainGoal, DrainRefused, Drained, PartitionKey, ScaleError, ShardedTable, TableConfig, TableError,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -19,7 +21,7 @@ const KEYS_OF_A_ROUND: usize = 2_000;
 const TURN: Duration = Duration::from_secs(20);
 /// Before a key that is busy is tried again.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
-/// How often a key may be busy or turn hot before it is left to another run.
+/// How often a key may be busy, turn hot or be throttled before it is left to another run.
 const TURNS: u32 = 60;
 
 const UNKNOWN_ITEMS: &str = "an item that the API stored does not stand under its partition key, SHARD_SEPARATOR and a number, or cannot be read. Are the variables those of the functions? Nothing more was begun";
@@ -171,23 +173,34 @@ async fn bring_key_home(table: &ShardedTable, key: &PartitionKey, slots: &Semaph
         match table.begin_migration(key, Deadline::now() + PATIENCE).await {
             // A migration that is under way already is gone on with; so is any other drain, which must end first.
             Ok(_) | Err(DrainRefused::Busy(_)) => {}
+            Err(DrainRefused::Table(error)) if error.is_retryable() => {
+                drop(turn);
+                sleep(BUSY_PAUSE).await;
+                continue;
+            }
             Err(error) => return Err(error.to_string()),
         }
         drop(turn);
         loop {
             let turn = slots.acquire().await;
-            let drained = table.drain(key, Deadline::now() + TURN).await.map_err(|error| error.to_string())?;
+            let drained = table.drain(key, Deadline::now() + TURN).await;
             drop(turn);
             match drained {
-                Drained::Done { goal: DrainGoal::Migrate, .. } => return Ok(()),
-                Drained::Done { .. } => break,
-                Drained::Working { .. } => {}
-                Drained::Waiting { until, .. } => sleep(until_second(until)).await,
+                Ok(Drained::Done { goal: DrainGoal::Migrate, .. }) => return Ok(()),
+                Ok(Drained::Done { .. }) => break,
+                Ok(Drained::Working { .. }) => {}
+                Ok(Drained::Waiting { until, .. }) => sleep(until_second(until)).await,
                 // It is growing, or has turned hot.
-                Drained::Nothing => {
+                Ok(Drained::Nothing) => {
                     sleep(BUSY_PAUSE).await;
                     break;
                 }
+                // It was throttled up to the turn's end, or had no answer; what was done is done.
+                Err(ScaleError::Table(error)) if error.is_retryable() => {
+                    sleep(BUSY_PAUSE).await;
+                    break;
+                }
+                Err(error) => return Err(error.to_string()),
             }
         }
     }
