@@ -701,7 +701,7 @@ def rebuilt(binary, folder, edition, keys):
     command = [binary, "rebuild", "--endpoint-url", edition.dynamodb]
     done = subprocess.run(command, env=os.environ | edition.variables, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     numbers = re.fullmatch(
-        r"(\d+) items; of the keys with several shards (\d+) were whole, (\d+) were lost, (\d+) missed items\n", done.stdout
+        r"(\d+) items; of the keys with several shards, (\d+) were whole, (\d+) were lost or damaged, (\d+) missed items\n", done.stdout
     )
     expect(done.returncode == 0 and numbers, "rebuild ends with", done.returncode, "and says", done.stdout, done.stderr)
     expect(int(numbers[1]) == sum(map(len, keys.values())), "rebuild has seen", numbers[1], "items of", sum(map(len, keys.values())))

@@ -117,9 +117,11 @@ impl Fixture {
             let page = self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
             after = page.next;
             if after.is_none() {
-                return survey;
+                break;
             }
         }
+        assert_eq!(self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
+        survey
     }
 
     /// As an instance that knows nothing yet.
@@ -497,4 +499,23 @@ async fn lost_metadata_is_told_and_rebuilt() {
     put.item("number_of_shards", AttributeValue::S("many".to_owned())).send().await.expect("stored");
     assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
     check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_metadata_of_a_key_with_one_shard_is_mended() {
+    let fixture = fixture(|_| {}).await;
+    fixture.table.append(&item("one", "order", 1), soon()).await.expect("stored");
+    fixture.table.finish_background_work().await;
+    let put = fixture.client.put_item().table_name("items-metadata");
+    let put = put.item("partition_key", AttributeValue::S("one".to_owned()));
+    put.item("number_of_shards", AttributeValue::S("many".to_owned())).send().await.expect("stored");
+    let new = fixture.another_instance();
+    assert!(new.query(&PageQuery::new(key("one")), soon()).await.is_err());
+    assert_eq!(new.list_keys(None, soon()).await.expect("the others"), (vec![], None), "one does not hide the rest");
+    let survey = fixture.survey().await;
+    for (key, findings) in survey.keys() {
+        assert_eq!(new.rebuild(key, findings, soon()).await.expect("rebuilt"), Rebuilt::Created(count(1)));
+    }
+    assert_eq!(survey.keys().len(), 1);
+    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(), 1);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use sharding::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey};
+use sharding::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -111,6 +111,9 @@ impl Scaler {
                 return json!({"action": "rebuild", "outcome": "unchanged", "items": survey.items(), "reason": why});
             }
         }
+        if let Err(error) = self.look_for_damage(&mut survey, look_until).await {
+            return json!({"action": "rebuild", "outcome": "failed", "detail": error.to_string()});
+        }
         let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
         let astray: u64 = found.iter().map(|(_, findings)| findings.astray()).sum();
         let dry_run = self.config.dry_run;
@@ -133,6 +136,16 @@ impl Scaler {
         answer.remove("next");
         answer.insert("astray".into(), astray.into());
         answer.into()
+    }
+
+    async fn look_for_damage(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {
+        let mut after = None;
+        loop {
+            after = self.table.survey_metadata_page(survey, after.as_ref(), deadline).await?;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     fn position(&self, after: Option<After>) -> Result<Option<ScanPosition>, Value> {

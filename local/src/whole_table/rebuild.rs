@@ -42,7 +42,7 @@ impl fmt::Display for Rebuild {
         let Self { items, kept, created, widened, astray, unknown, failed } = self;
         writeln!(
             f,
-            "{items} items; of the keys with several shards {kept} were whole, {created} were lost, {widened} missed items"
+            "{items} items; of the keys with several shards, {kept} were whole, {created} were lost or damaged, {widened} missed items"
         )?;
         if *astray > 0 {
             writeln!(
@@ -67,6 +67,13 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     let mut look = Look::new(&table, &options.table, bar.clone());
     while look.page().await? {
         look.survey.take_unsharded();
+    }
+    let mut after = None;
+    loop {
+        after = table.survey_metadata_page(&mut look.survey, after.as_ref(), Deadline::now() + PATIENCE).await?;
+        if after.is_none() {
+            break;
+        }
     }
     bar.finish_and_clear();
     let mut told = Rebuild { items: look.survey.items(), unknown: look.survey.unknown(), ..Rebuild::default() };

@@ -222,6 +222,11 @@ impl Survey {
         }
     }
 
+    /// Takes in a key whose metadata cannot be read, whatever its items say.
+    pub(crate) fn know_damaged(&mut self, key: &PartitionKey, unregistered: ShardCount) {
+        self.know(key, Known::Damaged, unregistered);
+    }
+
     /// Counts an item that cannot be read.
     pub(crate) fn observe_damaged(&mut self) {
         self.items += 1;

@@ -144,7 +144,7 @@ impl ShardedTable {
     }
 
     /// A page of the keys that have metadata, in no order, and the key to go on after. One request; a key that is registered
-    /// meanwhile may be missing.
+    /// meanwhile may be missing, and one whose metadata is damaged is: the log names it, and a rebuild mends it.
     ///
     /// # Errors
     /// [`TableError`] where the metadata could not be read.
@@ -154,7 +154,15 @@ impl ShardedTable {
         deadline: Deadline,
     ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
         let inner = &self.inner;
-        retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await
+        let (keys, next) = retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
+            Ok(metadata) => Some((key, metadata)),
+            Err(error) => {
+                tracing::error!(key = key.as_str(), %error, "the metadata of a key is left out; rebuild it");
+                None
+            }
+        });
+        Ok((readable.collect(), next))
     }
 
     /// Reads a key's metadata, not older than this call. `None` where the key has no item.

@@ -80,6 +80,26 @@ impl ShardedTable {
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
 
+    /// Adds the keys to the survey whose metadata cannot be read, of a page of the metadata table. Returns the key to go on after.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata table could not be read.
+    pub async fn survey_metadata_page(
+        &self,
+        survey: &mut Survey,
+        after: Option<&PartitionKey>,
+        deadline: Deadline,
+    ) -> Result<Option<PartitionKey>, TableError> {
+        let inner = &self.inner;
+        let (keys, next) = retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        for (key, raw) in keys {
+            if raw.parse().is_err() {
+                survey.know_damaged(&key, inner.config.adopt_shards);
+            }
+        }
+        Ok(next)
+    }
+
     /// Makes a key's metadata tell of every item that was found; where it does already, nothing is changed. It never takes a shard away.
     ///
     /// # Errors

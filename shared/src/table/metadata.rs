@@ -115,11 +115,11 @@ impl Tables {
         Ok(answer.item.map(RawMetadata))
     }
 
-    /// A page of all metadata, and the key to go on after.
+    /// A page of all metadata, each as it is stored, and the key to go on after.
     pub(crate) async fn list_metadata(
         &self,
         after: Option<&PartitionKey>,
-    ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
+    ) -> Result<(Vec<(PartitionKey, RawMetadata)>, Option<PartitionKey>), TableError> {
         let name = &self.config.partition_key_name;
         let start = after.map(|key| HashMap::from([(name.clone(), AttributeValue::S(key.as_str().to_owned()))]));
         let answer = self
@@ -136,9 +136,10 @@ impl Tables {
             let key = text.and_then(|text| PartitionKey::new(text).ok());
             key.ok_or_else(|| TableError::Damaged(format!("a metadata item has no usable {name}")))
         };
-        let keys =
-            answer.items().iter().map(|item| Ok((key(item)?, parse(item)?))).collect::<Result<_, TableError>>()?;
-        Ok((keys, answer.last_evaluated_key.as_ref().map(key).transpose()?))
+        let next = answer.last_evaluated_key.as_ref().map(key).transpose()?;
+        let items = answer.items.unwrap_or_default().into_iter();
+        let keys = items.map(|item| Ok((key(&item)?, RawMetadata(item)))).collect::<Result<_, TableError>>()?;
+        Ok((keys, next))
     }
 
     /// Registers a new key with the shards of one that has no item, unless somebody else has.
