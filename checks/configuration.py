@@ -41,7 +41,7 @@ DEFAULTS = {
     "COLD_APPEND": (CONFIG, r"cold_append: (true|false),"),
     "SCALING": (CONFIG, r"#\[default\]\s+(\w+)"),
     "READ_REPLICAS": (CONFIG, r"read_replicas: Vec::new\(()\)"),
-    "TTL_ATTRIBUTE": (CONFIG, r"ttl_attribute: (None),"),
+    "TTL_ATTRIBUTE": (CONFIG, r"ttl_attribute: None(),"),
     "LET_EXPIRE_SECONDS": (CONFIG, r"let_expire: Duration::from_secs\(([\d_]+)\)"),
     "ADOPT_UNSHARDED": (CONFIG, r"adopt_unsharded: (true|false),"),
     "ADOPT_SHARDS": (CONFIG, r"adopt_shards: ShardCount::(ONE),"),
@@ -99,7 +99,7 @@ def default_of(variable):
     found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
     if not found:
         return f"not found in {path} any more"
-    value = {"S": "S", "ZERO": "0"}.get(found[1], found[1].lower())
+    value = {"S": "S", "ZERO": "0", "ONE": "1"}.get(found[1], found[1].lower())
     return code(f"{int(value) * 1000}" if variable in MILLISECONDS else value)
 
 

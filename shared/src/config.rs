@@ -127,7 +127,7 @@ impl TableConfig {
             read_replicas: Vec::new(),
             drain: DrainPace::default(),
             ttl_attribute: None,
-            let_expire: Duration::from_secs(3_600),
+            let_expire: Duration::from_secs(3600),
             adopt_unsharded: false,
             adopt_shards: ShardCount::ONE,
         }
