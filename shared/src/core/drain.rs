@@ -120,7 +120,8 @@ impl Drain {
 
     /// From when the wait for writers counts, in epoch seconds: from the step's beginning; of a migration, from the key's last change. Under a
     /// view of the present widths the home of every bare item is among its candidates, so only requests by views from before are waited
-    /// for, and a key that has never changed has none.
+    /// for, and a key that has never changed has none. The change's own request may be applied late: its width was a candidate before it was
+    /// sent, as the read width of an expansion or as an announced one.
     #[must_use]
     pub fn writers_since(&self, metadata: &ShardMetadata) -> u64 {
         match self.goal {
