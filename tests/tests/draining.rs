@@ -428,6 +428,38 @@ async fn what_expires_is_not_moved() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_prolonged_again_and_again_is_moved_in_the_end() {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    let begun = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata").last_updated;
+    let started = tokio::time::Instant::now();
+    let put = async |text: &str| {
+        let mut item = item(text, 1);
+        let expires = begun + started.elapsed().as_secs() + 1_800;
+        item.attributes.insert("expires".to_owned(), Value::N(expires.to_string()));
+        fixture.table.put(&item, soon()).await.expect("put");
+    };
+    for text in numbered(0..30) {
+        put(&text).await;
+    }
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    loop {
+        assert!(started.elapsed() < Duration::from_secs(3 * 3_600), "the drain does not end");
+        match fixture.table.drain(&key(), soon()).await.expect("the tables answer") {
+            Drained::Done { .. } => break,
+            Drained::Nothing => panic!("nobody else drains"),
+            Drained::Waiting { .. } | Drained::Working { .. } => {}
+        }
+        for text in numbered(0..30) {
+            put(&text).await;
+        }
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(fixture.all().await.len(), 30);
+    assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_begin_is_told() {
     let fixture = fixture(|_| {}).await;
     let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;

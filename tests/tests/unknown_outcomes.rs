@@ -207,3 +207,33 @@ async fn a_throttled_transaction_learns_its_reason() {
     );
     assert!(bench.wire.operations().contains(&"DeleteItem".to_owned()), "by a single write that changes nothing");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_lost() {
+    let open = Arc::new(AtomicBool::new(false));
+    let decided = Arc::clone(&open);
+    let bench = bench(move |call| {
+        let is_look = call.to_items && call.operation == "Query";
+        if is_look && !decided.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
+    })
+    .await;
+    let registered = async || {
+        bench.table.finish_background_work().await;
+        let other = ShardedTable::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
+        !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
+    };
+    bench.table.append(&item("s"), soon()).await.expect("a plain append needs no metadata");
+    assert!(!registered().await);
+    bench.table.put(&item("t"), soon()).await.expect("no verdict stops no write");
+    assert!(
+        bench
+            .table
+            .set_shards(&item("s").partition_key, sharding::ShardCount::new(4).expect("a count"), soon())
+            .await
+            .is_err()
+    );
+    assert!(!registered().await);
+    open.store(true, Ordering::Relaxed);
+    bench.table.append(&item("u"), soon()).await.expect("stored");
+    assert!(registered().await);
+}

@@ -91,8 +91,8 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
         let mut look = Look::new(&table, &options.table, bar.clone());
         let mut found_any = false;
         // What was begun and interrupted, by whomever: its bare key may be empty already.
-        let mut round: Vec<_> = begun(&table).await?.into_iter().map(|key| (key, 0)).collect();
-        round.retain(|(key, _)| !told.failed.contains_key(key.as_str()));
+        let mut round: BTreeMap<_, _> = begun(&table).await?.into_iter().map(|key| (key, 0)).collect();
+        round.retain(|key, _| !told.failed.contains_key(key.as_str()));
         loop {
             let more = look.page().await?;
             if look.survey.unknown() > 0 {
@@ -141,7 +141,7 @@ async fn begun(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
 async fn bring_home(
     table: &ShardedTable,
     options: &MigrateOptions,
-    keys: Vec<(PartitionKey, u64)>,
+    keys: BTreeMap<PartitionKey, u64>,
     told: &mut Migration,
     bar: &indicatif::ProgressBar,
 ) {

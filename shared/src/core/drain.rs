@@ -55,6 +55,8 @@ pub struct DrainPosition {
 pub struct Drain {
     /// What it is for.
     pub goal: DrainGoal,
+    /// Epoch seconds of the drain's beginning; 0 where it is not told.
+    pub began: u64,
     /// What is done now.
     pub step: DrainStep,
     /// Epoch seconds of the step's beginning.
@@ -65,7 +67,7 @@ pub struct Drain {
 
 /// A stored drain that cannot be read. The metadata is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the drain {0:?} is not \"goal step epoch_seconds [shard [sort key]]\"")]
+#[error("the drain {0:?} is not \"goal@epoch_seconds step epoch_seconds [shard [sort key]]\"")]
 pub struct DrainError(String);
 
 const GOALS: [(&str, DrainGoal); 3] =
@@ -99,13 +101,13 @@ impl Drain {
     /// A drain that begins.
     #[must_use]
     pub const fn begin(goal: DrainGoal, now_seconds: u64) -> Self {
-        Self { goal, step: DrainStep::Mark, since: now_seconds, position: None }
+        Self { goal, began: now_seconds, step: DrainStep::Mark, since: now_seconds, position: None }
     }
 
     /// At the beginning of another step.
     #[must_use]
     pub const fn at(&self, step: DrainStep, now_seconds: u64) -> Self {
-        Self { goal: self.goal, step, since: now_seconds, position: None }
+        Self { goal: self.goal, began: self.began, step, since: now_seconds, position: None }
     }
 
     /// The shards whose items may have to move.
@@ -167,7 +169,7 @@ pub(crate) fn home(placement: Placement, key: &PartitionKey, sort_key: &SortKey,
 
 impl fmt::Display for Drain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.goal.name(), self.step.name(), self.since)?;
+        write!(f, "{}@{} {} {}", self.goal.name(), self.began, self.step.name(), self.since)?;
         match &self.position {
             None => Ok(()),
             Some(DrainPosition { shard, after: None }) => write!(f, " {shard}"),
@@ -182,7 +184,10 @@ impl FromStr for Drain {
     fn from_str(text: &str) -> Result<Self, DrainError> {
         let read = || {
             let mut parts = text.splitn(5, ' ');
-            let goal = named(&GOALS, parts.next()?)?;
+            let (goal, began) = match parts.next()?.split_once('@') {
+                Some((goal, began)) => (named(&GOALS, goal)?, began.parse().ok()?),
+                None => (named(&GOALS, text.split(' ').next()?)?, 0),
+            };
             let step = named(&STEPS, parts.next()?)?;
             let since = parts.next()?.parse().ok()?;
             let position = match parts.next() {
@@ -195,7 +200,7 @@ impl FromStr for Drain {
                     after: parts.next().map(str::to_owned),
                 }),
             };
-            Some(Self { goal, step, since, position })
+            Some(Self { goal, began, step, since, position })
         };
         read().ok_or_else(|| DrainError(text.to_owned()))
     }
@@ -266,7 +271,7 @@ mod tests {
         fn a_drain_is_read_as_it_was_stored(goal in 0usize..3, step in 0usize..6, since: u64, shard in 0u32..9, after in proptest::option::of("\\PC{1,20}")) {
             let shard = ShardNumber::new(shard).unwrap_or(ShardNumber::UNSHARDED);
             let position = (since % 2 == 0).then_some(DrainPosition { shard, after });
-            let drain = Drain { goal: GOALS[goal].1, step: STEPS[step].1, since, position };
+            let drain = Drain { goal: GOALS[goal].1, began: since / 2, step: STEPS[step].1, since, position };
             prop_assert_eq!(drain.to_string().parse::<Drain>(), Ok(drain));
         }
 

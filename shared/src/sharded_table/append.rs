@@ -321,6 +321,7 @@ impl Inner {
         state: &KeyState,
         deadline: Deadline,
     ) -> Result<(), TableError> {
+        self.is_certainly_new(key, state, deadline).await?;
         let asked_at = self.environment.now();
         match self.tables.register(key, asked_at.epoch_seconds()).await {
             Ok(metadata) => self.learn_update(state, metadata, asked_at),

@@ -350,7 +350,7 @@ impl DrainRun<'_> {
                     let to = home(self.inner.config.placement, self.key, &copy.sort_key, marked.number_of_shards);
                     let sort_key = copy.sort_key.clone();
                     if to != shard {
-                        match self.treat(drain.step, copy, shard, (to, marked.number_of_shards)).await {
+                        match self.treat(drain, copy, shard, (to, marked.number_of_shards)).await {
                             Ok(Treated::Done) => {}
                             Ok(Treated::Expires(at)) => expiring = expiring.max(Some(at)),
                             Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
@@ -388,15 +388,17 @@ impl DrainRun<'_> {
     /// What a step does with an item that is not at home.
     async fn treat(
         &mut self,
-        step: DrainStep,
+        drain: &Drain,
         copy: StoredCopy,
         from: ShardNumber,
         (to, width): (ShardNumber, ShardCount),
     ) -> Result<Treated, TableError> {
         let now = self.inner.environment.now().epoch_seconds();
         let expires = self.inner.tables.expires_at(&copy, now);
-        let expires = expires.filter(|at| *at <= now.saturating_add(self.inner.config.let_expire.as_secs()));
-        match step {
+        // Counted from the drain's beginning: what is prolonged again and again is moved in the end.
+        let let_until = drain.began.saturating_add(self.inner.config.let_expire.as_secs());
+        let expires = expires.filter(|at| *at <= now.max(let_until));
+        match drain.step {
             DrainStep::CopyHome if let Some(at) = expires => Ok(Treated::Expires(at)),
             DrainStep::DeleteOldCopies if let Some(at) = expires => self.expire(copy, from, to, at <= now).await,
             DrainStep::CopyHome => self.copy(copy, from, to, width).await,
@@ -508,13 +510,12 @@ impl DrainRun<'_> {
                     self.items += 1;
                     return Ok(Treated::Done);
                 }
-                // It is another item now: the next pass sees it.
+                // It was prolonged, perhaps: an item like any other.
                 Some(_) => {
-                    return Ok(if self.read_again(&copy, from).await?.is_some() {
-                        Treated::NotHome
-                    } else {
-                        Treated::Done
-                    });
+                    return match self.read_again(&copy, from).await? {
+                        Some(now) => self.delete(now, from, to).await,
+                        None => Ok(Treated::Done),
+                    };
                 }
                 None => {}
             }

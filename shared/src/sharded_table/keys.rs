@@ -25,6 +25,9 @@ const CALM_AFTER: Duration = Duration::from_secs(1);
 /// How often a read that is older than what is known already is repeated.
 const OLD_ANSWERS: u32 = 3;
 
+/// How long a request waits for the word on whether a key's metadata is lost.
+const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+
 #[derive(Debug)]
 pub(crate) struct KeyCache(Cache<PartitionKey, Arc<KeyState>>);
 
@@ -159,11 +162,11 @@ impl KeyState {
         self.lock().quiet_until.is_some_and(|until| now.monotonic < until)
     }
 
-    fn is_new(&self) -> bool {
+    pub(super) fn is_new(&self) -> bool {
         self.lock().is_new
     }
 
-    fn note_new(&self) {
+    pub(super) fn note_new(&self) {
         self.lock().is_new = true;
     }
 
@@ -201,7 +204,8 @@ impl Inner {
                 return Err(TableError::Lost("its item was there and is gone".into()));
             }
             if view.metadata.is_none() && !state.is_new() {
-                match self.look_for_loss(key, deadline).await {
+                let soon = deadline.min(tokio::time::Instant::now() + LOSS_PATIENCE);
+                match self.look_for_loss(key, soon).await {
                     Ok(()) => state.note_new(),
                     // No verdict; the next view asks again.
                     Err(error) if error.is_retryable() => {

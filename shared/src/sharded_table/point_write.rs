@@ -264,7 +264,9 @@ impl<'a> PointRun<'a> {
             (PointKind::CreateOnly, Some(id)) => copy.write_id.as_deref() == Some(id),
             _ => Some(copy.version) == self.version,
         };
-        if let Some((shard, _)) = refusal.0.iter().find(|(_, copy)| copy.as_ref().is_some_and(is_own)) {
+        if let Some((shard, _)) =
+            refusal.0.iter().find(|(_, copy)| copy.as_ref().is_some_and(|copy| copy.is_ours && is_own(copy)))
+        {
             return Next::Done(Written { shard: *shard, ..self.written(view, parts) });
         }
         let unknown = || {

@@ -307,6 +307,9 @@ impl Inner {
         reason: ScalingReason,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
+        if view.metadata.is_none() {
+            self.is_certainly_new(key, state, deadline).await?;
+        }
         let Some(expanded) = self.step(key, state, view.metadata.as_ref(), MetadataUpdate::Expand { to }).await? else {
             return Ok(ScaleOutcome::Outrun);
         };

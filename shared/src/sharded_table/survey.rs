@@ -1,7 +1,5 @@
 //! Looking at the whole table: for items under bare keys, which a migration brings home, and for what lost metadata must say.
 
-use tokio::time::timeout_at;
-
 use super::keys::KeyState;
 use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
@@ -133,6 +131,13 @@ impl ShardedTable {
             let before =
                 before.or_else(|| damaged.as_ref().and_then(RawMetadata::widest)).unwrap_or(inner.config.adopt_shards);
             let width = findings.width().max(before);
+            let most = inner.config.policy.max_shards;
+            if findings.width() > most {
+                return Err(TableError::Rejected(format!(
+                    "its items tell of {} shards, which is over MAX_SHARDS, {most}: raise that if it is right",
+                    findings.width()
+                )));
+            }
             let update = MetadataUpdate::Rebuild { to: width, history: findings.history(), damaged };
             // The generation goes on from the clock, so that functions which know a later one from before the loss believe this one.
             let Some(rebuilt) = inner.step(key, &state, seen.as_ref(), update).await? else { continue };
@@ -159,12 +164,25 @@ impl Inner {
         Ok(())
     }
 
+    /// Before metadata is made for a key: only where it is certain that none is lost.
+    pub(super) async fn is_certainly_new(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        if !state.is_new() {
+            self.look_for_loss(key, deadline).await?;
+            state.note_new();
+        }
+        Ok(())
+    }
+
     /// Whether items stand where a key without metadata has none: then it is lost. This finds a key that has an item on the first of its
     /// further shards, which is every key that grew because it was written a lot.
     pub(super) async fn look_for_loss(&self, key: &PartitionKey, deadline: Deadline) -> Result<(), TableError> {
         let beyond = ShardNumber::from_index(self.config.adopt_shards.get());
-        let looked = timeout_at(deadline, self.tables.has_items(key, beyond)).await;
-        let found = looked.map_err(|_| TableError::Transient("the deadline passed".into()))??;
+        let found = retrying(&self.environment, deadline, || self.tables.has_items(key, beyond)).await?;
         // It may have grown since its metadata was read.
         if found && retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await?.is_none() {
             return Err(TableError::Lost(format!("it has no item, yet items stand on shard {beyond}")));

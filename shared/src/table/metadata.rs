@@ -90,6 +90,15 @@ impl RawMetadata {
         width(NUMBER_OF_SHARDS).max(width(READ_SHARDS))
     }
 
+    /// The entries that can be read.
+    fn history(&self) -> ShardHistory {
+        let entries = self.0.get(SHARD_HISTORY).and_then(|value| value.as_ss().ok());
+        let readable = entries.into_iter().flatten().filter_map(|entry| ShardHistory::parse([entry.as_str()]).ok());
+        readable.fold(ShardHistory::default(), |history, one| {
+            one.entries().fold(history, |history, entry| history.with(entry.at, entry.count))
+        })
+    }
+
     fn generation(&self) -> Option<u64> {
         self.0.get(GENERATION)?.as_n().ok()?.parse().ok()
     }
@@ -190,7 +199,9 @@ impl Tables {
                 } else {
                     change.set(NUMBER_OF_SHARDS, count(unregistered));
                     change.set(LAST_UPDATED, number(now_seconds));
-                    change.set(SHARD_HISTORY, set(&history.with(0, unregistered)));
+                    let told = replaced.as_ref().map(RawMetadata::history).unwrap_or_default();
+                    let all = told.entries().fold(history, |history, entry| history.with(entry.at, entry.count));
+                    change.set(SHARD_HISTORY, set(&all.with(0, unregistered)));
                     change.remove = vec![DRAINING, DRAIN, SHRUNK_AT, SETTLED];
                 }
             }
