@@ -49,6 +49,7 @@ DEFAULTS = {
     "MAX_WRITE_UNITS": (SCALER_CONFIG, r"max_write_units: (\d+)"),
     "MAX_READ_UNITS": (SCALER_CONFIG, r"max_read_units: (\d+)"),
     "SHRINK_AFTER_SECONDS": (SCALER_CONFIG, r"shrink_after: Duration::(ZERO)"),
+    "SETTLE_AFTER_SECONDS": (SCALER_CONFIG, r"settle_after: Duration::(ZERO)"),
     "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
 }
 # In seconds there.

@@ -34,7 +34,7 @@ VARIABLES = {
     "ADOPT_SHARDS",
 }
 # What the shard-scaler has besides; no other function has it.
-SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "DRY_RUN"}
+SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "SETTLE_AFTER_SECONDS", "DRY_RUN"}
 
 # Where the functions read them: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = {

@@ -460,6 +460,48 @@ async fn what_is_prolonged_again_and_again_is_moved_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_schedule_settles_a_grown_key_that_takes_point_writes_and_no_other() {
+    let fixture = fixture(|of_table| of_table.cold_append = false).await;
+    let clients = in_process_clients(&InProcess::new(fixture.engine.clone()));
+    let clients = shard_scaler::Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
+    let of_scaler = shard_scaler::ScalerConfig {
+        settle_after: Duration::from_secs(3_600),
+        ..shard_scaler::ScalerConfig::default()
+    };
+    let scaler = shard_scaler::Scaler::new(fixture.table.clone(), clients, of_scaler);
+    let metadata = async || fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    let scheduled = async || {
+        let now = metadata().await.last_updated + 5_000;
+        scaler.handle(&serde_json::json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59)).await
+    };
+    fixture.append(numbered(0..20)).await;
+    fixture.grow(8).await;
+    fixture.append(numbered(20..60)).await;
+    sleep(Duration::from_secs(4_000)).await;
+    assert_eq!(scheduled().await["draining"], 0, "plain POSTs do not need it");
+    let notes = || fixture.wire.calls().iter().filter(|call| call.operation == "UpdateItem" && !call.to_items).count();
+    let before = notes();
+    for text in numbered(0..30) {
+        fixture.table.put(&item(&text, 2), soon()).await.expect("put");
+    }
+    fixture.table.finish_background_work().await;
+    assert_eq!(notes() - before, 1, "it is noted once");
+    sleep(Duration::from_secs(1)).await;
+    assert!(metadata().await.wants_settling(), "{:?}", metadata().await);
+    let told = scheduled().await;
+    assert_eq!(told["draining"], 1, "{told}");
+    assert!(metadata().await.draining);
+    assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { goal: DrainGoal::Settle, .. })));
+    for text in numbered(0..30) {
+        fixture.table.put(&item(&text, 3), soon()).await.expect("put");
+    }
+    fixture.table.finish_background_work().await;
+    sleep(Duration::from_secs(4_000)).await;
+    assert!(!metadata().await.wants_settling());
+    assert_eq!(scheduled().await["draining"], 0, "once is enough");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_begin_is_told() {
     let fixture = fixture(|_| {}).await;
     let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;

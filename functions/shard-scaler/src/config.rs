@@ -16,6 +16,8 @@ pub struct ScalerConfig {
     pub max_read_units: u64,
     /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for so long gives up half of its shards; 0, the default, for never.
     pub shrink_after: Duration,
+    /// `SETTLE_AFTER_SECONDS`: a key that takes point writes is settled when its width has been kept for so long; 0, the default, for never.
+    pub settle_after: Duration,
     /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
     pub dry_run: bool,
 }
@@ -27,6 +29,7 @@ impl Default for ScalerConfig {
             max_write_units: 0,
             max_read_units: 0,
             shrink_after: Duration::ZERO,
+            settle_after: Duration::ZERO,
             dry_run: false,
         }
     }
@@ -47,10 +50,12 @@ impl ScalerConfig {
         read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
         read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
         let calm = "0, or a whole number from 60 to 31536000";
-        read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, |value| {
+        let seconds = |value: &str| {
             let seconds = if value == "0" { Some(0) } else { number(value, 60, 31_536_000) };
             seconds.map(Duration::from_secs)
-        })?;
+        };
+        read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
+        read.set(&mut config.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
         read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
     }
@@ -72,12 +77,14 @@ mod tests {
         assert_eq!(with("MAX_READ_UNITS", "7").unwrap().max_read_units, 7);
         assert_eq!(with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after, Duration::from_secs(3_600));
         assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
+        assert_eq!(with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after, Duration::from_secs(60));
         assert!(with("DRY_RUN", "true").unwrap().dry_run);
         for (variable, value) in [
             ("MAX_EVENT_AGE_SECONDS", "0"),
             ("MAX_WRITE_UNITS", "-1"),
             ("MAX_READ_UNITS", "many"),
             ("SHRINK_AFTER_SECONDS", "59"),
+            ("SETTLE_AFTER_SECONDS", "-1"),
             ("DRY_RUN", "yes"),
         ] {
             let error = with(variable, value).unwrap_err().to_string();

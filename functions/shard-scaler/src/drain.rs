@@ -24,6 +24,13 @@ const RUN_TIME: Duration = Duration::from_secs(20);
 /// What is kept of a run's time for its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
+/// What the schedule begins with a key.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    Shrink(ShardCount),
+    Settle,
+}
+
 impl Scaler {
     pub(crate) async fn shrink(&self, key: &str, number_of_shards: i128, deadline: Deadline) -> Value {
         let key = match self.logical_key(key) {
@@ -53,13 +60,13 @@ impl Scaler {
     /// Goes on with every drain, and begins to shrink keys that have been calm for long, where the configuration says how long that is.
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
         let deadline = deadline.min(Deadline::now() + RUN_TIME);
-        let calm_seconds = self.config.shrink_after.as_secs();
-        let throttled = match calm_seconds {
-            0 => None,
-            _ => match self.lately_throttled(now_seconds).await {
+        let begins_any = !(self.config.shrink_after.is_zero() && self.config.settle_after.is_zero());
+        let throttled = match begins_any {
+            false => None,
+            true => match self.lately_throttled(now_seconds).await {
                 Ok(throttled) => Some(throttled),
                 Err(error) => {
-                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink");
+                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink or to be settled");
                     None
                 }
             },
@@ -80,21 +87,16 @@ impl Scaler {
             for (key, metadata) in keys {
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
                 let begins = is_calm && begun_now < MOST_BEGUN;
-                let due =
-                    begins.then(|| self.table.config().policy.decide_shrink(&metadata, calm_seconds, now_seconds));
-                let to = due.and_then(|decision| match decision {
-                    ShrinkDecision::To(to) => Some(to),
-                    ShrinkDecision::Wait { .. } | ShrinkDecision::No => None,
-                });
-                if !metadata.draining && to.is_none() {
+                let begin = if begins { self.due(&metadata, now_seconds) } else { None };
+                if !metadata.draining && begin.is_none() {
                     continue;
                 }
-                begun_now += usize::from(to.is_some());
+                begun_now += usize::from(begin.is_some());
                 let (scaler, slots) = (self.clone(), Arc::clone(&slots));
                 let deadline = deadline - ANSWER_TIME;
                 draining.spawn(async move {
                     let _slot = slots.acquire().await;
-                    scaler.carry_on(&key, to, deadline).await
+                    scaler.carry_on(&key, begin, deadline).await
                 });
             }
             match next {
@@ -117,14 +119,35 @@ impl Scaler {
         answer
     }
 
-    async fn carry_on(&self, key: &PartitionKey, to: Option<ShardCount>, deadline: Deadline) -> Value {
+    /// What is due for a key that is calm.
+    fn due(&self, metadata: &ShardMetadata, now_seconds: u64) -> Option<Begin> {
+        let config = self.table.config();
+        let (shrink_after, settle_after) = (self.config.shrink_after.as_secs(), self.config.settle_after.as_secs());
+        if shrink_after > 0
+            && let ShrinkDecision::To(to) = config.policy.decide_shrink(metadata, shrink_after, now_seconds)
+        {
+            return Some(Begin::Shrink(to));
+        }
+        let since = metadata.last_change().unwrap_or_default();
+        let is_due = settle_after > 0 && !config.cold_append && now_seconds >= since.saturating_add(settle_after);
+        (is_due && metadata.wants_settling()).then_some(Begin::Settle)
+    }
+
+    async fn carry_on(&self, key: &PartitionKey, begin: Option<Begin>, deadline: Deadline) -> Value {
         let name = key.as_str();
         if self.config.dry_run {
-            return json!({"partition_key": name, "outcome": "dry-run", "to": to.map(ShardCount::get)});
+            let to = match begin {
+                Some(Begin::Shrink(to)) => Some(to.get()),
+                Some(Begin::Settle) | None => None,
+            };
+            return json!({"partition_key": name, "outcome": "dry-run", "to": to});
         }
-        if let Some(to) = to
-            && let Err(error) = self.table.begin_shrink(key, to, deadline).await
-        {
+        let begun = match begin {
+            Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
+            Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
+            None => Ok(()),
+        };
+        if let Err(error) = begun {
             return json!({"partition_key": name, "outcome": "unchanged", "reason": error.to_string()});
         }
         match self.table.drain(key, deadline).await {

@@ -25,6 +25,8 @@ pub struct ShardMetadata {
     pub shrunk_at: u64,
     /// Every item is at home under the widths of the history: width 1 is a candidate only where it is among them.
     pub settled: bool,
+    /// Epoch seconds of a point write that needed several candidates, within the hour; 0 for none that was noted.
+    pub point_written_at: u64,
 }
 
 impl ShardMetadata {
@@ -47,6 +49,7 @@ impl ShardMetadata {
             drain: None,
             shrunk_at: 0,
             settled: false,
+            point_written_at: 0,
         }
     }
 
@@ -88,6 +91,15 @@ impl ShardMetadata {
     #[must_use]
     pub fn expansion(&self) -> Option<ShardCount> {
         (!self.draining && self.read_shards > self.number_of_shards).then_some(self.read_shards)
+    }
+
+    /// Whether settling would spare point writes something: they were noted since the last change, and items may have several candidates.
+    #[must_use]
+    pub fn wants_settling(&self) -> bool {
+        let widths: std::collections::BTreeSet<ShardCount> = self.widths().collect();
+        let is_calm = !self.draining && self.expansion().is_none();
+        let is_noted = self.point_written_at > 0 && self.point_written_at >= self.last_change().unwrap_or_default();
+        is_calm && widths.len() > 1 && is_noted
     }
 
     /// Epoch seconds of the last *change*; `None` for a key that has only been registered.

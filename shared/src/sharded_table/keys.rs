@@ -1,7 +1,7 @@
 //! What one instance knows of each key: its view, the pressure on it, and which shards were throttled.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub(crate) struct KeyState {
     /// A background task of that kind is running.
     pub(crate) refreshing: AtomicBool,
     pub(crate) scaling: AtomicBool,
+    /// Epoch seconds of the last note that the key takes point writes; 0 for none by this instance.
+    pub(crate) noted_at: AtomicU64,
 }
 
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 //! lease has run out by then, somebody may have written under a newer width, and nothing can be claimed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -24,10 +25,36 @@ use crate::table::error::TableError;
 use crate::table::{LeaseLasts, NewItem, PointAnswer, PointTarget};
 use crate::telemetry;
 
+/// How many seconds the note that a key takes point writes stands before it is renewed.
+const NOTED_FOR: u64 = 3_600;
 /// The part of the lease within which a point write is sent. The rest of it is the attempt's timeout.
 const SEND_WITHIN: f64 = 0.5;
 /// The part of the lease after which a view is renewed ahead of that, in the background.
 const RENEW_AT: f64 = 0.3;
+
+impl Inner {
+    /// Lets the schedule know that settling the key would spare its point writes something; once an hour. Where appends go out without a view,
+    /// no key can be settled.
+    fn note_point_write(self: &Arc<Self>, key: &PartitionKey, state: &KeyState, view: &View) {
+        let now = self.environment.now().epoch_seconds();
+        let own = state.noted_at.load(Ordering::Relaxed);
+        let Some(metadata) = &view.metadata else { return };
+        let noted = metadata.point_written_at.max(own);
+        let stands = noted >= metadata.last_change().unwrap_or_default() && now < noted.saturating_add(NOTED_FOR);
+        if self.config.cold_append
+            || stands
+            || state.noted_at.compare_exchange(own, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let (inner, key) = (Arc::clone(self), key.clone());
+        self.background.spawn(async move {
+            if let Err(error) = inner.tables.note_point_write(&key, now).await {
+                tracing::warn!(%error, "that a key takes point writes could not be noted; it is tried again in an hour");
+            }
+        });
+    }
+}
 
 impl ShardedTable {
     /// Replaces an item, or stores it where none stands. Two puts of one item leave the later one that was answered.
@@ -341,6 +368,9 @@ impl<'a> PointRun<'a> {
         let put = parts.iter().find(|part| part.effect == Effect::Put).map(|part| part.shard);
         if self.attempts == 1 {
             self.state.record(view.width(), Pressure::first_attempt(false), self.inner.environment.now());
+        }
+        if parts.len() > 1 {
+            self.inner.note_point_write(self.partition_key, &self.state, view);
         }
         if self.kind != PointKind::Delete {
             self.inner.after_append(self.partition_key, &self.state, Some(view));

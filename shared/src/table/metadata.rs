@@ -20,11 +20,22 @@ const DRAINING: &str = "draining";
 const DRAIN: &str = "drain";
 const SHRUNK_AT: &str = "shrunk_at";
 const SETTLED: &str = "settled";
+const POINT_WRITTEN_AT: &str = "point_written_at";
 /// The most keys of one page of a list.
 const LISTED_KEYS: i32 = 500;
 /// Every attribute of a metadata item besides its key.
-pub(crate) const ATTRIBUTES: [&str; 9] =
-    [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION, DRAINING, DRAIN, SHRUNK_AT, SETTLED];
+pub(crate) const ATTRIBUTES: [&str; 10] = [
+    NUMBER_OF_SHARDS,
+    READ_SHARDS,
+    LAST_UPDATED,
+    SHARD_HISTORY,
+    GENERATION,
+    DRAINING,
+    DRAIN,
+    SHRUNK_AT,
+    SETTLED,
+    POINT_WRITTEN_AT,
+];
 
 /// A step of the protocol that changes a key's widths: a compare-and-set on the generation that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,6 +185,23 @@ impl Tables {
         Ok(metadata)
     }
 
+    /// Notes that the key takes point writes. No width depends on it, so the generation stays.
+    pub(crate) async fn note_point_write(&self, key: &PartitionKey, now_seconds: u64) -> Result<(), TableError> {
+        let noted = self
+            .client
+            .update_item()
+            .table_name(&self.config.metadata_table_name)
+            .key(&self.config.partition_key_name, AttributeValue::S(key.as_str().to_owned()))
+            .update_expression("SET #w = :now")
+            .condition_expression("attribute_exists(#p)")
+            .expression_attribute_names("#w", POINT_WRITTEN_AT)
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":now", number(now_seconds))
+            .send()
+            .await;
+        noted.map(drop).map_err(TableError::from_sdk)
+    }
+
     /// Applies a step, on the condition that the metadata is still as `seen`; returns what it is then.
     ///
     /// # Errors
@@ -202,7 +230,7 @@ impl Tables {
                     let told = replaced.as_ref().map(RawMetadata::history).unwrap_or_default();
                     let all = told.entries().fold(history, |history, entry| history.with(entry.at, entry.count));
                     change.set(SHARD_HISTORY, set(&all.with(0, unregistered)));
-                    change.remove = vec![DRAINING, DRAIN, SHRUNK_AT, SETTLED];
+                    change.remove = vec![DRAINING, DRAIN, SHRUNK_AT, SETTLED, POINT_WRITTEN_AT];
                 }
             }
             MetadataUpdate::Expand { to } => {
@@ -409,5 +437,6 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
         drain,
         shrunk_at: number(SHRUNK_AT)?.unwrap_or_default(),
         settled: flag(SETTLED)?,
+        point_written_at: number(POINT_WRITTEN_AT)?.unwrap_or_default(),
     })
 }
