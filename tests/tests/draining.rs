@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
@@ -499,6 +500,36 @@ async fn the_schedule_settles_a_grown_key_that_takes_point_writes_and_no_other()
     sleep(Duration::from_secs(4_000)).await;
     assert!(!metadata().await.wants_settling());
     assert_eq!(scheduled().await["draining"], 0, "once is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_cannot_be_read_ends_a_shrink() {
+    let fixture = fixture(|_| {}).await;
+    fixture.append(numbered(0..10)).await;
+    fixture.grow(4).await;
+    fixture.append(numbered(10..40)).await;
+    let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let damaged = client.put_item().table_name("items");
+    let damaged = damaged.item("partition_key", text(&format!("{}.4", key()))).item("sort_key", text("order-9"));
+    let damaged = damaged.item("_partition_key", text(key().as_str())).item("_version", text("yesterday"));
+    damaged.send().await.expect("stored");
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let mut told = Ok(Drained::Nothing);
+    for _ in 0..30 {
+        told = fixture.table.drain(&key(), soon()).await;
+        if told.is_err() {
+            break;
+        }
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert!(told.as_ref().is_err_and(|error| error.to_string().contains("_version")), "{told:?}");
+    let metadata = fixture.table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    assert!(!metadata.draining, "it is not met for ever");
+    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(4), count(4)));
+    for text in numbered(0..40) {
+        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("an answer").is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,14 +163,42 @@ fn no_seed_finds_a_violation_while_bare_items_are_migrated() {
     }
 }
 
-#[test]
-fn a_settling_that_does_not_wait_for_writers_is_caught_within_ten_seeds() {
-    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, settling: true, ..as_built(seed) };
-    // Few seeds notice it, and each takes seconds: these are around one that does.
-    match run_seeds(32..42, broken) {
-        Err((seed, violation)) => println!("settling without waiting for writers, seed {seed} finds: {violation}"),
-        Ok(_) => panic!("ten seeds did not notice that the wait is missing"),
+/// A drain that leaves out one of its waits is noticed by the 40th seed.
+fn is_caught(name: &str, broken: impl Fn(u64) -> Plan + Sync) {
+    match run_seeds(0..40, broken) {
+        Err((seed, violation)) => println!("{name}, seed {seed} finds: {violation}"),
+        Ok(_) => panic!("{name}: 40 seeds did not notice it"),
     }
+}
+
+#[test]
+fn a_shrink_that_does_not_wait_for_writers_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, ..as_built(seed) };
+    is_caught("shrinking without waiting for writers", broken);
+}
+
+#[test]
+fn a_shrink_that_does_not_wait_for_reads_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, ..as_built(seed) };
+    is_caught("shrinking without waiting for reads", broken);
+}
+
+#[test]
+fn a_settling_that_does_not_wait_for_writers_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, settling: true, ..as_built(seed) };
+    is_caught("settling without waiting for writers", broken);
+}
+
+#[test]
+fn a_settling_that_does_not_wait_for_reads_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, settling: true, ..as_built(seed) };
+    is_caught("settling without waiting for reads", broken);
+}
+
+#[test]
+fn a_migration_that_does_not_wait_for_reads_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, adopting: true, ..as_built(seed) };
+    is_caught("migrating without waiting for reads", broken);
 }
 
 #[test]

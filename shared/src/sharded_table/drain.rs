@@ -204,8 +204,8 @@ impl ShardedTable {
         let run =
             DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now(), known_at };
         match run.run().await {
-            Err(error @ (TableError::Occupied | TableError::Rejected(_))) => {
-                // It would be met again for ever.
+            Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
+                // It would be met again for ever. Where it is the metadata that is damaged, this tells so again.
                 let view = self.inner.view_from_now(key, &state, deadline).await?;
                 if let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) {
                     self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain).await?;

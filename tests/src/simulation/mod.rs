@@ -24,7 +24,7 @@ pub use drains::Shrinking;
 
 use drains::drain;
 use history::KeyHistory;
-use network::{Connection, Injected, Instance, InstanceClock};
+use network::{Connection, DRAIN_FAULTS_PER_MILLE, FAULTS_PER_MILLE, Injected, Instance, InstanceClock};
 use registers::{Outcome, Registers};
 
 /// What one seed runs.
@@ -170,6 +170,12 @@ impl World {
         Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
     }
 
+    /// The first key is the hot one. In the calm, the other one, which has few items and so moves them fast, is used as much.
+    fn draw_key(&self, rng: &mut StdRng) -> usize {
+        let one_of = if self.age() < HOT { 10 } else { 2 };
+        usize::from(rng.random_range(0..one_of) == 0)
+    }
+
     fn goes_on(&self) -> bool {
         Instant::now() < self.ends && self.violation.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
@@ -203,7 +209,8 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
-    of_table.drain = plan.shrinking.pace();
+    of_table.append_lease = plan.shrinking.append_lease(plan.seed);
+    of_table.drain = plan.shrinking.pace(plan.seed);
     of_table.cold_append = !plan.settling;
     of_table.adopt_unsharded = plan.adopting;
     ShardedTable::with_environment(&client, of_table, environment)
@@ -237,7 +244,10 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
     }
     let shrinkers = if plan.shrinking == Shrinking::Never { 0 } else { SHRINKERS };
     let instances: Vec<_> = (0..WRITERS + READERS + shrinkers)
-        .map(|_| Instance::new(engine.clone(), rng.random(), origin, Arc::clone(&injected)))
+        .map(|index| {
+            let faults = if index < WRITERS + READERS { FAULTS_PER_MILLE } else { DRAIN_FAULTS_PER_MILLE };
+            Instance::new(engine.clone(), rng.random(), origin, faults, Arc::clone(&injected))
+        })
         .collect();
     let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
     let mut work = tokio::task::JoinSet::new();
@@ -250,6 +260,14 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         } else {
             work.spawn(drain(instance, table, world, plan, seed));
         }
+    }
+    if plan.shrinking != Shrinking::Never && !rng.random_range(0..4).eq(&0) {
+        // Where partitions stay as small as this, most drains are stopped by the heat that they make themselves.
+        let (engine, limits) = (engine.clone(), PartitionLimits { write_units: 500.0, ..limits });
+        work.spawn(async move {
+            sleep(HOT).await;
+            engine.set_limits([("items".to_owned(), limits)]);
+        });
     }
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
     work.join_all().await;
@@ -270,7 +288,7 @@ async fn write(writer: usize, instance: Arc<Instance>, table: ShardedTable, worl
     while world.goes_on() && !instance.is_dead() {
         sleep(world.pause(&mut rng, 10..70)).await;
         number += 1;
-        let which = usize::from(rng.random_range(0..10) == 0);
+        let which = world.draw_key(&mut rng);
         let value = number * WRITERS as u64 + writer as u64;
         // A point write renews the view that appends go by: half of the writers do without in the calm, so that their views grow old.
         let renews = writer.is_multiple_of(2) || world.age() < HOT;
@@ -372,7 +390,7 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
     let mut rng = StdRng::seed_from_u64(seed);
     while world.goes_on() && !instance.is_dead() {
         sleep(world.pause(&mut rng, 20..250)).await;
-        let which = usize::from(rng.random_range(0..10) == 0);
+        let which = world.draw_key(&mut rng);
         let began = Instant::now();
         let answered = if rng.random_range(0..6) == 0 {
             let wanted = match rng.random() {
@@ -482,7 +500,7 @@ async fn finish(
     let Some((_, table)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
         return Err("every instance died".into());
     };
-    let newcomer = Instance::new(engine.clone(), 1, world.began, Arc::default());
+    let newcomer = Instance::new(engine.clone(), 1, world.began, 0, Arc::default());
     newcomer.heal();
     let fresh = self::table(&newcomer, plan, 1);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {

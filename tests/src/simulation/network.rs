@@ -66,6 +66,7 @@ pub(super) struct Instance {
     engine: Engine,
     origin: Instant,
     faults: AtomicBool,
+    faults_per_mille: u32,
     dead: AtomicBool,
     state: Mutex<State>,
     injected: Arc<Injected>,
@@ -86,11 +87,19 @@ struct State {
 const APART: Duration = Duration::from_secs(2);
 /// Longer than an attempt waits for its answer.
 const TOO_LATE: Duration = Duration::from_millis(3_200);
-/// Of a thousand requests, so many meet a fault.
-const FAULTS_PER_MILLE: u32 = 40;
+/// Of a thousand requests of an instance that answers requests, so many meet a fault.
+pub(super) const FAULTS_PER_MILLE: u32 = 40;
+/// Of one that carries on with drains: thousands of requests, one after another.
+pub(super) const DRAIN_FAULTS_PER_MILLE: u32 = 10;
 
 impl Instance {
-    pub(super) fn new(engine: Engine, seed: u64, origin: Instant, injected: Arc<Injected>) -> Arc<Self> {
+    pub(super) fn new(
+        engine: Engine,
+        seed: u64,
+        origin: Instant,
+        faults_per_mille: u32,
+        injected: Arc<Injected>,
+    ) -> Arc<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
         let skew = Duration::from_millis(4_000 + rng.random_range(0..100));
         let state = State {
@@ -105,6 +114,7 @@ impl Instance {
             engine,
             origin,
             faults: AtomicBool::new(true),
+            faults_per_mille,
             dead: AtomicBool::new(false),
             state: Mutex::new(state),
             injected,
@@ -185,7 +195,7 @@ impl Instance {
         if is_metadata && Instant::now() < state.metadata_down_until {
             return Some(Fault::ServerErrorBefore);
         }
-        if state.rng.random_range(0..1_000) >= FAULTS_PER_MILLE {
+        if state.rng.random_range(0..1_000) >= self.faults_per_mille {
             return None;
         }
         const REASONS: [&str; 4] =
