@@ -17,6 +17,7 @@ pub use core::key::{
     KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
     SortKey, SortKeyType,
 };
+pub use core::load::Load;
 pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use core::metadata::ShardMetadata;
 pub use core::number::{Number, NumberError};
@@ -32,7 +33,7 @@ pub use core::view::{
     THROTTLED_VIEW, View,
 };
 pub use environment::{Clock, Environment, SystemClock};
-pub use sharded_table::drain::{DrainPace, DrainRefused, Drained};
+pub use sharded_table::drain::{DrainBudget, DrainPace, DrainRefused, Drained};
 pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};

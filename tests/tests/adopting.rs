@@ -51,7 +51,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
     create_tables(&client, &config()).await.expect("tables");
     let mut config = config();
-    config.drain.items_per_second = 5_000;
+    config.drain.units_per_second = 20_000;
     change(&mut config);
     let table = ShardedTable::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
     Fixture { engine, config, client, table }
@@ -230,7 +230,7 @@ async fn an_item_that_stands_needs_no_place_that_is_taken() {
 async fn a_migration_under_load_loses_and_doubles_nothing() {
     let fixture = fixture(|config| {
         config.adopt_unsharded = true;
-        config.drain.items_per_second = 10;
+        config.drain.units_per_second = 40;
     })
     .await;
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();

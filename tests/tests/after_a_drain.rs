@@ -47,7 +47,7 @@ impl Fixture {
         engine.set_limits([("items".to_owned(), limits)]);
         create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
         let mut of_table = config();
-        of_table.drain.items_per_second = 5_000;
+        of_table.drain.units_per_second = 20_000;
         change(&mut of_table);
         let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
         Self { engine, wire, config: of_table, clock: TestClock::default() }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use sharding::{Deadline, PartitionKey, Pressure, ScalingActors, ScalingDecision};
+use sharding::{Deadline, PartitionKey, Pressure, ScalingActors, ScalingDecision, ShardMetadata};
 use tokio::task::JoinSet;
 
 use crate::Scaler;
@@ -15,10 +15,13 @@ use crate::throttled_keys::Throttles;
 use crate::told::told;
 
 /// Write units a second that one partition gives. [DynamoDB developer guide]
-const PARTITION_WRITE_UNITS: u64 = 1_000;
+pub(crate) const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have lasted, the smaller it looks; so
 /// it is taken as short, and a long one is met again by the next alarm.
 const OVERLOAD_SECONDS: u64 = 10;
+/// Every item of a key that is not settled has shard 1 among its candidates.
+const ONLY_SHARD_1: &str =
+    "only shard 1 is throttled, which point writes use whatever the width: more shards do not help, settling does";
 
 impl Scaler {
     /// Alarms are hints to look: they come late, twice or not at all, and name a table but no key.
@@ -118,13 +121,18 @@ impl Scaler {
     }
 
     async fn relieve(&self, key: &PartitionKey, throttles: &Throttles, deadline: Deadline) -> Value {
-        let (width, last_change) = match self.table.shards(key, deadline).await {
-            Ok(metadata) => metadata.map_or((self.table.config().adopt_shards.get(), 0), |metadata| {
-                (metadata.number_of_shards.get(), metadata.last_change().unwrap_or_default())
-            }),
+        let metadata = match self.table.shards(key, deadline).await {
+            Ok(metadata) => metadata,
             Err(error) => return told("scale", key, Err(error.into())),
         };
-        let throttled = throttles.since(last_change);
+        let width =
+            metadata.as_ref().map_or(self.table.config().adopt_shards, |metadata| metadata.number_of_shards).get();
+        let throttled = throttles.since(metadata.as_ref().and_then(ShardMetadata::last_change).unwrap_or_default());
+        if throttles.only_shard_1 && metadata.as_ref().is_some_and(|metadata| width > 1 && !metadata.settled) {
+            let answer = json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "throttled": throttled, "reason": ONLY_SHARD_1});
+            tracing::info!(audit = true, %answer, "decision");
+            return answer;
+        }
         // What was turned away is known; what was let in is at most what the shards' partitions give.
         let accepted = u64::from(width) * PARTITION_WRITE_UNITS * OVERLOAD_SECONDS;
         let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };

@@ -18,6 +18,9 @@ pub struct ScalerConfig {
     pub shrink_after: Duration,
     /// `SETTLE_AFTER_SECONDS`: a key that takes point writes is settled when its width has been kept for so long; 0, the default, for never.
     pub settle_after: Duration,
+    /// `DRAIN_SHARE_PERCENT`: the part of a partition's write units that a drain takes of a key, and of a provisioned table's that all drains
+    /// take. Default 20.
+    pub drain_share_percent: u32,
     /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
     pub dry_run: bool,
 }
@@ -30,6 +33,7 @@ impl Default for ScalerConfig {
             max_read_units: 0,
             shrink_after: Duration::ZERO,
             settle_after: Duration::ZERO,
+            drain_share_percent: 20,
             dry_run: false,
         }
     }
@@ -56,6 +60,9 @@ impl ScalerConfig {
         };
         read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
         read.set(&mut config.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
+        read.set(&mut config.drain_share_percent, "DRAIN_SHARE_PERCENT", "a whole number from 1 to 100", |value| {
+            number(value, 1, 100).and_then(|percent| u32::try_from(percent).ok())
+        })?;
         read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
     }
@@ -78,6 +85,7 @@ mod tests {
         assert_eq!(with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after, Duration::from_secs(3_600));
         assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
         assert_eq!(with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after, Duration::from_secs(60));
+        assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().drain_share_percent, 5);
         assert!(with("DRY_RUN", "true").unwrap().dry_run);
         for (variable, value) in [
             ("MAX_EVENT_AGE_SECONDS", "0"),
@@ -85,6 +93,7 @@ mod tests {
             ("MAX_READ_UNITS", "many"),
             ("SHRINK_AFTER_SECONDS", "59"),
             ("SETTLE_AFTER_SECONDS", "-1"),
+            ("DRAIN_SHARE_PERCENT", "0"),
             ("DRY_RUN", "yes"),
         ] {
             let error = with(variable, value).unwrap_err().to_string();

@@ -1,17 +1,20 @@
 //! Shrinking and settling: begun by a direct event or because a key has been calm for long, and carried on by every run of the schedule.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sharding::{Deadline, DrainRefused, Drained, PartitionKey, ShardCount, ShardMetadata, ShrinkDecision};
+use sharding::{
+    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount, ShardMetadata, ShrinkDecision,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::Scaler;
+use crate::alarm::PARTITION_WRITE_UNITS;
 use crate::clients::ClientError;
-use crate::told::refused;
+use crate::told::{refused, told};
 
 /// The most keys that are drained at once; each keeps to its own pace.
 const AT_ONCE: usize = 8;
@@ -21,6 +24,8 @@ const MOST_BEGUN: usize = 20;
 const MOST_TOLD: usize = 100;
 /// The longest of one run: where one shard-scaler runs at a time, an alarm waits for it.
 const RUN_TIME: Duration = Duration::from_secs(20);
+/// For how long one key is worked on before others have their turn.
+const TURN_TIME: Duration = Duration::from_secs(5);
 /// What is kept of a run's time for its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
@@ -29,6 +34,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(3);
 enum Begin {
     Shrink(ShardCount),
     Settle,
+    /// A growth that its actor has left.
+    Activate,
 }
 
 impl Scaler {
@@ -57,25 +64,35 @@ impl Scaler {
         begun("settle", &key, self.table.begin_settle(&key, deadline).await)
     }
 
-    /// Goes on with every drain, and begins to shrink keys that have been calm for long, where the configuration says how long that is.
+    /// Goes on with every drain, and begins to shrink keys that have been calm for long, where the configuration says how long that is. It looks
+    /// on where the last run came no farther.
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
-        let deadline = deadline.min(Deadline::now() + RUN_TIME);
-        let begins_any = !(self.config.shrink_after.is_zero() && self.config.settle_after.is_zero());
-        let throttled = match begins_any {
-            false => None,
-            true => match self.lately_throttled(now_seconds).await {
+        let deadline = deadline.min(Deadline::now() + RUN_TIME) - ANSWER_TIME;
+        let throttled = if self.config.shrink_after.is_zero() {
+            None
+        } else {
+            match self.lately_throttled(now_seconds).await {
                 Ok(throttled) => Some(throttled),
                 Err(error) => {
-                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink or to be settled");
+                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink");
                     None
                 }
-            },
+            }
+        };
+        let budget = match self.budget_of_all().await {
+            Ok(budget) => budget.map(Arc::new),
+            Err(error) => {
+                tracing::error!(%error, "how much the table can take is not known");
+                return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+            }
         };
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         let mut draining = JoinSet::new();
-        let (mut after, mut looked_at, mut begun_now, mut failed) = (None, 0u64, 0, None);
+        let first = self.looked_after().clone();
+        let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
+        let (mut is_round, mut looked_at, mut begun_now, mut failed) = (false, 0u64, 0, None);
         loop {
-            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline - ANSWER_TIME).await {
+            let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "not all keys could be looked at");
@@ -85,23 +102,24 @@ impl Scaler {
             };
             looked_at += keys.len() as u64;
             for (key, metadata) in keys {
+                is_round |= has_wrapped && first.as_ref() == Some(&key);
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
-                let begins = is_calm && begun_now < MOST_BEGUN;
-                let begin = if begins { self.due(&metadata, now_seconds) } else { None };
+                let begin = if begun_now < MOST_BEGUN { self.due(&metadata, is_calm, now_seconds) } else { None };
                 if !metadata.draining && begin.is_none() {
                     continue;
                 }
                 begun_now += usize::from(begin.is_some());
-                let (scaler, slots) = (self.clone(), Arc::clone(&slots));
-                let deadline = deadline - ANSWER_TIME;
+                let (scaler, slots, budget) = (self.clone(), Arc::clone(&slots), budget.clone());
                 draining.spawn(async move {
-                    let _slot = slots.acquire().await;
-                    scaler.carry_on(&key, begin, deadline).await
+                    scaler.carry_on_in_turns(&key, begin, budget.as_deref(), &slots, deadline).await
                 });
             }
+            *self.looked_after() = next.clone().filter(|_| !is_round);
             match next {
-                Some(next) => after = Some(next),
-                None => break,
+                Some(next) if !is_round => after = Some(next),
+                // From the beginning up to where this run began.
+                None if !has_wrapped => (after, has_wrapped) = (None, true),
+                _ => break,
             }
         }
         let told: Vec<Value> = draining.join_all().await;
@@ -119,38 +137,97 @@ impl Scaler {
         answer
     }
 
-    /// What is due for a key that is calm.
-    fn due(&self, metadata: &ShardMetadata, now_seconds: u64) -> Option<Begin> {
+    /// What is due for a key.
+    fn due(&self, metadata: &ShardMetadata, is_calm: bool, now_seconds: u64) -> Option<Begin> {
         let config = self.table.config();
         let (shrink_after, settle_after) = (self.config.shrink_after.as_secs(), self.config.settle_after.as_secs());
-        if shrink_after > 0
+        if metadata.expansion().is_some() {
+            return Some(Begin::Activate);
+        }
+        // By an event it can be tried again.
+        if metadata.has_unmovable() {
+            return None;
+        }
+        if is_calm
+            && shrink_after > 0
             && let ShrinkDecision::To(to) = config.policy.decide_shrink(metadata, shrink_after, now_seconds)
         {
             return Some(Begin::Shrink(to));
         }
         let since = metadata.last_change().unwrap_or_default();
+        // A key that is throttled on shard 1 needs it most.
         let is_due = settle_after > 0 && !config.cold_append && now_seconds >= since.saturating_add(settle_after);
         (is_due && metadata.wants_settling()).then_some(Begin::Settle)
     }
 
-    async fn carry_on(&self, key: &PartitionKey, begin: Option<Begin>, deadline: Deadline) -> Value {
+    /// What all drains together may take; `None` where the table's capacity is not provisioned.
+    async fn budget_of_all(&self) -> Result<Option<DrainBudget>, ClientError> {
+        let capacity = self.clients.capacity(&self.table.config().table_name).await?;
+        let share = f64::from(self.config.drain_share_percent) / 100.0;
+        Ok(capacity.provisioned.map(|units| DrainBudget::new(units.write as f64 * share)))
+    }
+
+    fn looked_after(&self) -> MutexGuard<'_, Option<PartitionKey>> {
+        self.looked_after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on a key for a while at a time, so that large keys do not keep the others waiting.
+    async fn carry_on_in_turns(
+        &self,
+        key: &PartitionKey,
+        begin: Option<Begin>,
+        budget_of_all: Option<&DrainBudget>,
+        slots: &Semaphore,
+        deadline: Deadline,
+    ) -> Value {
+        let share = PARTITION_WRITE_UNITS as f64 * f64::from(self.config.drain_share_percent) / 100.0;
+        let of_key = DrainBudget::new(share);
+        let budgets: Vec<&DrainBudget> = std::iter::once(&of_key).chain(budget_of_all).collect();
+        let mut begin = begin;
+        let mut items = 0;
+        loop {
+            let slot = slots.acquire().await;
+            let turn = deadline.min(Deadline::now() + TURN_TIME);
+            let mut answer = self.carry_on(key, begin.take(), &budgets, turn).await;
+            drop(slot);
+            items += answer.get("items").and_then(Value::as_u64).unwrap_or_default();
+            let goes_on = answer.get("outcome").and_then(Value::as_str) == Some("working");
+            if !goes_on || Deadline::now() + TURN_TIME > deadline {
+                if let Some(told) = answer.as_object_mut().and_then(|told| told.get_mut("items")) {
+                    *told = items.into();
+                }
+                return answer;
+            }
+        }
+    }
+
+    async fn carry_on(
+        &self,
+        key: &PartitionKey,
+        begin: Option<Begin>,
+        budgets: &[&DrainBudget],
+        deadline: Deadline,
+    ) -> Value {
         let name = key.as_str();
         if self.config.dry_run {
             let to = match begin {
                 Some(Begin::Shrink(to)) => Some(to.get()),
-                Some(Begin::Settle) | None => None,
+                Some(Begin::Settle | Begin::Activate) | None => None,
             };
             return json!({"partition_key": name, "outcome": "dry-run", "to": to});
         }
         let begun = match begin {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
+            Some(Begin::Activate) => {
+                return told("activate", key, self.table.scale_by_policy(key, Pressure::default(), deadline).await);
+            }
             None => Ok(()),
         };
         if let Err(error) = begun {
             return json!({"partition_key": name, "outcome": "unchanged", "reason": error.to_string()});
         }
-        match self.table.drain(key, deadline).await {
+        match self.table.drain_within(key, budgets, deadline).await {
             Ok(Drained::Nothing) => {
                 json!({"partition_key": name, "outcome": "unchanged", "reason": "its drain has ended"})
             }
@@ -164,7 +241,7 @@ impl Scaler {
                 json!({"partition_key": name, "outcome": "done", "goal": goal.name(), "from": from.get(), "to": to.get(), "items": items})
             }
             Err(error) => {
-                tracing::warn!(%error, "a drain was interrupted; the next run goes on");
+                tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
                 json!({"partition_key": name, "outcome": "failed", "detail": error.to_string()})
             }
         }

@@ -14,11 +14,11 @@ mod survey;
 mod throttled_keys;
 mod told;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use sharding::{Deadline, ShardedTable};
+use sharding::{Deadline, PartitionKey, ShardedTable};
 
 pub use cause::Cause;
 pub use clients::Clients;
@@ -33,13 +33,15 @@ pub struct Scaler {
     config: ScalerConfig,
     /// Throttles up to this second since the Unix epoch have been looked at.
     looked_until: Arc<AtomicU64>,
+    /// The key after which the next run of the schedule looks on: the last one came no farther.
+    looked_after: Arc<Mutex<Option<PartitionKey>>>,
 }
 
 impl Scaler {
     /// The shard-scaler of this table, which learns and acts by these clients.
     #[must_use]
     pub fn new(table: ShardedTable, clients: Clients, config: ScalerConfig) -> Self {
-        Self { table, clients, config, looked_until: Arc::default() }
+        Self { table, clients, config, looked_until: Arc::default(), looked_after: Arc::default() }
     }
 
     /// The table whose keys it scales.

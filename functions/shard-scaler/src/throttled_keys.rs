@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_cloudwatch::primitives::DateTime;
-use sharding::{PartitionKey, ShardKeys};
+use sharding::{PartitionKey, ShardKeys, ShardNumber};
 
 use crate::clients::{ClientError, Clients};
 
@@ -17,14 +17,19 @@ const WINDOW: Duration = Duration::from_secs(120);
 /// The length of the report's periods, in seconds: the shortest there is.
 const PERIOD: u64 = 60;
 
-/// When a key was throttled: counts by the second in which their period began.
+/// When a key was throttled, and where.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Throttles(BTreeMap<u64, u64>);
+pub(crate) struct Throttles {
+    /// Counts by the second in which their period began.
+    counts: BTreeMap<u64, u64>,
+    /// Its other shards were looked at, too.
+    pub(crate) only_shard_1: bool,
+}
 
 impl Throttles {
     /// Those of periods that had not ended when the key's shards last changed: what was before says nothing of the present width.
     pub(crate) fn since(&self, last_change: u64) -> u64 {
-        self.0.iter().filter(|(began, _)| **began + PERIOD > last_change).map(|(_, count)| count).sum()
+        self.counts.iter().filter(|(began, _)| **began + PERIOD > last_change).map(|(_, count)| count).sum()
     }
 }
 
@@ -68,16 +73,22 @@ impl Clients {
             .await
             .map_err(ClientError::of("GetInsightRuleReport"))?;
         let mut throttled = ThrottledKeys::default();
+        // A report that is full may have left shards out.
+        let is_full = report.contributors().len() >= MOST_CONTRIBUTORS as usize;
         for contributor in report.contributors() {
             let key = contributor.keys().first().and_then(|stored| shard_keys.parse(stored));
-            let Some((key, _)) = key else {
+            let Some((key, shard)) = key else {
                 throttled.foreign += 1;
                 continue;
             };
-            let Throttles(counts) = throttled.by_key.entry(key).or_default();
+            let is_first = shard == ShardNumber::FIRST && !is_full;
+            let throttles =
+                throttled.by_key.entry(key).or_insert(Throttles { only_shard_1: is_first, ..Throttles::default() });
+            throttles.only_shard_1 &= is_first;
             for datapoint in contributor.datapoints() {
                 let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or(now_seconds);
-                *counts.entry(began).or_default() += datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
+                *throttles.counts.entry(began).or_default() +=
+                    datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
             }
         }
         Ok(throttled)

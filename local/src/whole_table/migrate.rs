@@ -32,9 +32,9 @@ pub struct MigrateOptions {
     /// Where and how fast
     #[command(flatten)]
     pub table: TableOptions,
-    /// Items of one key that are copied or deleted a second; each costs some four write units
-    #[arg(long, default_value_t = 50, value_name = "ITEMS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub items_per_second: u32,
+    /// Write units a second for the items of one key; an item takes eight for each KB, four when it is copied and four when it is deleted
+    #[arg(long, default_value_t = 200, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=40_000))]
+    pub drain_units: u32,
     /// As the --drain-wait of the local edition that serves the table; on AWS, leave it out
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
     pub drain_wait: Option<u32>,
@@ -80,7 +80,7 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
     if !config.adopt_unsharded {
         return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string()));
     }
-    config.drain.items_per_second = options.items_per_second;
+    config.drain.units_per_second = options.drain_units;
     if let Some(seconds) = options.drain_wait {
         config = with_wait(config, Duration::from_secs(seconds.into()));
     }

@@ -3,6 +3,7 @@
 use super::drain::Drain;
 use super::history::ShardHistory;
 use super::key::ShardCount;
+use super::load::Load;
 
 /// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,10 +24,14 @@ pub struct ShardMetadata {
     pub drain: Option<Drain>,
     /// Epoch seconds of the last shrink's beginning; 0 for never.
     pub shrunk_at: u64,
+    /// Epoch seconds at which a drain met an item that it cannot move; 0 for never, or where one has ended well since.
+    pub unmovable_at: u64,
     /// Every item is at home under the widths of the history: width 1 is a candidate only where it is among them.
     pub settled: bool,
     /// Epoch seconds of a point write that needed several candidates, within the hour; 0 for none that was noted.
     pub point_written_at: u64,
+    /// What its writers noted of its demand.
+    pub load: Load,
 }
 
 impl ShardMetadata {
@@ -48,8 +53,10 @@ impl ShardMetadata {
             draining: false,
             drain: None,
             shrunk_at: 0,
+            unmovable_at: 0,
             settled: false,
             point_written_at: 0,
+            load: Load::default(),
         }
     }
 
@@ -93,6 +100,12 @@ impl ShardMetadata {
         (!self.draining && self.read_shards > self.number_of_shards).then_some(self.read_shards)
     }
 
+    /// Whether nobody has made a step of the protocol between the two. Writers' notes are none.
+    #[must_use]
+    pub fn is_same_step(&self, later: &Self) -> bool {
+        Self { point_written_at: later.point_written_at, load: later.load, ..self.clone() } == *later
+    }
+
     /// Whether settling would spare point writes something: they were noted since the last change, and items may have several candidates.
     #[must_use]
     pub fn wants_settling(&self) -> bool {
@@ -100,6 +113,12 @@ impl ShardMetadata {
         let is_calm = !self.draining && self.expansion().is_none();
         let is_noted = self.point_written_at > 0 && self.point_written_at >= self.last_change().unwrap_or_default();
         is_calm && widths.len() > 1 && is_noted
+    }
+
+    /// Whether a drain has met an item that it cannot move, and nothing has changed since: the schedule does not try again by itself.
+    #[must_use]
+    pub fn has_unmovable(&self) -> bool {
+        self.unmovable_at > 0 && self.unmovable_at >= self.last_change().unwrap_or_default()
     }
 
     /// Epoch seconds of the last *change*; `None` for a key that has only been registered.

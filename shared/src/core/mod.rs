@@ -6,6 +6,7 @@ pub(crate) mod drain;
 pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod key;
+pub(crate) mod load;
 pub(crate) mod merge;
 pub(crate) mod metadata;
 pub(crate) mod number;

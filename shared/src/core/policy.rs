@@ -212,8 +212,9 @@ impl ScalingPolicy {
             .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Whether a key gives up half of its shards: it has kept its width for `calm_seconds`, and longer where it last grew soon after a
-    /// shrink. Growing takes seconds and this takes hours, so that a key does not go up and down.
+    /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has taken no more writes than half of its shards
+    /// are known to bear; longer where it last grew soon after a shrink. Growing takes seconds and this takes hours, so that a key does not go
+    /// up and down.
     ///
     /// ```
     /// use sharding::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
@@ -233,7 +234,8 @@ impl ScalingPolicy {
         let grew_back = metadata.shrunk_at > 0
             && metadata.last_growth().is_some_and(|at| at.saturating_sub(metadata.shrunk_at) < calm_seconds);
         let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back { ONCE_BITTEN } else { 1 });
-        let until = metadata.last_updated.saturating_add(calm);
+        let busy_at = metadata.load.judged(metadata.number_of_shards).busy_at;
+        let until = metadata.last_updated.max(busy_at).saturating_add(calm);
         if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
     }
 

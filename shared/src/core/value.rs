@@ -46,6 +46,23 @@ pub struct Item {
     pub attributes: Attributes,
 }
 
+impl Item {
+    /// About how many write units storing it takes once: one for each KB begun of its keys and attributes.
+    ///
+    /// ```
+    /// use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+    /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
+    /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
+    /// let item = Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
+    /// assert_eq!(item.write_units(), 2);
+    /// ```
+    #[must_use]
+    pub fn write_units(&self) -> u64 {
+        let bytes = 2 * self.partition_key.as_str().len() + attributes_size(&self.attributes);
+        (bytes as u64).div_ceil(1_024).max(1)
+    }
+}
+
 /// Bytes that attributes count for towards [`MAX_ITEM_BYTES`]. (DynamoDB developer guide, "Item sizes and formats".)
 ///
 /// ```

@@ -1,6 +1,7 @@
 //! Append: store an item under a sort key, the plain POST.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -131,6 +132,8 @@ impl<'a> AppendRun<'a> {
                 // A version as high stands there: this very write, applied before, or a later one that has replaced it.
                 Ok(true) | Err(TableError::ConditionFailed) => {
                     self.count(width, false);
+                    self.inner
+                        .note_load(&self.item.partition_key, &self.state, view.as_deref(), || self.item.write_units());
                     self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
                     let (attempts, throttled) = (self.attempts, self.throttled);
                     return Ok(Written { shard, number_of_shards: width, attempts, throttled });
@@ -298,6 +301,39 @@ impl Inner {
                 tracing::warn!(%error, "could not renew the view of a key; the next write of it tries again");
             }
             drop(running);
+        });
+    }
+
+    /// Counts a write of a key that has several shards, and once a minute notes what was counted: by that a shrink is decided.
+    pub(super) fn note_load(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        state: &Arc<KeyState>,
+        view: Option<&View>,
+        units: impl FnOnce() -> u64,
+    ) {
+        // Without a view, the next write that has one tells whether there are several shards.
+        let is_single = view.is_some_and(|view| view.metadata.is_none() || view.width() == ShardCount::ONE);
+        if is_single {
+            state.units.store(0, Ordering::Relaxed);
+            return;
+        }
+        state.units.fetch_add(units(), Ordering::Relaxed);
+        let minute = self.environment.now().epoch_seconds() / 60;
+        let last = state.units_noted.load(Ordering::Relaxed);
+        if view.is_none()
+            || last >= minute
+            || state.units_noted.compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            || last == 0
+        {
+            return;
+        }
+        let units = state.units.swap(0, Ordering::Relaxed);
+        let (inner, key) = (Arc::clone(self), key.clone());
+        self.background.spawn(async move {
+            if let Err(error) = inner.tables.note_load(&key, minute, units).await {
+                tracing::warn!(%error, units, "the load of a key could not be noted: it looks calmer than it is");
+            }
         });
     }
 

@@ -4,7 +4,7 @@
 //! step may be repeated. The waits are counted from the times that stand there, by whoever comes by; the margin covers the difference
 //! between two actors' clocks. [docs/protocol.md, Shrinking]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -26,6 +26,10 @@ use crate::table::{LeaseLasts, MetadataUpdate, Moved, StoredCopy};
 const MARGIN: Duration = Duration::from_secs(60);
 /// Items of one page of a shard: at most as many are moved between two checkpoints.
 const PAGE_ITEMS: u32 = 100;
+/// Write units for each KB begun of an item: two operations of a transaction, each of which takes two.
+const UNITS_OF_A_MOVE: u64 = 4;
+/// What a page that is looked at counts for: it takes no write units, but must not be free.
+const UNITS_OF_A_PAGE: u64 = 4;
 /// What is left of an invocation's time when no new page is begun.
 const LEAST_TIME: Duration = Duration::from_secs(2);
 
@@ -37,8 +41,32 @@ pub struct DrainPace {
     pub wait_for_writers: Duration,
     /// How long a read may take, and a margin.
     pub wait_for_reads: Duration,
-    /// Items moved or deleted a second, of one key. Each costs some four write units.
-    pub items_per_second: u32,
+    /// Write units a second that moving the items of one key may take. To copy or to delete one takes four for each KB of it.
+    pub units_per_second: u32,
+}
+
+/// Write units a second that all drains together may take which are given it: of a table whose capacity is provisioned.
+#[derive(Debug)]
+pub struct DrainBudget {
+    units_per_second: f64,
+    /// When the next units may be taken.
+    next: Mutex<Instant>,
+}
+
+impl DrainBudget {
+    /// So many units a second, and no fewer than one.
+    #[must_use]
+    pub fn new(units_per_second: f64) -> Self {
+        Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
+    }
+
+    /// Takes units, and says from when on they may be used.
+    fn take(&self, units: u64) -> Instant {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = (*next).max(Instant::now());
+        *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);
+        at
+    }
 }
 
 impl Default for DrainPace {
@@ -46,7 +74,7 @@ impl Default for DrainPace {
         Self {
             wait_for_writers: APPEND_LEASE + SIGNATURE_VALIDITY + MARGIN,
             wait_for_reads: LONGEST_READ + MARGIN,
-            items_per_second: 50,
+            units_per_second: 200,
         }
     }
 }
@@ -199,16 +227,28 @@ impl ShardedTable {
     /// # Errors
     /// [`ScaleError::Table`] where the tables could not be used. What was done is done; the next call goes on.
     pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
+        self.drain_within(key, &[&DrainBudget::new(self.inner.config.drain.units_per_second.into())], deadline).await
+    }
+
+    /// As [`drain`](Self::drain), within all of these budgets in place of the configured pace.
+    ///
+    /// # Errors
+    /// As [`drain`](Self::drain).
+    pub async fn drain_within(
+        &self,
+        key: &PartitionKey,
+        budgets: &[&DrainBudget],
+        deadline: Deadline,
+    ) -> Result<Drained, ScaleError> {
         let state = self.inner.keys.state(key);
         let known_at = self.inner.environment.now();
-        let run =
-            DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, next: Instant::now(), known_at };
+        let run = DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, budgets, known_at };
         match run.run().await {
             Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
                 // It would be met again for ever. Where it is the metadata that is damaged, this tells so again.
                 let view = self.inner.view_from_now(key, &state, deadline).await?;
                 if let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) {
-                    self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain).await?;
+                    self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain { unmovable: true }).await?;
                 }
                 Err(error.into())
             }
@@ -224,8 +264,7 @@ struct DrainRun<'a> {
     state: &'a Arc<KeyState>,
     deadline: Deadline,
     items: u64,
-    /// When the next item may be moved.
-    next: Instant,
+    budgets: &'a [&'a DrainBudget],
     /// Before the metadata was asked for or changed that this run goes by. An actor that was frozen must not move items in a later age.
     known_at: Moment,
 }
@@ -270,7 +309,9 @@ impl DrainRun<'_> {
             };
             if drain.goal == DrainGoal::Migrate && !self.inner.config.adopt_unsharded {
                 // Without the flag nobody looks under bare keys, and what stands there may be a shard of another key.
-                self.inner.step(self.key, self.state, Some(marked), MetadataUpdate::StopDrain).await?;
+                self.inner
+                    .step(self.key, self.state, Some(marked), MetadataUpdate::StopDrain { unmovable: false })
+                    .await?;
                 continue;
             }
             let pace = self.inner.config.drain;
@@ -297,8 +338,8 @@ impl DrainRun<'_> {
                         (Pass::Outrun, _) => continue,
                         (Pass::Interrupted, step) => return Ok(Drained::Working { step, items: self.items }),
                         (Pass::NotHome(seen), _) => (seen, DrainStep::CopyHome),
-                        (Pass::Expiring(seen, until), step) => {
-                            self.checkpoint(&seen, drain.at(step, until)).await?;
+                        (Pass::Expiring(seen, until), _) => {
+                            self.checkpoint(&seen, drain.at(DrainStep::DeleteOldCopies, until)).await?;
                             continue;
                         }
                         (Pass::Whole(seen), DrainStep::CopyHome) => (seen, DrainStep::WaitOutReads),
@@ -341,7 +382,7 @@ impl DrainRun<'_> {
                     tables.scan_shard(self.key, shard, after.as_ref(), PAGE_ITEMS)
                 });
                 let (copies, next) = page.await?;
-                self.take_turn().await;
+                self.take_turn(UNITS_OF_A_PAGE).await;
                 for copy in copies {
                     if Instant::now() + LEAST_TIME >= self.deadline {
                         self.reached(&seen, drain, shard, after.as_ref()).await?;
@@ -379,7 +420,7 @@ impl DrainRun<'_> {
                 }
             }
         }
-        Ok(match expiring.filter(|_| drain.step == DrainStep::DeleteOldCopies) {
+        Ok(match expiring.filter(|_| drain.step != DrainStep::CopyHome) {
             Some(until) => Pass::Expiring(seen, until),
             None => Pass::Whole(seen),
         })
@@ -400,7 +441,8 @@ impl DrainRun<'_> {
         let expires = expires.filter(|at| *at <= now.max(let_until));
         match drain.step {
             DrainStep::CopyHome if let Some(at) = expires => Ok(Treated::Expires(at)),
-            DrainStep::DeleteOldCopies if let Some(at) = expires => self.expire(copy, from, to, at <= now).await,
+            DrainStep::DeleteOldCopies if let Some(at) = expires => self.expire(copy, from, at <= now).await,
+            DrainStep::Verify if let Some(at) = expires => Ok(Treated::Expires(at)),
             DrainStep::CopyHome => self.copy(copy, from, to, width).await,
             DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
             DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
@@ -441,7 +483,7 @@ impl DrainRun<'_> {
     ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn().await;
+            self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await;
             let moved = self.inner.tables.copy_home(self.key, &copy, (from, to, width), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
@@ -466,7 +508,7 @@ impl DrainRun<'_> {
     ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn().await;
+            self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await;
             let moved = self.inner.tables.delete_old_copy(self.key, &copy, (from, to), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
@@ -484,38 +526,28 @@ impl DrainRun<'_> {
         }
     }
 
-    /// Deletes what has expired. What will soon is deleted where it was copied home before, and else left.
-    async fn expire(
-        &mut self,
-        copy: StoredCopy,
-        from: ShardNumber,
-        to: ShardNumber,
-        has_expired: bool,
-    ) -> Result<Treated, TableError> {
+    /// Deletes what has expired, and leaves what will: a newer copy at home may be younger than the reads that are waited out, so until it
+    /// expires the item has to stand here, too.
+    async fn expire(&mut self, copy: StoredCopy, from: ShardNumber, has_expired: bool) -> Result<Treated, TableError> {
         let now = self.inner.environment.now().epoch_seconds();
         let Some(at) = self.inner.tables.expires_at(&copy, now) else { return Ok(Treated::NotHome) };
+        if !has_expired {
+            return Ok(Treated::Expires(at));
+        }
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn().await;
-            let (tables, lease) = (&self.inner.tables, self.lease());
-            let moved = if has_expired {
-                tables.delete_expired(self.key, &copy, from, lease).await
-            } else {
-                tables.delete_old_copy(self.key, &copy, (from, to), lease).await
-            };
+            self.take_turn(copy.write_units()).await;
+            let moved = self.inner.tables.delete_expired(self.key, &copy, from, self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
-                Some(Moved::Home) => return Ok(Treated::Expires(at)),
                 Some(Moved::Done) => {
                     self.items += 1;
                     return Ok(Treated::Done);
                 }
-                // It was prolonged, perhaps: an item like any other.
+                // It was prolonged, perhaps: an item like any other, which is to be copied first.
                 Some(_) => {
-                    return match self.read_again(&copy, from).await? {
-                        Some(now) => self.delete(now, from, to).await,
-                        None => Ok(Treated::Done),
-                    };
+                    let stands = self.read_again(&copy, from).await?.is_some();
+                    return Ok(if stands { Treated::NotHome } else { Treated::Done });
                 }
                 None => {}
             }
@@ -551,13 +583,11 @@ impl DrainRun<'_> {
     }
 
     /// Keeps to the pace: a drain must leave the capacity to the key's own traffic.
-    async fn take_turn(&mut self) {
-        let now = Instant::now();
-        if self.next > now {
-            tokio::time::sleep_until(self.next).await;
+    async fn take_turn(&self, units: u64) {
+        let at = self.budgets.iter().map(|budget| budget.take(units)).max();
+        if let Some(at) = at.filter(|at| *at > Instant::now()) {
+            tokio::time::sleep_until(at.min(self.deadline)).await;
         }
-        let rate = self.inner.config.drain.items_per_second.max(1);
-        self.next = self.next.max(now) + Duration::from_secs(1) / rate;
     }
 
     /// `None` where another actor was first.

@@ -57,6 +57,9 @@ pub(crate) struct KeyState {
     pub(crate) scaling: AtomicBool,
     /// Epoch seconds of the last note that the key takes point writes; 0 for none by this instance.
     pub(crate) noted_at: AtomicU64,
+    /// Write units that are not noted yet, and the minute of the last note: 0 before the first write of a key that has several shards.
+    pub(crate) units: AtomicU64,
+    pub(crate) units_noted: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -206,7 +209,8 @@ impl Inner {
                 return Err(TableError::Lost("its item was there and is gone".into()));
             }
             if view.metadata.is_none() && !state.is_new() {
-                let soon = deadline.min(tokio::time::Instant::now() + LOSS_PATIENCE);
+                let patience = LOSS_PATIENCE.min(self.config.lease / 4);
+                let soon = deadline.min(tokio::time::Instant::now() + patience);
                 match self.look_for_loss(key, soon).await {
                     Ok(()) => state.note_new(),
                     // No verdict; the next view asks again.

@@ -40,7 +40,10 @@ impl Inner {
         let own = state.noted_at.load(Ordering::Relaxed);
         let Some(metadata) = &view.metadata else { return };
         let noted = metadata.point_written_at.max(own);
-        let stands = noted >= metadata.last_change().unwrap_or_default() && now < noted.saturating_add(NOTED_FOR);
+        let changed = metadata.last_change().unwrap_or_default();
+        // By a clock that is behind, too, the note is of after the change.
+        let now = now.max(changed);
+        let stands = noted >= changed && now < noted.saturating_add(NOTED_FOR);
         if self.config.cold_append
             || stands
             || state.noted_at.compare_exchange(own, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -316,8 +319,8 @@ impl<'a> PointRun<'a> {
         if first { Next::Again } else { Next::Later }
     }
 
-    /// A throttle counts towards more shards only where they would help: shard 1, and the bare key of an adopted table, are
-    /// every item's candidates under every width.
+    /// A throttle counts towards more shards only where they would help: shard 1, until the key is settled, and the bare key of an adopted
+    /// table are every item's candidates under every width.
     async fn met_throttle(
         &mut self,
         view: &View,
@@ -339,7 +342,10 @@ impl<'a> PointRun<'a> {
             }
         }
         telemetry::throttled(scope);
-        if self.inner.config.is_cured_by_shards(scope) && shard > ShardNumber::FIRST {
+        // Where the key is settled, shard 1 is a candidate as any other.
+        let settled = view.metadata.as_ref().is_some_and(|metadata| metadata.settled);
+        let is_special = shard < ShardNumber::FIRST || (shard == ShardNumber::FIRST && !settled);
+        if self.inner.config.is_cured_by_shards(scope) && !is_special {
             let now = self.inner.environment.now();
             self.state.note_throttled(shard, now);
             if self.attempts == 1 {
@@ -369,6 +375,12 @@ impl<'a> PointRun<'a> {
         if self.attempts == 1 {
             self.state.record(view.width(), Pressure::first_attempt(false), self.inner.environment.now());
         }
+        // A transaction takes twice the units, on each of its shards.
+        let units = || {
+            let of_item = self.bringing.as_ref().map_or(1, |bringing| bringing.item.write_units());
+            if parts.len() > 1 { of_item * 2 * parts.len() as u64 } else { of_item }
+        };
+        self.inner.note_load(self.partition_key, &self.state, Some(view), units);
         if parts.len() > 1 {
             self.inner.note_point_write(self.partition_key, &self.state, view);
         }

@@ -287,7 +287,7 @@ impl Inner {
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
         let (from, to) = (draining.number_of_shards, draining.read_shards);
-        match self.step(key, state, Some(draining), MetadataUpdate::StopDrain).await? {
+        match self.step(key, state, Some(draining), MetadataUpdate::StopDrain { unmovable: false }).await? {
             Some(_) => {
                 self.tell(key, from, ScalingStep::Activated(to), reason);
                 telemetry::scaled_out(to);
@@ -330,7 +330,7 @@ impl Inner {
         sleep(OBSERVER_PAUSE + self.environment.jitter(CROWD_BACKOFF)).await;
         let now = self.view_from_now(key, state, deadline).await?;
         match (&view.metadata, &now.metadata) {
-            (Some(seen), Some(now)) if seen == now => {
+            (Some(seen), Some(now)) if seen.is_same_step(now) => {
                 self.activate(key, state, now, ScalingReason::TakenOver, deadline).await
             }
             _ => Ok(ScaleOutcome::Outrun),

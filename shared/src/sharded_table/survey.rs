@@ -123,7 +123,7 @@ impl ShardedTable {
                 return Ok(Rebuilt::Kept);
             }
             if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining) {
-                inner.step(key, &state, Some(draining), MetadataUpdate::StopDrain).await?;
+                inner.step(key, &state, Some(draining), MetadataUpdate::StopDrain { unmovable: false }).await?;
                 continue;
             }
             let damaged = read.filter(|_| seen.is_none());

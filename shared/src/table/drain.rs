@@ -27,6 +27,13 @@ pub(crate) struct StoredCopy {
     stored: SdkItem,
 }
 
+impl StoredCopy {
+    /// Write units of storing it once.
+    pub(crate) fn write_units(&self) -> u64 {
+        (attributes::bytes(&self.stored) as u64).div_ceil(1_024).max(1)
+    }
+}
+
 /// What became of a step of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {

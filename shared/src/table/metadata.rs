@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
 use super::Tables;
 use super::error::TableError;
 use crate::core::drain::{Drain, DrainGoal};
 use crate::core::history::ShardHistory;
 use crate::core::key::{PartitionKey, ShardCount};
+use crate::core::load::Load;
 use crate::core::metadata::ShardMetadata;
 
 const NUMBER_OF_SHARDS: &str = "number_of_shards";
@@ -19,12 +23,19 @@ const GENERATION: &str = "generation";
 const DRAINING: &str = "draining";
 const DRAIN: &str = "drain";
 const SHRUNK_AT: &str = "shrunk_at";
+const UNMOVABLE_AT: &str = "unmovable_at";
 const SETTLED: &str = "settled";
 const POINT_WRITTEN_AT: &str = "point_written_at";
+const LOAD_MINUTE: &str = "load_minute";
+const LOAD_UNITS: &str = "load_units";
+const LOAD_PER_SHARD: &str = "load_per_shard";
+const BUSY_AT: &str = "busy_at";
+/// How often a note of the load is tried, where others note theirs.
+const NOTE_ATTEMPTS: u32 = 4;
 /// The most keys of one page of a list.
 const LISTED_KEYS: i32 = 500;
 /// Every attribute of a metadata item besides its key.
-pub(crate) const ATTRIBUTES: [&str; 10] = [
+pub(crate) const ATTRIBUTES: [&str; 15] = [
     NUMBER_OF_SHARDS,
     READ_SHARDS,
     LAST_UPDATED,
@@ -33,8 +44,13 @@ pub(crate) const ATTRIBUTES: [&str; 10] = [
     DRAINING,
     DRAIN,
     SHRUNK_AT,
+    UNMOVABLE_AT,
     SETTLED,
     POINT_WRITTEN_AT,
+    LOAD_MINUTE,
+    LOAD_UNITS,
+    LOAD_PER_SHARD,
+    BUSY_AT,
 ];
 
 /// A step of the protocol that changes a key's widths: a compare-and-set on the generation that was read.
@@ -65,7 +81,10 @@ pub(crate) enum MetadataUpdate {
     /// Note how far a drain is.
     Checkpoint(Drain),
     /// Raise the write width to the read width at once, which readers know already, and unmark the drain.
-    StopDrain,
+    StopDrain {
+        /// Because of an item that cannot be moved.
+        unmovable: bool,
+    },
     /// Make readers look at this many shards, and name the widths under which items were found. Where there was no item, or a damaged one, it is
     /// made; writers use the shards once it is activated.
     Rebuild {
@@ -202,6 +221,59 @@ impl Tables {
         noted.map(drop).map_err(TableError::from_sdk)
     }
 
+    /// Adds write units to those that the key has taken in this minute, and judges the one before. No width depends on it alone, so the
+    /// generation stays; where others are always first, it is left out.
+    pub(crate) async fn note_load(&self, key: &PartitionKey, minute: u64, units: u64) -> Result<(), TableError> {
+        let note = || {
+            self.client
+                .update_item()
+                .table_name(&self.config.metadata_table_name)
+                .key(&self.config.partition_key_name, AttributeValue::S(key.as_str().to_owned()))
+                .expression_attribute_names("#m", LOAD_MINUTE)
+                .expression_attribute_names("#u", LOAD_UNITS)
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        };
+        // As far as is known: the minute that is noted.
+        let mut noted = minute;
+        for _ in 0..NOTE_ATTEMPTS {
+            let added = note()
+                .update_expression("SET #u = #u + :units")
+                .condition_expression("#m = :noted")
+                .expression_attribute_values(":noted", number(noted))
+                .expression_attribute_values(":units", number(units));
+            let Err(error) = added.send().await else { return Ok(()) };
+            let Some(before) = stood(&error)? else { return Err(TableError::from_sdk(error)) };
+            if before.load.takes(minute) {
+                noted = before.load.minute;
+                continue;
+            }
+            let next = before.load.next(before.number_of_shards, minute, units);
+            let same = if before.load == Load::default() {
+                "attribute_exists(#n) AND attribute_not_exists(#m)"
+            } else {
+                "#m = :noted AND attribute_exists(#n)"
+            };
+            let mut begun = note()
+                .update_expression("SET #m = :minute, #u = :units, #s = :per_shard, #b = :busy_at")
+                .condition_expression(same)
+                .expression_attribute_names("#n", NUMBER_OF_SHARDS)
+                .expression_attribute_names("#s", LOAD_PER_SHARD)
+                .expression_attribute_names("#b", BUSY_AT)
+                .expression_attribute_values(":minute", number(next.minute))
+                .expression_attribute_values(":units", number(next.units))
+                .expression_attribute_values(":per_shard", number(next.per_shard))
+                .expression_attribute_values(":busy_at", number(next.busy_at));
+            if before.load != Load::default() {
+                begun = begun.expression_attribute_values(":noted", number(before.load.minute));
+            }
+            let Err(error) = begun.send().await else { return Ok(()) };
+            if stood(&error)?.is_none() {
+                return Err(TableError::from_sdk(error));
+            }
+        }
+        Ok(())
+    }
+
     /// Applies a step, on the condition that the metadata is still as `seen`; returns what it is then.
     ///
     /// # Errors
@@ -230,7 +302,18 @@ impl Tables {
                     let told = replaced.as_ref().map(RawMetadata::history).unwrap_or_default();
                     let all = told.entries().fold(history, |history, entry| history.with(entry.at, entry.count));
                     change.set(SHARD_HISTORY, set(&all.with(0, unregistered)));
-                    change.remove = vec![DRAINING, DRAIN, SHRUNK_AT, SETTLED, POINT_WRITTEN_AT];
+                    change.remove = vec![
+                        DRAINING,
+                        DRAIN,
+                        SHRUNK_AT,
+                        UNMOVABLE_AT,
+                        SETTLED,
+                        POINT_WRITTEN_AT,
+                        LOAD_MINUTE,
+                        LOAD_UNITS,
+                        LOAD_PER_SHARD,
+                        BUSY_AT,
+                    ];
                 }
             }
             MetadataUpdate::Expand { to } => {
@@ -255,7 +338,10 @@ impl Tables {
                 change.set(DRAIN, AttributeValue::S(drain.to_string()));
             }
             MetadataUpdate::Checkpoint(drain) => change.set(DRAIN, AttributeValue::S(drain.to_string())),
-            MetadataUpdate::StopDrain => {
+            MetadataUpdate::StopDrain { unmovable } => {
+                if unmovable {
+                    change.set(UNMOVABLE_AT, number(now_seconds));
+                }
                 if before.read_shards > before.number_of_shards {
                     change.widths(&before, before.read_shards, before.read_shards, now_seconds);
                 }
@@ -267,7 +353,7 @@ impl Tables {
                 if settled {
                     change.set(SETTLED, AttributeValue::Bool(true));
                 }
-                change.remove = vec![DRAINING, DRAIN];
+                change.remove = vec![DRAINING, DRAIN, UNMOVABLE_AT];
             }
         }
         change.set(GENERATION, number(generation));
@@ -301,6 +387,14 @@ impl Tables {
             .return_values(ReturnValue::AllNew);
         let answer = call.send().await.map_err(TableError::from_sdk)?;
         parse(&answer.attributes.unwrap_or_default())
+    }
+}
+
+/// The metadata that a condition was refused by; `None` for any other error, and where there is none.
+fn stood(error: &SdkError<UpdateItemError, HttpResponse>) -> Result<Option<ShardMetadata>, TableError> {
+    match error.as_service_error() {
+        Some(UpdateItemError::ConditionalCheckFailedException(refused)) => refused.item().map(parse).transpose(),
+        _ => Ok(None),
     }
 }
 
@@ -436,7 +530,14 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
         draining: flag(DRAINING)?,
         drain,
         shrunk_at: number(SHRUNK_AT)?.unwrap_or_default(),
+        unmovable_at: number(UNMOVABLE_AT)?.unwrap_or_default(),
         settled: flag(SETTLED)?,
         point_written_at: number(POINT_WRITTEN_AT)?.unwrap_or_default(),
+        load: Load {
+            minute: number(LOAD_MINUTE)?.unwrap_or_default(),
+            units: number(LOAD_UNITS)?.unwrap_or_default(),
+            per_shard: number(LOAD_PER_SHARD)?.unwrap_or_default(),
+            busy_at: number(BUSY_AT)?.unwrap_or_default(),
+        },
     })
 }

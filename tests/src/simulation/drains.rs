@@ -56,7 +56,7 @@ impl Shrinking {
                 Self::WithoutWaitingForWriters => Duration::from_secs(3),
                 Self::Never | Self::AsBuilt => Self::READS,
             },
-            items_per_second: 200,
+            units_per_second: 800,
         }
     }
 }

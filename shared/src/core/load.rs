@@ -1,0 +1,120 @@
+//! What a key's writers note of its demand, so that no key is shrunk that needs its shards.
+//!
+//! There is no figure for what a shard takes: partitions are shared, split, and provisioned. What a shard is known to have taken is one. A key
+//! is busy where half of its shards would have to take nearly as much each.
+
+use super::key::ShardCount;
+
+/// A minute's writes of a key, and what they were judged by. All 0 where none were noted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The minute that is counted: epoch seconds / 60.
+    pub minute: u64,
+    /// Write units in it so far, as far as they were noted.
+    pub units: u64,
+    /// The most write units that a shard took in a minute.
+    pub per_shard: u64,
+    /// Epoch seconds up to which the key was busy.
+    pub busy_at: u64,
+}
+
+/// A shard is taken to bear so many units a minute, whatever it has shown: a tenth of what a partition does.
+const LEAST_PER_SHARD: u64 = 6_000;
+/// Half of the shards may be left with this part, in percent, of what shards have borne.
+const LEFT_PERCENT: u64 = 80;
+/// Of a minute that is farther ahead than this, a clock was wrong.
+const MOST_AHEAD: u64 = 5;
+
+impl Load {
+    /// With the minute judged as it stands, by the width that it was written under.
+    ///
+    /// ```
+    /// use sharding::{Load, ShardCount};
+    /// let eight = ShardCount::new(8).unwrap();
+    /// // 8,000 units a minute and shard were seen before; now there are 2,500 on each.
+    /// let load = Load { minute: 100, units: 20_000, per_shard: 8_000, busy_at: 0 };
+    /// assert_eq!(load.judged(eight).busy_at, 0);
+    /// // With 4,000 on each, four shards would have to take 8,000 each.
+    /// let load = Load { units: 32_000, ..load };
+    /// assert_eq!(load.judged(eight).busy_at, 101 * 60);
+    /// ```
+    #[must_use]
+    pub fn judged(self, width: ShardCount) -> Self {
+        let now = self.units / u64::from(width.get());
+        let borne = self.per_shard.max(now).max(LEAST_PER_SHARD);
+        let is_busy = now.saturating_mul(2 * 100) > borne.saturating_mul(LEFT_PERCENT);
+        let busy_at = if is_busy { self.minute.saturating_add(1).saturating_mul(60) } else { self.busy_at };
+        Self { per_shard: self.per_shard.max(now), busy_at: busy_at.max(self.busy_at), ..self }
+    }
+
+    /// Another minute begins, with so many units.
+    pub(crate) fn next(self, width: ShardCount, minute: u64, units: u64) -> Self {
+        // What was noted for a time that has not come says nothing.
+        let judged = if self.is_ahead_of(minute) { Self { busy_at: 0, ..self } } else { self.judged(width) };
+        Self { minute, units, ..judged }
+    }
+
+    /// Whether units of this minute count towards the one that is noted: it is the same, or another instance's clock is a little ahead.
+    pub(crate) fn takes(self, minute: u64) -> bool {
+        self.minute >= minute && !self.is_ahead_of(minute)
+    }
+
+    fn is_ahead_of(self, minute: u64) -> bool {
+        self.minute > minute.saturating_add(MOST_AHEAD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn count(n: u32) -> ShardCount {
+        ShardCount::new(n).unwrap()
+    }
+
+    /// A day of so many units a minute under each width; the last epoch second that was busy.
+    fn busy_at(days: &[(u32, u64)]) -> u64 {
+        let mut load = Load::default();
+        let mut minute = 0;
+        for (width, units) in days {
+            for _ in 0..1_440 {
+                minute += 1;
+                load = load.next(count(*width), minute, *units);
+            }
+        }
+        load.judged(count(days.last().unwrap().0)).busy_at
+    }
+
+    #[test]
+    fn a_key_that_uses_its_shards_stays_busy_and_one_that_does_not_is_calm() {
+        let end = |days: u64| (1_440 * days + 1) * 60;
+        assert_eq!(busy_at(&[(16, 800_000)]), end(1), "steady, as from the growth on");
+        assert_eq!(busy_at(&[(16, 800_000), (16, 500_000)]), end(2), "a little less");
+        assert_eq!(busy_at(&[(16, 800_000), (16, 300_000)]), end(1), "8 shards take that");
+        assert_eq!(busy_at(&[(16, 800_000), (16, 300_000), (8, 300_000)]), end(3), "and 4 do not");
+        assert_eq!(busy_at(&[(64, 10_000)]), 0, "next to nothing, after a peak that never came");
+        assert_eq!(
+            busy_at(&[(64, 10_000), (8, 10_000), (4, 10_000)]),
+            end(3),
+            "two shards would take more than is known of them"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_far_ahead_does_not_count() {
+        let load = Load { minute: 1_000, units: 900_000, per_shard: 10, busy_at: 60_060 };
+        assert!(load.takes(997) && load.takes(1_000) && !load.takes(1_001) && !load.takes(900));
+        assert_eq!(load.next(count(2), 900, 7), Load { minute: 900, units: 7, per_shard: 10, busy_at: 0 });
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overflows(minute: u64, units: u64, per_shard: u64, busy_at: u64, at: u64, more: u64) {
+            let load = Load { minute, units, per_shard, busy_at };
+            let next = load.next(count(3), at, more);
+            prop_assert!(next.per_shard >= per_shard && next.minute == at);
+            prop_assert!(load.judged(count(1)).busy_at >= busy_at);
+        }
+    }
+}
