@@ -66,7 +66,16 @@ RIGHTS = {
         "MetadataTable": {"dynamodb:GetItem"},
     },
     "ShardScalerFunction": {
-        "MainTable": {"dynamodb:DescribeContributorInsights", "dynamodb:DescribeTable", "dynamodb:Query", "dynamodb:Scan"},
+        "MainTable": {
+            "dynamodb:DescribeContributorInsights",
+            "dynamodb:DescribeTable",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:ConditionCheckItem",
+        },
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
@@ -79,17 +88,6 @@ RIGHTS = {
 # What a function may do besides: where the main table has read replicas,
 REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
 # where the shard-scaler may raise its provisioned capacity,
-# where keys may give up shards again,
-DRAIN_RIGHTS = {
-    "ShardScalerFunction": {
-        "MainTable": {
-            "dynamodb:GetItem",
-            "dynamodb:PutItem",
-            "dynamodb:DeleteItem",
-            "dynamodb:ConditionCheckItem",
-        }
-    }
-}
 CAPACITY_RIGHTS = {"ShardScalerFunction": {"MainTable": {"dynamodb:UpdateTable"}}}
 # and where the tables are encrypted with a key of the customer's.
 KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
@@ -121,7 +119,7 @@ DEPLOYMENTS = {
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
-    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, [DRAIN_RIGHTS]),
+    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, []),
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
@@ -141,7 +139,7 @@ DEPLOYMENTS = {
             "TimeToLiveAttribute": "expires",
             "CorsAllowOrigins": "https://example.com",
         },
-        [REPLICA_RIGHTS, DRAIN_RIGHTS, KEY_RIGHTS],
+        [REPLICA_RIGHTS, KEY_RIGHTS],
     ),
 }
 
