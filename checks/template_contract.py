@@ -193,6 +193,7 @@ REFUSED = {
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "busy_at"},
     "a key that expires": {"TimeToLiveAttribute": "sort_key"},
 }
 
