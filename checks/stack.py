@@ -24,13 +24,14 @@ from moto.cloudformation.parsing import get_model_map
 from samtranslator.parser.parser import Parser
 from samtranslator.translator.translator import Translator
 
-from template_contract import KEY_ARN, ROOT, SECURITY, CloudFormationLoader, Deployment
+from template_contract import KEY_ARN, ROOT, SECURITY, CloudFormationLoader, Deployment, references
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 STACK = "checked"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:own"
 FUNCTIONS = ("WriterFunction", "ReaderFunction", "ShardScalerFunction")
+EXISTING = "orders"
 CODE = {"Bucket": "code", "Key": "function.zip"}
 
 SCHEDULED = ROOT / "events/shard-scaler-schedule-set.json"
@@ -51,6 +52,15 @@ COMBINATIONS = {
         "PeakTimezone": "Europe/London",
         "PeakPartitionKey": "/shared/firetvGen2.txt",
         "StreamView": "NEW_AND_OLD_IMAGES",
+        "TimeToLiveAttribute": "expires",
+    },
+    "an existing table": {"ExistingTable": EXISTING, "AdoptUnsharded": "true"},
+    "an existing table of provisioned capacity": {"ExistingTable": EXISTING, "CapacityMode": "provisioned", "AdoptShards": "10"},
+    "an existing table, everything optional": {
+        "ExistingTable": EXISTING,
+        "ReadReplicas": "3",
+        "EncryptionKey": KEY_ARN,
+        "MaxWriteUnits": "9000",
         "TimeToLiveAttribute": "expires",
     },
     "nothing optional": {
@@ -191,22 +201,18 @@ def transformed(path, values):
     return Translator({}, Parser(), boto_session=boto3.Session(region_name=REGION)).translate(template, values)
 
 
-def references(value):
-    if isinstance(value, list):
-        for part in value:
-            yield from references(part)
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            if name == "Ref":
-                yield member
-            elif name == "Fn::GetAtt":
-                yield member.split(".")[0] if isinstance(member, str) else member[0]
-            elif name == "Fn::Sub" and isinstance(member, str):
-                yield from re.findall(r"\$\{([A-Za-z0-9:]+)", member)
-            elif name == "DependsOn":
-                yield from [member] if isinstance(member, str) else member
-            else:
-                yield from references(member)
+def existing_table(values):
+    """A table of another program, before the stack is there."""
+    keys = [(values["PartitionKeyName"], "HASH", "S"), (values["SortKeyName"], "RANGE", values["SortKeyType"])]
+    call(
+        "dynamodb",
+        "create_table",
+        TableName=values["ExistingTable"],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, _, kind in keys],
+        KeySchema=[{"AttributeName": name, "KeyType": role} for name, role, _ in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return call("dynamodb", "describe_table", TableName=values["ExistingTable"])["Table"]
 
 
 class Stack:
@@ -214,6 +220,7 @@ class Stack:
         source = yaml.load(path.read_text(encoding="utf-8"), Loader=CloudFormationLoader)
         self.values = {name: str(body["Default"]) for name, body in source["Parameters"].items()} | values
         template = transformed(path, self.values)
+        self.before = existing_table(self.values) if self.values["ExistingTable"] else None
         self.deployment = Deployment(template, **self.values)
         self.wanted = self.deployment.resources
         parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in self.values.items()]
@@ -229,6 +236,7 @@ class Stack:
         listed = client("cloudformation").list_stack_resources(StackName=STACK)["StackResourceSummaries"]
         # What a condition leaves out is listed without a name.
         self.physical = {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in listed if each["LogicalResourceId"]}
+        self.table = self.values["ExistingTable"] or self.physical["MainTable"]
 
     def faults(self):
         """Everything that is not as it should be."""
@@ -285,7 +293,20 @@ class Stack:
     def table_faults(self):
         said = self.values
         dynamodb = client("dynamodb")
-        table = dynamodb.describe_table(TableName=self.physical["MainTable"])["Table"]
+        table = dynamodb.describe_table(TableName=self.table)["Table"]
+        tables = {self.table, self.physical["MetadataTable"]}
+        if tables != (found := set(dynamodb.list_tables()["TableNames"])):
+            yield f"there are the tables {sorted(found)}, not {sorted(tables)}"
+        looked_at = {
+            dimension["Value"]
+            for alarm in client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{STACK}-")["MetricAlarms"]
+            for dimension in alarm.get("Dimensions", [])
+            if dimension["Name"] == "TableName"
+        }
+        if looked_at != {self.table}:
+            yield f"the alarms look at the tables {sorted(looked_at)}"
+        if self.outputs.get("MainTableName") != self.table:
+            yield f"the output MainTableName is {self.outputs.get('MainTableName')}"
         provisioned = said["CapacityMode"] == "provisioned"
         units = table.get("ProvisionedThroughput", {})
         expected = {
@@ -301,13 +322,15 @@ class Stack:
             ),
             "protection": (said["DeletionProtection"], str(table["DeletionProtectionEnabled"]).lower()),
         }
+        if self.before:
+            expected = {"description": (self.before, table)}
         for what, (wanted, found) in expected.items():
             if wanted != found:
                 yield f"the main table's {what}: {found}, not {wanted}"
         targets = client("application-autoscaling").describe_scalable_targets(ServiceNamespace="dynamodb")["ScalableTargets"]
         found = {target["ScalableDimension"].split(":")[-1]: (target["ResourceId"], target["MaxCapacity"]) for target in targets}
         wanted = {
-            f"{kind}CapacityUnits": (f"table/{self.physical['MainTable']}", int(said[f"Max{kind}Units"]))
+            f"{kind}CapacityUnits": (f"table/{self.table}", int(said[f"Max{kind}Units"]))
             for kind in ("Read", "Write")
             if provisioned and said[f"Max{kind}Units"] != "0"
         }
@@ -316,13 +339,12 @@ class Stack:
 
     def function_faults(self):
         main, metadata = (
-            client("dynamodb").describe_table(TableName=self.physical[name])["Table"]["TableArn"]
-            for name in ("MainTable", "MetadataTable")
+            client("dynamodb").describe_table(TableName=name)["Table"]["TableArn"] for name in (self.table, self.physical["MetadataTable"])
         )
         for name in FUNCTIONS:
             configuration = client("lambda").get_function_configuration(FunctionName=self.physical[name])
             variables = configuration["Environment"]["Variables"]
-            if (variables["TABLE_NAME"], variables["METADATA_TABLE_NAME"]) != (self.physical["MainTable"], self.physical["MetadataTable"]):
+            if (variables["TABLE_NAME"], variables["METADATA_TABLE_NAME"]) != (self.table, self.physical["MetadataTable"]):
                 yield f"{name} is told of the tables {variables['TABLE_NAME']} and {variables['METADATA_TABLE_NAME']}"
             scopes = {
                 scope

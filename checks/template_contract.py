@@ -66,7 +66,16 @@ RIGHTS = {
         "MetadataTable": {"dynamodb:GetItem"},
     },
     "ShardScalerFunction": {
-        "MainTable": {"dynamodb:DescribeContributorInsights", "dynamodb:DescribeTable", "dynamodb:Query", "dynamodb:Scan"},
+        "MainTable": {
+            "dynamodb:DescribeContributorInsights",
+            "dynamodb:DescribeTable",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:ConditionCheckItem",
+        },
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
@@ -79,17 +88,6 @@ RIGHTS = {
 # What a function may do besides: where the main table has read replicas,
 REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
 # where the shard-scaler may raise its provisioned capacity,
-# where keys may give up shards again,
-DRAIN_RIGHTS = {
-    "ShardScalerFunction": {
-        "MainTable": {
-            "dynamodb:GetItem",
-            "dynamodb:PutItem",
-            "dynamodb:DeleteItem",
-            "dynamodb:ConditionCheckItem",
-        }
-    }
-}
 CAPACITY_RIGHTS = {"ShardScalerFunction": {"MainTable": {"dynamodb:UpdateTable"}}}
 # and where the tables are encrypted with a key of the customer's.
 KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
@@ -109,6 +107,9 @@ ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:a
 INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
 # Its action knows no resources.
 METRIC_ACTION = "cloudwatch:GetMetricData"
+# Where an existing table takes the place of MainTable.
+EXISTING_ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingTable}"
+EXISTING = {"MainTable": "the existing table", "the indexes of MainTable": "the indexes of the existing table"}
 INSIGHT_RULES = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:insight-rule/DynamoDBContributorInsights"
 
 
@@ -121,12 +122,18 @@ DEPLOYMENTS = {
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
-    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, [DRAIN_RIGHTS]),
+    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, []),
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
     "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
     "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
+    "an existing table": ({"ExistingTable": "orders"}, []),
+    "an existing table with everything": (
+        {"ExistingTable": "orders", "ReadReplicas": 3, "EncryptionKey": KEY_ARN, "TimeToLiveAttribute": "expires", "MaxWriteUnits": 500},
+        [REPLICA_RIGHTS, KEY_RIGHTS],
+    ),
+    "an existing table of provisioned capacity": ({"ExistingTable": "orders", "CapacityMode": "provisioned"}, []),
     "everything": (
         {
             "ReadReplicas": 3,
@@ -141,7 +148,7 @@ DEPLOYMENTS = {
             "TimeToLiveAttribute": "expires",
             "CorsAllowOrigins": "https://example.com",
         },
-        [REPLICA_RIGHTS, DRAIN_RIGHTS, KEY_RIGHTS],
+        [REPLICA_RIGHTS, KEY_RIGHTS],
     ),
 }
 
@@ -192,9 +199,17 @@ REFUSED = {
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
     "shrinking without a schedule": {"ShrinkAfterSeconds": 3600},
+    "settling without a schedule": {"SettleAfterSeconds": 3600, "ColdAppend": "false"},
+    "settling with cold appends": {"SettleAfterSeconds": 3600, "DrainSchedule": "rate(5 minutes)"},
+    "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "busy_at"},
+    "rising reads of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxReadUnits": 500},
+    "rising writes of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxWriteUnits": 500},
+    "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
+    "a stream of an existing table": {"ExistingTable": "orders", "StreamView": "KEYS_ONLY"},
     "a key that expires": {"TimeToLiveAttribute": "sort_key"},
 }
 
@@ -225,6 +240,27 @@ def as_list(value):
 
 
 NO_VALUE = {"Ref": "AWS::NoValue"}
+
+
+def references(value):
+    """The parameters, resources and pseudo parameters that are named."""
+    if isinstance(value, list):
+        for part in value:
+            yield from references(part)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if name == "Ref":
+                yield member
+            elif name == "Fn::GetAtt":
+                yield member.split(".")[0] if isinstance(member, str) else member[0]
+            elif name == "Fn::Sub":
+                text, own = (member, {}) if isinstance(member, str) else member
+                yield from (found for found in re.findall(r"\$\{([A-Za-z0-9:]+)", text) if found not in own)
+                yield from references(own)
+            elif name == "DependsOn":
+                yield from [member] if isinstance(member, str) else member
+            else:
+                yield from references(member)
 
 
 class Deployment:
@@ -326,6 +362,7 @@ class Contract:
         self.the_number_of_read_replicas_is_a_parameter()
         self.every_read_replica_is_a_copy_of_the_table()
         self.the_main_table_is_as_its_parameters_say()
+        self.an_existing_table_takes_the_main_tables_place()
         self.every_alarm_says_what_it_is_for()
         self.the_alarms_that_the_scaler_rearms_are_those_that_wake_it()
         self.the_metrics_of_an_alarm_are_those_of_its_mode()
@@ -498,10 +535,11 @@ class Contract:
         for name in self.functions:
             faults = {}
             for told, deployment in self.deployments.items():
-                wanted = {scope: set(actions) for scope, actions in RIGHTS.get(name, {}).items()}
-                for more in DEPLOYMENTS[told][1]:
-                    for scope, actions in more.get(name, {}).items():
-                        wanted.setdefault(scope, set()).update(actions)
+                scopes = EXISTING if deployment.parameters["ExistingTable"] else {}
+                wanted = {}
+                for given in [RIGHTS, *DEPLOYMENTS[told][1]]:
+                    for scope, actions in given.get(name, {}).items():
+                        wanted.setdefault(scopes.get(scope, scope), set()).update(actions)
                 rights = self.rights_of(deployment.of_type("AWS::Serverless::Function")[name])
                 for scope in wanted.keys() | rights.keys():
                     needs, has = wanted.get(scope, set()), rights.get(scope, set())
@@ -568,6 +606,27 @@ class Contract:
             )
             if name == "SSESpecification" and tables["MetadataTable"][name] != tables["MainTable"][name]:
                 self.failures.append(f"with {told}, the metadata table is encrypted otherwise")
+
+    def an_existing_table_takes_the_main_tables_place(self):
+        for told, deployment in self.deployments.items():
+            if not deployment.parameters["ExistingTable"]:
+                continue
+            faults = [
+                f"{name} is made"
+                for name, body in deployment.resources.items()
+                if name == "MainTable" or body["Type"].startswith("AWS::ApplicationAutoScaling::")
+            ]
+            members = deployment.resources | deployment.outputs | {"the globals": deployment.globals}
+            faults += [f"{name} refers to MainTable" for name, body in members.items() if "MainTable" in references(body)]
+            for name, properties in deployment.of_type("AWS::Serverless::Function").items():
+                given = (self.variables_of(deployment.globals) | self.variables_of(properties)).get("TABLE_NAME")
+                if given != {"Ref": "ExistingTable"}:
+                    faults.append(f"TABLE_NAME of {name} is {given}")
+            self.expect(
+                not faults,
+                f"with {told}, no main table is made, and every function has the existing one",
+                f"with {told}: {'; '.join(faults)}",
+            )
 
     def every_alarm_says_what_it_is_for(self):
         for name, properties in self.of_type("AWS::CloudWatch::Alarm").items():
@@ -679,7 +738,7 @@ class Contract:
     def the_dashboard_is_json(self):
         for name, properties in self.of_type("AWS::CloudWatch::Dashboard").items():
             try:
-                told = f"{len(json.loads(properties['DashboardBody']['Fn::Sub'])['widgets'])} widgets"
+                told = f"{len(json.loads(properties['DashboardBody']['Fn::Sub'][0])['widgets'])} widgets"
             except ValueError as error:
                 self.failures.append(f"the body of {name} is not JSON: {error}")
             else:
@@ -695,7 +754,7 @@ class Contract:
             if alarm.get("Namespace") == namespace
         }
         for properties in self.of_type("AWS::CloudWatch::Dashboard").values():
-            looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', properties["DashboardBody"]["Fn::Sub"]))
+            looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', properties["DashboardBody"]["Fn::Sub"][0]))
         self.expect(
             "KeysAtMaxShards" in looked_at and looked_at <= written,
             f"the functions write {', '.join(sorted(looked_at))} in {namespace}",
@@ -734,6 +793,10 @@ class Contract:
             if resource == {"Fn::Sub": f"${{{table}.Arn}}/index/*"}:
                 return f"the indexes of {table}"
         text = resource.get("Fn::Sub") if isinstance(resource, dict) else None
+        if text == EXISTING_ARN:
+            return EXISTING["MainTable"]
+        if text == EXISTING_ARN + "/index/*":
+            return EXISTING["the indexes of MainTable"]
         if actions == [INSIGHT_ACTION] and isinstance(text, str) and text.startswith(INSIGHT_RULES):
             return "the rules of Contributor Insights"
         if actions == [METRIC_ACTION] and resource == "*":
