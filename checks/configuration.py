@@ -50,6 +50,7 @@ DEFAULTS = {
     "MAX_READ_UNITS": (SCALER_CONFIG, r"max_read_units: (\d+)"),
     "SHRINK_AFTER_SECONDS": (SCALER_CONFIG, r"shrink_after: Duration::(ZERO)"),
     "SETTLE_AFTER_SECONDS": (SCALER_CONFIG, r"settle_after: Duration::(ZERO)"),
+    "DRAIN_SHARE_PERCENT": (SCALER_CONFIG, r"drain_share_percent: (\d+)"),
     "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
 }
 # In seconds there.

@@ -34,7 +34,7 @@ VARIABLES = {
     "ADOPT_SHARDS",
 }
 # What the shard-scaler has besides; no other function has it.
-SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "SETTLE_AFTER_SECONDS", "DRY_RUN"}
+SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "SETTLE_AFTER_SECONDS", "DRAIN_SHARE_PERCENT", "DRY_RUN"}
 
 # Where the functions read them: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = {
@@ -122,7 +122,7 @@ DEPLOYMENTS = {
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
-    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": 86400}, []),
+    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": "86400"}, []),
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
@@ -141,7 +141,7 @@ DEPLOYMENTS = {
             "PeakSchedule": "cron(45 17 ? * FRI *)",
             "PeakPartitionKey": "/a",
             "DrainSchedule": "rate(5 minutes)",
-            "ShrinkAfterSeconds": 86400,
+            "ShrinkAfterSeconds": "86400",
             "NotificationEmail": "a@example.com",
             "NotificationTopicArn": "arn:aws:sns:us-east-1:123456789012:a",
             "StreamView": "KEYS_ONLY",
@@ -198,9 +198,9 @@ REFUSED = {
     "JWT without audience": JWT | {"ApiJwtAudience": ""},
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
-    "shrinking without a schedule": {"ShrinkAfterSeconds": 3600},
-    "settling without a schedule": {"SettleAfterSeconds": 3600, "ColdAppend": "false"},
-    "settling with cold appends": {"SettleAfterSeconds": 3600, "DrainSchedule": "rate(5 minutes)"},
+    "shrinking without a schedule": {"ShrinkAfterSeconds": "3600"},
+    "settling without a schedule": {"SettleAfterSeconds": "3600", "ColdAppend": "false"},
+    "settling with cold appends": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)"},
     "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},

@@ -53,9 +53,9 @@ impl ScalerConfig {
         let units = "a whole number from 0 to 1000000000";
         read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
         read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
-        let calm = "0, or a whole number from 60 to 31536000";
+        let calm = "0, or a whole number from 60 to 99999999";
         let seconds = |value: &str| {
-            let seconds = if value == "0" { Some(0) } else { number(value, 60, 31_536_000) };
+            let seconds = if value == "0" { Some(0) } else { number(value, 60, 99_999_999) };
             seconds.map(Duration::from_secs)
         };
         read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
