@@ -403,6 +403,25 @@ async fn a_page_that_takes_longer_to_move_than_the_lease_lasts_is_moved_all_the_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_shrinks_under_every_placement() {
+    for placement in [Placement::Random, Placement::ModuloSha256, Placement::ModuloMd5, Placement::CodePoints] {
+        let fixture = fixture(|of_table| of_table.placement = placement).await;
+        fixture.append(numbered(0..40)).await;
+        fixture.grow(9).await;
+        fixture.append(numbered(40..160)).await;
+        for to in [5, 1] {
+            fixture.table.begin_shrink(&key(), count(to), soon()).await.expect("it begins");
+            assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })), "{placement:?}");
+            sleep(Duration::from_secs(5)).await;
+            let shards = fixture.by_shard().await;
+            assert!(shards.keys().all(|shard| *shard <= to), "{placement:?}: {:?}", shards.keys());
+            assert_eq!(shards.values().map(Vec::len).sum::<usize>(), 160, "{placement:?}");
+            assert_eq!(fixture.all().await.len(), 160, "{placement:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_expires_is_not_moved() {
     let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
     fixture.grow(8).await;

@@ -1,0 +1,162 @@
+//! `migrate` and `rebuild` as events of the shard-scaler, from the first to what readers see at the end: in virtual time, over the embedded engine.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess};
+use local::{create_tables, in_process_clients};
+use serde_json::{Value, json};
+use shard_scaler::{Clients, Scaler, ScalerConfig};
+use sharding::{
+    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey,
+    SortKeyType, TableConfig,
+};
+use system_tests::{TestClock, config};
+use tokio::time::sleep;
+
+fn soon() -> Deadline {
+    Deadline::now() + Duration::from_secs(20)
+}
+
+fn key(text: &str) -> PartitionKey {
+    PartitionKey::new(text).expect("a key")
+}
+
+fn item(partition_key: &str, text: &str) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), sharding::Value::Bool(true))]);
+    let sort_key = SortKey::parse(SortKeyType::String, text).expect("a sort key");
+    Item { partition_key: key(partition_key), sort_key, attributes }
+}
+
+fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+struct Fixture {
+    client: Client,
+    table: ShardedTable,
+    scaler: Scaler,
+    clock: TestClock,
+}
+
+async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+    let engine = Engine::in_memory().expect("an engine");
+    let clients = in_process_clients(&InProcess::new(engine));
+    create_tables(&clients.dynamodb, &config()).await.expect("tables");
+    let (mut of_table, clock) = (config(), TestClock::default());
+    change(&mut of_table);
+    let client = clients.dynamodb.clone();
+    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
+    let scaler = Scaler::new(table.clone(), clients, ScalerConfig::default());
+    Fixture { client, table, scaler, clock }
+}
+
+impl Fixture {
+    async fn send(&self, event: Value) -> Value {
+        let now = self.clock.now().epoch_seconds();
+        self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await
+    }
+
+    async fn page(&self, partition_key: &str) -> Vec<String> {
+        let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key(partition_key)) };
+        let page = self.table.query(&query, soon()).await.expect("a page");
+        page.items.iter().map(|item| item.sort_key.to_string()).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
+    const KEYS: usize = 700;
+    let fixture = fixture(|of_table| of_table.adopt_unsharded = true).await;
+    for number in 0..KEYS {
+        for sort_key in ["a", "b"] {
+            let stored = HashMap::from([
+                ("partition_key".to_owned(), text(&format!("path-{number}"))),
+                ("sort_key".to_owned(), text(sort_key)),
+                // More than one page of a scan for each event.
+                ("filler".to_owned(), text(&"x".repeat(3_000))),
+            ]);
+            fixture.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
+        }
+    }
+    let (mut after, mut begun, mut events) = (Value::Null, 0, 0);
+    loop {
+        let told = fixture.send(json!({"action": "migrate", "after": after})).await;
+        begun += told["keys"]["begun"].as_u64().unwrap_or_else(|| panic!("{told}"));
+        events += 1;
+        after = told["next"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    assert_eq!(begun, KEYS as u64);
+    assert!(events > 1, "one event does not look at all of it");
+    let mut runs = 0;
+    while fixture.send(json!({"action": "drain"})).await["draining"] != 0 {
+        runs += 1;
+        assert!(runs < 500, "the migration does not end");
+        sleep(Duration::from_secs(59)).await;
+    }
+    let mut start = None;
+    let mut homes = 0;
+    loop {
+        let page =
+            fixture.client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+        for stored in page.items() {
+            let key = stored["partition_key"].as_s().expect("a text");
+            assert!(key.ends_with(".1"), "{key} is bare");
+            homes += 1;
+        }
+        start = page.last_evaluated_key;
+        if start.is_none() {
+            break;
+        }
+    }
+    assert_eq!(homes, 2 * KEYS);
+    assert_eq!(fixture.page("path-7").await, ["a", "b"]);
+    let told = fixture.send(json!({"action": "migrate"})).await;
+    assert_eq!((&told["unsharded_items"], &told["next"]), (&json!(0), &Value::Null), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rebuild_event_makes_lost_metadata_anew() {
+    let fixture = fixture(|_| {}).await;
+    let widths = BTreeMap::from([("one", 1), ("five", 5), ("twelve", 12)]);
+    for (name, width) in &widths {
+        if *width > 1 {
+            let width = ShardCount::new(*width).expect("a count");
+            fixture.table.set_shards(&key(name), width, soon()).await.expect("grown");
+            sleep(Duration::from_secs(5)).await;
+        }
+        for number in 0..80 {
+            fixture.table.append(&item(name, &format!("order-{number:02}")), soon()).await.expect("stored");
+        }
+    }
+    fixture.table.finish_background_work().await;
+    let mut before = BTreeMap::new();
+    for name in widths.keys() {
+        before.insert(*name, fixture.page(name).await);
+        if *name == "one" {
+            continue;
+        }
+        let lost = fixture.client.delete_item().table_name("items-metadata");
+        lost.key("partition_key", text(name)).send().await.expect("deleted");
+    }
+    sleep(Duration::from_secs(70)).await;
+    for name in ["five", "twelve"] {
+        let read = fixture.table.query(&PageQuery::new(key(name)), soon()).await;
+        assert!(read.is_err_and(|error| error.to_string().contains("lost")), "{name}");
+    }
+    let told = fixture.send(json!({"action": "rebuild"})).await;
+    assert_eq!((&told["keys"]["created"], &told["astray"]), (&json!(2), &json!(0)), "{told}");
+    for (name, width) in &widths {
+        assert_eq!(&fixture.page(name).await, &before[name], "{name}");
+        if *width > 1 {
+            let metadata = fixture.table.shards(&key(name), soon()).await.expect("an answer").expect("metadata");
+            assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), (*width, *width), "{name}");
+        }
+    }
+}
