@@ -131,3 +131,38 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
     assert_eq!(services.asked(), [""; 0], "nothing is asked for it");
     still_answers(&mut scaler).await;
 }
+
+#[tokio::test]
+async fn a_key_of_which_only_shard_1_is_throttled_is_to_be_settled_and_not_grown() {
+    let edition = edition().await;
+    for (shards, is_to_be_settled) in [(vec![1], true), (vec![1, 3], false), ((1..=25).collect(), false)] {
+        let services = Services::start(&edition.dynamodb_url(), move |operation| {
+            (operation == "GetInsightRuleReport").then(|| {
+                let contributor = |shard: &i32| json!({"Keys": [format!("hot.{shard}")], "ApproximateAggregateValue": 1e9, "Datapoints": []});
+                let contributors: Vec<Value> = shards.iter().map(contributor).collect();
+                (200, json!({"KeyLabels": ["PartitionKey"], "AggregationStatistic": "Sum", "Contributors": contributors}))
+            })
+        })
+        .await;
+        let mut scaler = scaler(&services, &[]).await;
+        scaler.invoke(json!({"action": "set", "partition_key": "hot", "number_of_shards": 4})).await;
+        let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+        assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
+        let reason = answer["keys"][0]["reason"].as_str().unwrap_or_default();
+        assert_eq!(reason.contains("settling"), is_to_be_settled, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_does_not_begin_where_it_is_not_known_what_the_table_takes() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(json!({"action": "drain"})).await;
+    assert_eq!(answer["outcome"], "failed", "{answer}");
+    assert!(answer["detail"].as_str().unwrap_or_default().contains("DescribeTable"), "{answer}");
+    still_answers(&mut scaler).await;
+}

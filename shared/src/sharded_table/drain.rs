@@ -603,3 +603,23 @@ impl DrainRun<'_> {
         Ok(Some(Drained::Done { goal: drain.goal, from, to, items: self.items }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_budget_is_shared_and_what_was_not_used_is_not_saved() {
+        let budget = DrainBudget::new(20.0);
+        let began = Instant::now();
+        let at = |budget: &DrainBudget, units| (budget.take(units) - began).as_millis();
+        assert_eq!(
+            [at(&budget, 4), at(&budget, 40), at(&budget, 4)],
+            [0, 200, 2_200],
+            "before its units, not after them"
+        );
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
+        assert_eq!([at(&DrainBudget::new(0.01), 1)], [60_000], "a table of five units is drained, too");
+    }
+}
