@@ -41,6 +41,7 @@ CONFIGURATIONS = {
     ROOT / "shared/src/config.rs": VARIABLES,
     ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
 }
+METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
 ROUTES = {
@@ -354,6 +355,7 @@ class Contract:
         self.every_alarm_action_is_permitted()
         self.the_variables_are_those_that_the_code_reads()
         self.every_function_has_every_variable()
+        self.no_key_is_named_as_the_metadatas_attributes()
         self.every_route_has_an_event()
         self.the_description_has_the_same_routes()
         self.every_sample_event_is_of_a_route()
@@ -378,6 +380,22 @@ class Contract:
             set(self.functions) == set(ROUTES),
             f"functions: {', '.join(self.functions)}",
             f"the functions should be {sorted(ROUTES)}, the template has {sorted(self.functions)}",
+        )
+
+    def no_key_is_named_as_the_metadatas_attributes(self):
+        code = METADATA_ATTRIBUTES.read_text(encoding="utf-8")
+        names = dict(re.findall(r'const (\w+): &str = "(\w+)";', code))
+        listed = re.search(r"ATTRIBUTES: \[&str; \d+\] = \[([^\]]*)\]", code)[1]
+        wanted = {names[each.strip()] for each in listed.split(",") if each.strip()}
+        refused = [
+            set(each["Assert"]["Fn::Not"][0]["Fn::Contains"][0])
+            for each in self.template["Rules"]["KeyNames"]["Assertions"]
+            if "Fn::Contains" in str(each["Assert"])
+        ]
+        self.expect(
+            refused == [wanted],
+            f"PartitionKeyName may be none of the metadata's {len(wanted)} attributes",
+            f"KeyNames refuses {refused}, the metadata has {sorted(wanted)}",
         )
 
     def every_alarm_action_is_permitted(self):
