@@ -19,7 +19,8 @@ pub(crate) const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have lasted, the smaller it looks; so
 /// it is taken as short, and a long one is met again by the next alarm.
 const OVERLOAD_SECONDS: u64 = 10;
-/// Every item of a key that is not settled has shard 1 among its candidates.
+/// Every item of a key that is not settled has shard 1 among its candidates. A report does not tell which writes were throttled there, so this is
+/// said of keys whose writers have noted point writes.
 const ONLY_SHARD_1: &str =
     "only shard 1 is throttled, which point writes use whatever the width: more shards do not help, settling does";
 
@@ -128,7 +129,9 @@ impl Scaler {
         let width =
             metadata.as_ref().map_or(self.table.config().adopt_shards, |metadata| metadata.number_of_shards).get();
         let throttled = throttles.since(metadata.as_ref().and_then(ShardMetadata::last_change).unwrap_or_default());
-        if throttles.only_shard_1 && metadata.as_ref().is_some_and(|metadata| width > 1 && !metadata.settled) {
+        let settling_helps =
+            !self.table.config().cold_append && metadata.as_ref().is_some_and(ShardMetadata::wants_settling);
+        if throttles.only_shard_1 && settling_helps {
             let answer = json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "throttled": throttled, "reason": ONLY_SHARD_1});
             tracing::info!(audit = true, %answer, "decision");
             return answer;

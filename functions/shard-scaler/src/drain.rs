@@ -96,6 +96,10 @@ impl Scaler {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "not all keys could be looked at");
+                    if looked_at == 0 {
+                        // Another beginning may have more luck.
+                        *self.looked_after() = None;
+                    }
                     failed = Some(error.to_string());
                     break;
                 }

@@ -1,7 +1,10 @@
 //! The shard-scaler's binary where what it asks is refused, busy or enormous: an answer that says so, no change, and the next event is taken.
 
-use local::ServeOptions;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::InProcess;
+use local::{ServeOptions, in_process_clients};
 use serde_json::{Value, json};
+use sharding::TableConfig;
 use system_tests::{Function, Services, TestEdition, config, event, event_of_now};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_shard-scaler");
@@ -133,8 +136,31 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
 }
 
 #[tokio::test]
-async fn a_key_of_which_only_shard_1_is_throttled_is_to_be_settled_and_not_grown() {
-    let edition = edition().await;
+async fn a_key_of_which_only_shard_1_is_throttled_by_point_writes_is_to_be_settled_and_not_grown() {
+    let edition = TestEdition::start(ServeOptions::default(), TableConfig { cold_append: false, ..config() }).await;
+    let services = Services::start(&edition.dynamodb_url(), |_| None).await;
+    let grown = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
+    scaler(&services, &[]).await.invoke(grown).await;
+    for number in 0..10 {
+        let path = format!("/item?partition_key=hot&sort_key=order-{number}");
+        let headers = [("content-type", "application/json")];
+        let put = edition.send("PUT", &path, &headers, Some(json!({"attributes": {}}).to_string().into())).await;
+        assert!(put.status < 300, "{}", put.body);
+    }
+    // Its writer notes that after the answer.
+    let client = in_process_clients(&InProcess::new(edition.engine().clone())).dynamodb;
+    let noted = async || {
+        let key = AttributeValue::S("hot".to_owned());
+        let item = client.get_item().table_name("items-metadata").key("partition_key", key).send().await;
+        item.expect("an answer").item.is_some_and(|item| item.contains_key("point_written_at"))
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        while !noted().await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("it is noted");
     for (shards, is_to_be_settled) in [(vec![1], true), (vec![1, 3], false), ((1..=25).collect(), false)] {
         let services = Services::start(&edition.dynamodb_url(), move |operation| {
             (operation == "GetInsightRuleReport").then(|| {
@@ -144,8 +170,7 @@ async fn a_key_of_which_only_shard_1_is_throttled_is_to_be_settled_and_not_grown
             })
         })
         .await;
-        let mut scaler = scaler(&services, &[]).await;
-        scaler.invoke(json!({"action": "set", "partition_key": "hot", "number_of_shards": 4})).await;
+        let mut scaler = scaler(&services, &[("COLD_APPEND", "false")]).await;
         let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
         assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
         let reason = answer["keys"][0]["reason"].as_str().unwrap_or_default();

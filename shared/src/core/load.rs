@@ -20,6 +20,8 @@ pub struct Load {
 
 /// A shard is taken to bear so many units a minute, whatever it has shown: a tenth of what a partition does.
 const LEAST_PER_SHARD: u64 = 6_000;
+/// And no more than a partition does, whatever was counted: a width may have changed within the minute.
+const MOST_PER_SHARD: u64 = 60_000;
 /// Half of the shards may be left with this part, in percent, of what shards have borne.
 const LEFT_PERCENT: u64 = 80;
 /// Of a minute that is farther ahead than this, a clock was wrong.
@@ -41,16 +43,18 @@ impl Load {
     #[must_use]
     pub fn judged(self, width: ShardCount) -> Self {
         let now = self.units / u64::from(width.get());
-        let borne = self.per_shard.max(now).max(LEAST_PER_SHARD);
+        let per_shard = self.per_shard.max(now).min(MOST_PER_SHARD);
+        let borne = per_shard.max(LEAST_PER_SHARD);
         let is_busy = now.saturating_mul(2 * 100) > borne.saturating_mul(LEFT_PERCENT);
         let busy_at = if is_busy { self.minute.saturating_add(1).saturating_mul(60) } else { self.busy_at };
-        Self { per_shard: self.per_shard.max(now), busy_at: busy_at.max(self.busy_at), ..self }
+        Self { per_shard, busy_at: busy_at.max(self.busy_at), ..self }
     }
 
     /// Another minute begins, with so many units.
     pub(crate) fn next(self, width: ShardCount, minute: u64, units: u64) -> Self {
-        // What was noted for a time that has not come says nothing.
-        let judged = if self.is_ahead_of(minute) { Self { busy_at: 0, ..self } } else { self.judged(width) };
+        // What was noted for a time that has not come says no more than that the key was busy up to now: or this note is late.
+        let till_now = minute.saturating_mul(60).min(self.busy_at);
+        let judged = if self.is_ahead_of(minute) { Self { busy_at: till_now, ..self } } else { self.judged(width) };
         Self { minute, units, ..judged }
     }
 
@@ -102,10 +106,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_under_another_width_is_no_measure_for_ever() {
+        let load = Load { minute: 100, units: 800_000, per_shard: 50_000, busy_at: 0 }.next(count(1), 101, 700_000);
+        assert_eq!(load.per_shard, 60_000);
+        assert_eq!(load.next(count(16), 102, 0).busy_at, 102 * 60, "43,750 a shard is more than 8 shards take");
+    }
+
+    #[test]
     fn a_clock_that_is_far_ahead_does_not_count() {
         let load = Load { minute: 1_000, units: 900_000, per_shard: 10, busy_at: 60_060 };
         assert!(load.takes(997) && load.takes(1_000) && !load.takes(1_001) && !load.takes(900));
-        assert_eq!(load.next(count(2), 900, 7), Load { minute: 900, units: 7, per_shard: 10, busy_at: 0 });
+        assert_eq!(load.next(count(2), 900, 7), Load { minute: 900, units: 7, per_shard: 10, busy_at: 54_000 });
     }
 
     proptest! {
@@ -113,7 +124,7 @@ mod tests {
         fn nothing_overflows(minute: u64, units: u64, per_shard: u64, busy_at: u64, at: u64, more: u64) {
             let load = Load { minute, units, per_shard, busy_at };
             let next = load.next(count(3), at, more);
-            prop_assert!(next.per_shard >= per_shard && next.minute == at);
+            prop_assert!(next.per_shard >= per_shard.min(60_000) && next.minute == at);
             prop_assert!(load.judged(count(1)).busy_at >= busy_at);
         }
     }

@@ -331,6 +331,8 @@ impl Inner {
         let units = state.units.swap(0, Ordering::Relaxed);
         let (inner, key) = (Arc::clone(self), key.clone());
         self.background.spawn(async move {
+            // It may have been frozen until now.
+            let minute = inner.environment.now().epoch_seconds() / 60;
             if let Err(error) = inner.tables.note_load(&key, minute, units).await {
                 tracing::warn!(%error, units, "the load of a key could not be noted: it looks calmer than it is");
             }

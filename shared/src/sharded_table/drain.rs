@@ -4,7 +4,7 @@
 //! step may be repeated. The waits are counted from the times that stand there, by whoever comes by; the margin covers the difference
 //! between two actors' clocks. [docs/protocol.md, Shrinking]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -28,8 +28,8 @@ const MARGIN: Duration = Duration::from_secs(60);
 const PAGE_ITEMS: u32 = 100;
 /// Write units for each KB begun of an item: two operations of a transaction, each of which takes two.
 const UNITS_OF_A_MOVE: u64 = 4;
-/// What a page that is looked at counts for: it takes no write units, but must not be free.
-const UNITS_OF_A_PAGE: u64 = 4;
+/// Between two pages: looking takes no write units, but must leave read units to others.
+const PAGE_PAUSE: Duration = Duration::from_millis(40);
 /// What is left of an invocation's time when no new page is begun.
 const LEAST_TIME: Duration = Duration::from_secs(2);
 
@@ -60,9 +60,13 @@ impl DrainBudget {
         Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
     }
 
+    fn next(&self) -> MutexGuard<'_, Instant> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes units, and says from when on they may be used.
     fn take(&self, units: u64) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next();
         let at = (*next).max(Instant::now());
         *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);
         at
@@ -275,6 +279,8 @@ enum Treated {
     Done,
     NotHome,
     LeaseOver,
+    /// Its turn comes after the deadline.
+    TooLate,
     /// Left to expire at this epoch second.
     Expires(u64),
 }
@@ -377,12 +383,16 @@ impl DrainRun<'_> {
         };
         for shard in drain.sources(marked).filter(|shard| *shard >= from) {
             loop {
+                if Instant::now() + LEAST_TIME >= self.deadline {
+                    self.reached(&seen, drain, shard, after.as_ref()).await?;
+                    return Ok(Pass::Interrupted);
+                }
                 let (environment, tables) = (&self.inner.environment, &self.inner.tables);
                 let page = retrying(environment, self.deadline, || {
                     tables.scan_shard(self.key, shard, after.as_ref(), PAGE_ITEMS)
                 });
                 let (copies, next) = page.await?;
-                self.take_turn(UNITS_OF_A_PAGE).await;
+                sleep(PAGE_PAUSE).await;
                 for copy in copies {
                     if Instant::now() + LEAST_TIME >= self.deadline {
                         self.reached(&seen, drain, shard, after.as_ref()).await?;
@@ -395,6 +405,10 @@ impl DrainRun<'_> {
                             Ok(Treated::Done) => {}
                             Ok(Treated::Expires(at)) => expiring = expiring.max(Some(at)),
                             Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
+                            Ok(Treated::TooLate) => {
+                                self.reached(&seen, drain, shard, after.as_ref()).await?;
+                                return Ok(Pass::Interrupted);
+                            }
                             Ok(Treated::LeaseOver) => {
                                 // Where a page takes longer than the lease, each look at the metadata must bring it further.
                                 self.reached(&seen, drain, shard, after.as_ref()).await?;
@@ -483,7 +497,9 @@ impl DrainRun<'_> {
     ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await;
+            if !self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await {
+                return Ok(Treated::TooLate);
+            }
             let moved = self.inner.tables.copy_home(self.key, &copy, (from, to, width), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
@@ -508,7 +524,9 @@ impl DrainRun<'_> {
     ) -> Result<Treated, TableError> {
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await;
+            if !self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await {
+                return Ok(Treated::TooLate);
+            }
             let moved = self.inner.tables.delete_old_copy(self.key, &copy, (from, to), self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
@@ -536,7 +554,9 @@ impl DrainRun<'_> {
         }
         let mut backoff = Backoff::default();
         loop {
-            self.take_turn(copy.write_units()).await;
+            if !self.take_turn(copy.write_units()).await {
+                return Ok(Treated::TooLate);
+            }
             let moved = self.inner.tables.delete_expired(self.key, &copy, from, self.lease()).await;
             match self.settle_doubt(moved, &mut backoff).await? {
                 Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
@@ -582,12 +602,17 @@ impl DrainRun<'_> {
         retrying(environment, self.deadline, || tables.stored_on(self.key, &copy.sort_key, shard)).await
     }
 
-    /// Keeps to the pace: a drain must leave the capacity to the key's own traffic.
-    async fn take_turn(&self, units: u64) {
-        let at = self.budgets.iter().map(|budget| budget.take(units)).max();
-        if let Some(at) = at.filter(|at| *at > Instant::now()) {
+    /// Keeps to the pace: a drain must leave the capacity to the key's own traffic. `false`, with nothing taken, where the turn would come too late.
+    async fn take_turn(&self, units: u64) -> bool {
+        // Well within the lease of what is moved.
+        let by = self.deadline.min(Instant::now() + self.inner.config.append_lease() / 2);
+        if self.budgets.iter().any(|budget| *budget.next() > by) {
+            return false;
+        }
+        if let Some(at) = self.budgets.iter().map(|budget| budget.take(units)).max() {
             tokio::time::sleep_until(at.min(self.deadline)).await;
         }
+        true
     }
 
     /// `None` where another actor was first.
