@@ -178,12 +178,6 @@ fn a_shrink_that_does_not_wait_for_writers_is_caught() {
 }
 
 #[test]
-fn a_shrink_that_does_not_wait_for_reads_is_caught() {
-    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, ..as_built(seed) };
-    println!("shrinking without waiting for reads, {}", caught(broken));
-}
-
-#[test]
 fn a_settling_that_does_not_wait_for_writers_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, settling: true, ..as_built(seed) };
     println!("settling without waiting for writers, {}", caught(broken));
