@@ -7,7 +7,7 @@ use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
 use crate::core::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
-use crate::sharded_table::drain::DrainPace;
+use crate::sharded_table::pace::DrainPace;
 use crate::table::METADATA_ATTRIBUTES;
 use crate::table::attributes::RESERVED;
 

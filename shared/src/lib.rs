@@ -33,8 +33,9 @@ pub use core::view::{
     THROTTLED_VIEW, View,
 };
 pub use environment::{Clock, Environment, SystemClock};
-pub use sharded_table::drain::{DrainBudget, DrainPace, DrainRefused, Drained};
+pub use sharded_table::drain::{DrainRefused, Drained};
 pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
+pub use sharded_table::pace::{DrainBudget, DrainPace};
 pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};

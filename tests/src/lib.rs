@@ -6,10 +6,12 @@ mod lambda;
 pub mod model;
 mod services;
 pub mod simulation;
+mod values;
 mod wire;
 
 pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use lambda::{Function, event, event_of_now};
 pub use services::Services;
+pub use values::{count, numbered, soon, sort_key};
 pub use wire::{Call, Fate, TestClock, Wire};

@@ -9,34 +9,18 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use sharding::{
     Attributes, Deadline, DrainGoal, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
-    Rebuilt, ShardCount, ShardedTable, SortKey, SortKeyType, Survey, TableConfig, TableError, Value, WriteError,
+    Rebuilt, ShardedTable, Survey, TableConfig, TableError, Value, WriteError,
 };
-use system_tests::{TestClock, config};
+use system_tests::{TestClock, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
 
 fn key(text: &str) -> PartitionKey {
     PartitionKey::new(text).expect("a key")
 }
 
-fn count(n: u32) -> ShardCount {
-    ShardCount::new(n).expect("a count")
-}
-
-fn sort_key(text: &str) -> SortKey {
-    SortKey::parse(SortKeyType::String, text).expect("a sort key")
-}
-
 fn item(partition_key: &str, text: &str, value: u64) -> Item {
     let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
     Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
-}
-
-fn numbered(n: std::ops::Range<u32>) -> impl Iterator<Item = String> {
-    n.map(|i| format!("order-{i:04}"))
 }
 
 struct Fixture {

@@ -7,26 +7,13 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
     Attributes, Clock, Deadline, DrainGoal, DrainRefused, DrainStep, Drained, Environment, Item, PageQuery,
-    PartitionKey, Placement, Pressure, ReadError, ScaleOutcome, ShardCount, ShardedTable, SortKey, SortKeyType,
-    TableConfig, Value,
+    PartitionKey, Placement, Pressure, ReadError, ScaleOutcome, ShardedTable, TableConfig, Value,
 };
-use system_tests::{Call, Fate, TestClock, Wire, config};
+use system_tests::{Call, Fate, TestClock, Wire, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
 
 fn key() -> PartitionKey {
     PartitionKey::new("2014-07-09").expect("a key")
-}
-
-fn count(n: u32) -> ShardCount {
-    ShardCount::new(n).expect("a count")
-}
-
-fn sort_key(text: &str) -> SortKey {
-    SortKey::parse(SortKeyType::String, text).expect("a sort key")
 }
 
 fn item(text: &str, value: u64) -> Item {
@@ -121,10 +108,6 @@ impl Fixture {
         }
         panic!("the drain does not end: {told:?}");
     }
-}
-
-fn numbered(n: std::ops::Range<u32>) -> impl Iterator<Item = String> {
-    n.map(|i| format!("order-{i:04}"))
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,35 +8,19 @@ use local::{clients_over, create_tables, in_process_clients};
 use serde_json::json;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
 use sharding::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardCount, ShardMetadata, ShardedTable,
-    SortKey, SortKeyType, TableConfig, Value,
+    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, ShardedTable, TableConfig,
+    Value,
 };
-use system_tests::{Fate, TestClock, Wire, config};
+use system_tests::{Fate, TestClock, Wire, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
 
 fn key() -> PartitionKey {
     PartitionKey::new("2014-07-09").expect("a key")
 }
 
-fn count(n: u32) -> ShardCount {
-    ShardCount::new(n).expect("a count")
-}
-
-fn sort_key(text: &str) -> SortKey {
-    SortKey::parse(SortKeyType::String, text).expect("a sort key")
-}
-
 fn item(text: &str, bytes: usize) -> Item {
     let attributes = Attributes::from([("value".to_owned(), Value::S("x".repeat(bytes)))]);
     Item { partition_key: key(), sort_key: sort_key(text), attributes }
-}
-
-fn numbered(n: std::ops::Range<u32>) -> impl Iterator<Item = String> {
-    n.map(|i| format!("order-{i:04}"))
 }
 
 struct Fixture {

@@ -9,16 +9,9 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Scaler, ScalerConfig};
-use sharding::{
-    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey,
-    SortKeyType, TableConfig,
-};
-use system_tests::{TestClock, config};
+use sharding::{Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig};
+use system_tests::{TestClock, config, count, soon, sort_key};
 use tokio::time::sleep;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
 
 fn key(text: &str) -> PartitionKey {
     PartitionKey::new(text).expect("a key")
@@ -26,8 +19,7 @@ fn key(text: &str) -> PartitionKey {
 
 fn item(partition_key: &str, text: &str) -> Item {
     let attributes = Attributes::from([("value".to_owned(), sharding::Value::Bool(true))]);
-    let sort_key = SortKey::parse(SortKeyType::String, text).expect("a sort key");
-    Item { partition_key: key(partition_key), sort_key, attributes }
+    Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
 }
 
 fn text(text: &str) -> AttributeValue {
@@ -127,7 +119,7 @@ async fn a_rebuild_event_makes_lost_metadata_anew() {
     let widths = BTreeMap::from([("one", 1), ("five", 5), ("twelve", 12)]);
     for (name, width) in &widths {
         if *width > 1 {
-            let width = ShardCount::new(*width).expect("a count");
+            let width = count(*width);
             fixture.table.set_shards(&key(name), width, soon()).await.expect("grown");
             sleep(Duration::from_secs(5)).await;
         }

@@ -18,7 +18,7 @@ use crate::told::{refused, told};
 
 /// The most keys that are drained at once; each keeps to its own pace.
 const AT_ONCE: usize = 8;
-/// The most keys that one run of the schedule begins to shrink: shrinking can wait.
+/// The most keys with which one run of the schedule begins something: it can wait.
 const MOST_BEGUN: usize = 20;
 /// The most keys that one run tells of, besides the counts.
 const MOST_TOLD: usize = 100;

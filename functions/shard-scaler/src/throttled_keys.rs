@@ -22,7 +22,7 @@ const PERIOD: u64 = 60;
 pub(crate) struct Throttles {
     /// Counts by the second in which their period began.
     counts: BTreeMap<u64, u64>,
-    /// Its other shards were looked at, too.
+    /// The report names shard 1 of the key, no other, and had room for others.
     pub(crate) only_shard_1: bool,
 }
 

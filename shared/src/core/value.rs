@@ -58,9 +58,13 @@ impl Item {
     /// ```
     #[must_use]
     pub fn write_units(&self) -> u64 {
-        let bytes = 2 * self.partition_key.as_str().len() + attributes_size(&self.attributes);
-        (bytes as u64).div_ceil(1_024).max(1)
+        write_units(2 * self.partition_key.as_str().len() + attributes_size(&self.attributes))
     }
+}
+
+/// Write units of storing so many bytes once.
+pub(crate) fn write_units(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(1_024).max(1)
 }
 
 /// Bytes that attributes count for towards [`MAX_ITEM_BYTES`]. (DynamoDB developer guide, "Item sizes and formats".)
@@ -76,7 +80,7 @@ pub fn attributes_size(attributes: &Attributes) -> usize {
     attributes.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
 
-fn value_size(value: &Value) -> usize {
+pub(crate) fn value_size(value: &Value) -> usize {
     match value {
         Value::S(text) => text.len(),
         Value::N(number) => number_size(number),

@@ -4,13 +4,14 @@
 //! step may be repeated. The waits are counted from the times that stand there, by whoever comes by; the margin covers the difference
 //! between two actors' clocks. [docs/protocol.md, Shrinking]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::events::{ScalingReason, ScalingStep};
 use super::keys::KeyState;
+use super::pace::DrainBudget;
 use super::retry::{Backoff, retrying};
 use super::scale::ScaleError;
 use super::{Deadline, Inner, ShardedTable};
@@ -18,12 +19,10 @@ use crate::core::drain::{Drain, DrainGoal, DrainPosition, DrainStep, home};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::metadata::ShardMetadata;
 use crate::core::placement::Placement;
-use crate::core::view::{APPEND_LEASE, LONGEST_READ, Moment, SIGNATURE_VALIDITY};
+use crate::core::view::Moment;
 use crate::table::error::TableError;
 use crate::table::{LeaseLasts, MetadataUpdate, Moved, StoredCopy};
 
-/// What the clocks of two actors may differ by, and what a wait is longer than its reason.
-const MARGIN: Duration = Duration::from_secs(60);
 /// Items of one page of a shard: at most as many are moved between two checkpoints.
 const PAGE_ITEMS: u32 = 100;
 /// Write units for each KB begun of an item: two operations of a transaction, each of which takes two.
@@ -32,56 +31,6 @@ const UNITS_OF_A_MOVE: u64 = 4;
 const PAGE_PAUSE: Duration = Duration::from_millis(40);
 /// What is left of an invocation's time when no new page is begun.
 const LEAST_TIME: Duration = Duration::from_secs(2);
-
-/// How a drain goes about it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DrainPace {
-    /// How long writers may act by a view from before it began: the append lease, the validity of a signed request, and a margin. Shorter
-    /// only where no request can be under way so long, as with an embedded engine.
-    pub wait_for_writers: Duration,
-    /// How long a read may take, and a margin.
-    pub wait_for_reads: Duration,
-    /// Write units a second that moving the items of one key may take. To copy or to delete one takes four for each KB of it.
-    pub units_per_second: u32,
-}
-
-/// Write units a second that all drains together may take which are given it: of a table whose capacity is provisioned.
-#[derive(Debug)]
-pub struct DrainBudget {
-    units_per_second: f64,
-    /// When the next units may be taken.
-    next: Mutex<Instant>,
-}
-
-impl DrainBudget {
-    /// So many units a second, and no fewer than one.
-    #[must_use]
-    pub fn new(units_per_second: f64) -> Self {
-        Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
-    }
-
-    fn next(&self) -> MutexGuard<'_, Instant> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes units, and says from when on they may be used.
-    fn take(&self, units: u64) -> Instant {
-        let mut next = self.next();
-        let at = (*next).max(Instant::now());
-        *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);
-        at
-    }
-}
-
-impl Default for DrainPace {
-    fn default() -> Self {
-        Self {
-            wait_for_writers: APPEND_LEASE + SIGNATURE_VALIDITY + MARGIN,
-            wait_for_reads: LONGEST_READ + MARGIN,
-            units_per_second: 200,
-        }
-    }
-}
 
 /// Where a drain stands when its actor lets go of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -626,25 +575,5 @@ impl DrainRun<'_> {
         self.inner.tell(self.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
         tracing::info!(%from, %to, goal = ?drain.goal, items = self.items, "drained");
         Ok(Some(Drained::Done { goal: drain.goal, from, to, items: self.items }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_budget_is_shared_and_what_was_not_used_is_not_saved() {
-        let budget = DrainBudget::new(20.0);
-        let began = Instant::now();
-        let at = |budget: &DrainBudget, units| (budget.take(units) - began).as_millis();
-        assert_eq!(
-            [at(&budget, 4), at(&budget, 40), at(&budget, 4)],
-            [0, 200, 2_200],
-            "before its units, not after them"
-        );
-        sleep(Duration::from_secs(60)).await;
-        assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
-        assert_eq!([at(&DrainBudget::new(0.01), 1)], [60_000], "a table of five units is drained, too");
     }
 }

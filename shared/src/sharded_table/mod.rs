@@ -4,6 +4,7 @@ pub(crate) mod append;
 pub(crate) mod drain;
 pub(crate) mod events;
 mod keys;
+pub(crate) mod pace;
 pub(crate) mod point_write;
 pub(crate) mod read;
 mod replicas;

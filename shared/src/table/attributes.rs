@@ -40,28 +40,6 @@ pub(crate) fn to_sdk(value: Value) -> AttributeValue {
     }
 }
 
-/// About the bytes of a stored item.
-pub(crate) fn bytes(stored: &SdkItem) -> usize {
-    stored.iter().map(|(name, value)| name.len() + value_bytes(value)).sum()
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
-fn value_bytes(value: &AttributeValue) -> usize {
-    match value {
-        AttributeValue::S(text) => text.len(),
-        AttributeValue::N(number) => number.len() / 2 + 2,
-        AttributeValue::B(bytes) => bytes.as_ref().len(),
-        AttributeValue::Ss(set) => set.iter().map(String::len).sum(),
-        AttributeValue::Ns(set) => set.iter().map(|number| number.len() / 2 + 2).sum(),
-        AttributeValue::Bs(set) => set.iter().map(|bytes| bytes.as_ref().len()).sum(),
-        AttributeValue::L(list) => 3 + list.iter().map(|value| 1 + value_bytes(value)).sum::<usize>(),
-        AttributeValue::M(map) => {
-            3 + map.iter().map(|(name, value)| 1 + name.len() + value_bytes(value)).sum::<usize>()
-        }
-        _ => 1,
-    }
-}
-
 #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
 pub(crate) fn from_sdk(value: AttributeValue) -> Result<Value, TableError> {
     Ok(match value {

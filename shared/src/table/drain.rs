@@ -14,6 +14,7 @@ use super::error::TableError;
 use super::point_writes::{CheckLease, LeaseLasts};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::value::{value_size, write_units};
 use crate::core::version::Version;
 
 /// Seconds of five years: DynamoDB deletes nothing that expired longer ago. [DynamoDB time to live]
@@ -30,7 +31,11 @@ pub(crate) struct StoredCopy {
 impl StoredCopy {
     /// Write units of storing it once.
     pub(crate) fn write_units(&self) -> u64 {
-        (attributes::bytes(&self.stored) as u64).div_ceil(1_024).max(1)
+        let bytes = self.stored.iter().map(|(name, value)| {
+            // A value of a kind that is not known counts for its name.
+            name.len() + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
+        });
+        write_units(bytes.sum())
     }
 }
 

@@ -34,6 +34,8 @@ const BUSY_AT: &str = "busy_at";
 const NOTE_ATTEMPTS: u32 = 4;
 /// The most keys of one page of a list.
 const LISTED_KEYS: i32 = 500;
+/// Those that tell of the widths. A rebuild writes them anew, and removes all others.
+const OF_WIDTHS: [&str; 5] = [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION];
 /// Every attribute of a metadata item besides its key.
 pub(crate) const ATTRIBUTES: [&str; 15] = [
     NUMBER_OF_SHARDS,
@@ -302,18 +304,7 @@ impl Tables {
                     let told = replaced.as_ref().map(RawMetadata::history).unwrap_or_default();
                     let all = told.entries().fold(history, |history, entry| history.with(entry.at, entry.count));
                     change.set(SHARD_HISTORY, set(&all.with(0, unregistered)));
-                    change.remove = vec![
-                        DRAINING,
-                        DRAIN,
-                        SHRUNK_AT,
-                        UNMOVABLE_AT,
-                        SETTLED,
-                        POINT_WRITTEN_AT,
-                        LOAD_MINUTE,
-                        LOAD_UNITS,
-                        LOAD_PER_SHARD,
-                        BUSY_AT,
-                    ];
+                    change.remove = ATTRIBUTES.into_iter().filter(|name| !OF_WIDTHS.contains(name)).collect();
                 }
             }
             MetadataUpdate::Expand { to } => {

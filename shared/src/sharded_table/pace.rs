@@ -1,0 +1,84 @@
+//! How fast a drain goes: what it waits for, and which part of the capacity it takes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::core::view::{APPEND_LEASE, LONGEST_READ, SIGNATURE_VALIDITY};
+
+/// What the clocks of two actors may differ by, and what a wait is longer than its reason.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// How a drain goes about it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DrainPace {
+    /// How long writers may act by a view from before it began: the append lease, the validity of a signed request, and a margin. Shorter
+    /// only where no request can be under way so long, as with an embedded engine.
+    pub wait_for_writers: Duration,
+    /// How long a read may take, and a margin.
+    pub wait_for_reads: Duration,
+    /// Write units a second that moving the items of one key may take. To copy or to delete one takes four for each KB of it.
+    pub units_per_second: u32,
+}
+
+impl Default for DrainPace {
+    fn default() -> Self {
+        Self {
+            wait_for_writers: APPEND_LEASE + SIGNATURE_VALIDITY + MARGIN,
+            wait_for_reads: LONGEST_READ + MARGIN,
+            units_per_second: 200,
+        }
+    }
+}
+
+/// Write units a second that all drains together may take which are given it: of a table whose capacity is provisioned.
+#[derive(Debug)]
+pub struct DrainBudget {
+    units_per_second: f64,
+    /// When the next units may be taken.
+    next: Mutex<Instant>,
+}
+
+impl DrainBudget {
+    /// So many units a second, and no fewer than one.
+    #[must_use]
+    pub fn new(units_per_second: f64) -> Self {
+        Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
+    }
+
+    /// From when on the next units may be used.
+    pub(super) fn next(&self) -> MutexGuard<'_, Instant> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes units, and says from when on they may be used.
+    pub(super) fn take(&self, units: u64) -> Instant {
+        let mut next = self.next();
+        let at = (*next).max(Instant::now());
+        *next = at + Duration::from_secs_f64(units as f64 / self.units_per_second);
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_budget_is_shared_and_what_was_not_used_is_not_saved() {
+        let budget = DrainBudget::new(20.0);
+        let began = Instant::now();
+        let at = |budget: &DrainBudget, units| (budget.take(units) - began).as_millis();
+        assert_eq!(
+            [at(&budget, 4), at(&budget, 40), at(&budget, 4)],
+            [0, 200, 2_200],
+            "before its units, not after them"
+        );
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
+        assert_eq!([at(&DrainBudget::new(0.01), 1)], [60_000], "a table of five units is drained, too");
+    }
+}
