@@ -3,7 +3,6 @@
 mod counting;
 mod edition;
 mod lambda;
-pub mod model;
 mod services;
 pub mod simulation;
 mod values;

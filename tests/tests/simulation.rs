@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use system_tests::simulation::{Plan, Shrinking, Totals, run};
 
 /// Seeds of an ordinary run.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 
 /// Seeds of an ordinary run in which keys shrink again: such a run takes longer.
 const SHRINKING_SEEDS: u64 = 6;
@@ -175,6 +175,12 @@ fn caught(broken: impl Fn(u64) -> Plan + Sync) -> String {
 fn a_shrink_that_does_not_wait_for_writers_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, ..as_built(seed) };
     println!("shrinking without waiting for writers, {}", caught(broken));
+}
+
+#[test]
+fn a_shrink_that_does_not_wait_for_reads_is_caught() {
+    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, ..as_built(seed) };
+    println!("shrinking without waiting for reads, {}", caught(broken));
 }
 
 #[test]

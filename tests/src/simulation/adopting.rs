@@ -10,7 +10,7 @@ use local::in_process_clients;
 use sharding::{Deadline, DrainGoal, Drained, ShardedTable};
 use tokio::time::{Instant, sleep};
 
-use super::network::Instance;
+use super::network::{FaultRates, Instance};
 use super::registers::Outcome;
 use super::{KEYS, Plan, World, apart, key, scan, table};
 
@@ -53,7 +53,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
 /// Migrates what is left; then nothing stands under a bare key, and nothing is missing without looking there.
 pub(super) async fn finish(engine: &Engine, fresh: &ShardedTable, world: &World, plan: Plan) -> Result<(), String> {
     let soon = || Deadline::now() + Duration::from_secs(30);
-    let newcomer = Instance::new(engine.clone(), 2, world.began, 0, Arc::default());
+    let newcomer = Instance::new(engine.clone(), 2, world.began, FaultRates::NONE, Arc::default());
     newcomer.heal();
     let without_the_flag = table(&newcomer, Plan { adopting: false, ..plan }, 2);
     for which in 0..KEYS {

@@ -71,16 +71,18 @@ pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: A
         sleep(Duration::from_millis(rng.random_range(pause))).await;
         let which = rng.random_range(0..KEYS);
         let deadline = || Deadline::now() + Duration::from_secs(6);
-        let Ok(Some(metadata)) = table.shards(&key(which), deadline()).await else { continue };
-        let width = metadata.number_of_shards.get();
+        let Ok(metadata) = table.shards(&key(which), deadline()).await else { continue };
+        let width = metadata.as_ref().map_or(1, |metadata| metadata.number_of_shards.get());
+        if width == 1 && !metadata.as_ref().is_some_and(|metadata| metadata.draining) && rng.random() {
+            widen(&table, which, width, &mut rng).await;
+            continue;
+        }
+        let Some(metadata) = metadata else { continue };
         if !metadata.draining && (width > 1 || plan.adopting) && metadata.expansion().is_none() {
             // Refused where another was first.
             if plan.settling && !metadata.settled {
                 // Some writers go on by the width before, for as long as they may.
-                let to = ShardCount::new(width + rng.random_range(1..5)).expect("at least one");
-                if width < WIDE && table.set_shards(&key(which), to, deadline()).await.is_ok() {
-                    sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await;
-                }
+                widen(&table, which, width, &mut rng).await;
                 drop(table.begin_settle(&key(which), deadline()).await);
             } else if plan.adopting && rng.random_range(0..3) > 0 {
                 drop(table.begin_migration(&key(which), deadline()).await);
@@ -110,5 +112,14 @@ pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: A
                 Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
             });
         }
+    }
+}
+
+/// Gives a key some more shards by hand, unless it is wide; refused where another was first.
+async fn widen(table: &ShardedTable, which: usize, width: u32, rng: &mut StdRng) {
+    let to = ShardCount::new(width + rng.random_range(1..5)).expect("at least one");
+    let deadline = Deadline::now() + Duration::from_secs(6);
+    if width < WIDE && table.set_shards(&key(which), to, deadline).await.is_ok() {
+        sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await;
     }
 }

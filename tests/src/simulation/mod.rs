@@ -24,7 +24,7 @@ pub use drains::Shrinking;
 
 use drains::drain;
 use history::KeyHistory;
-use network::{Connection, DRAIN_FAULTS_PER_MILLE, FAULTS_PER_MILLE, Injected, Instance, InstanceClock};
+use network::{Connection, FaultRates, Injected, Instance, InstanceClock};
 use registers::{Outcome, Registers};
 
 /// What one seed runs.
@@ -106,7 +106,7 @@ impl Totals {
 
 const WRITERS: usize = 4;
 const READERS: usize = 3;
-const KEYS: usize = 2;
+const KEYS: usize = 3;
 const COOLDOWN_SECONDS: u64 = 2;
 /// Of the load that makes keys grow.
 const HOT: Duration = Duration::from_secs(8);
@@ -170,10 +170,17 @@ impl World {
         Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
     }
 
-    /// The first key is the hot one. In the calm, the other one, which has few items and so moves them fast, is used as much.
+    /// The first key is the hot one. In the calm, the others, which have few items and so move them fast, are used as much.
     fn draw_key(&self, rng: &mut StdRng) -> usize {
-        let one_of = if self.age() < HOT { 10 } else { 2 };
-        usize::from(rng.random_range(0..one_of) == 0)
+        let weights: [u32; KEYS] = if self.age() < HOT { [44, 5, 1] } else { [1, 1, 1] };
+        let mut drawn = rng.random_range(0..weights.iter().sum());
+        for (key, weight) in weights.into_iter().enumerate() {
+            if drawn < weight {
+                return key;
+            }
+            drawn -= weight;
+        }
+        0
     }
 
     fn goes_on(&self) -> bool {
@@ -245,8 +252,12 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
     let shrinkers = if plan.shrinking == Shrinking::Never { 0 } else { SHRINKERS };
     let instances: Vec<_> = (0..WRITERS + READERS + shrinkers)
         .map(|index| {
-            let faults = if index < WRITERS + READERS { FAULTS_PER_MILLE } else { DRAIN_FAULTS_PER_MILLE };
-            Instance::new(engine.clone(), rng.random(), origin, faults, Arc::clone(&injected))
+            let rates = match index {
+                _ if index >= WRITERS + READERS => FaultRates::DRAINING,
+                _ if index >= WRITERS && shrinkers > 0 => FaultRates::READING,
+                _ => FaultRates::SERVING,
+            };
+            Instance::new(engine.clone(), rng.random(), origin, rates, Arc::clone(&injected))
         })
         .collect();
     let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
@@ -500,7 +511,7 @@ async fn finish(
     let Some((_, table)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
         return Err("every instance died".into());
     };
-    let newcomer = Instance::new(engine.clone(), 1, world.began, 0, Arc::default());
+    let newcomer = Instance::new(engine.clone(), 1, world.began, FaultRates::NONE, Arc::default());
     newcomer.heal();
     let fresh = self::table(&newcomer, plan, 1);
     for (which, reader) in (0..KEYS).flat_map(|which| [(which, table), (which, &fresh)]) {

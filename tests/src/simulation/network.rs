@@ -25,6 +25,7 @@ pub(super) struct Injected {
     pub(super) lost_answers: AtomicU64,
     pub(super) late_requests: AtomicU64,
     pub(super) slow_metadata: AtomicU64,
+    pub(super) slow_reads: AtomicU64,
     pub(super) conflicts: AtomicU64,
     pub(super) freezes: AtomicU64,
     pub(super) clocks_set_back: AtomicU64,
@@ -39,6 +40,7 @@ impl Injected {
             &self.lost_answers,
             &self.late_requests,
             &self.slow_metadata,
+            &self.slow_reads,
             &self.conflicts,
             &self.freezes,
             &self.clocks_set_back,
@@ -57,6 +59,7 @@ enum Fault {
     AnswerTooLate,
     AppliedLate,
     SlowMetadata,
+    SlowRead,
     Conflict,
 }
 
@@ -66,7 +69,7 @@ pub(super) struct Instance {
     engine: Engine,
     origin: Instant,
     faults: AtomicBool,
-    faults_per_mille: u32,
+    rates: FaultRates,
     dead: AtomicBool,
     state: Mutex<State>,
     injected: Arc<Injected>,
@@ -87,17 +90,33 @@ struct State {
 const APART: Duration = Duration::from_secs(2);
 /// Longer than an attempt waits for its answer.
 const TOO_LATE: Duration = Duration::from_millis(3_200);
-/// Of a thousand requests of an instance that answers requests, so many meet a fault.
-pub(super) const FAULTS_PER_MILLE: u32 = 40;
-/// Of one that carries on with drains: thousands of requests, one after another.
-pub(super) const DRAIN_FAULTS_PER_MILLE: u32 = 10;
+
+/// Of a thousand requests of an instance, so many meet a fault.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FaultRates {
+    /// Any kind of fault.
+    pub(super) any: u32,
+    /// Of its reads of items, besides: those that arrive so late that the rest of the same page has long been read.
+    pub(super) slow_reads: u32,
+}
+
+impl FaultRates {
+    /// No fault at all.
+    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0 };
+    /// An instance that answers requests.
+    pub(super) const SERVING: Self = Self { any: 40, ..Self::NONE };
+    /// One that answers reads while items are moved.
+    pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
+    /// One that carries on with drains: thousands of requests, one after another.
+    pub(super) const DRAINING: Self = Self { any: 10, ..Self::NONE };
+}
 
 impl Instance {
     pub(super) fn new(
         engine: Engine,
         seed: u64,
         origin: Instant,
-        faults_per_mille: u32,
+        rates: FaultRates,
         injected: Arc<Injected>,
     ) -> Arc<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -114,7 +133,7 @@ impl Instance {
             engine,
             origin,
             faults: AtomicBool::new(true),
-            faults_per_mille,
+            rates,
             dead: AtomicBool::new(false),
             state: Mutex::new(state),
             injected,
@@ -195,8 +214,10 @@ impl Instance {
         if is_metadata && Instant::now() < state.metadata_down_until {
             return Some(Fault::ServerErrorBefore);
         }
-        if state.rng.random_range(0..1_000) >= self.faults_per_mille {
-            return None;
+        let drawn = state.rng.random_range(0..1_000);
+        if drawn >= self.rates.any {
+            let slow = !is_metadata && !is_write && drawn < self.rates.any + self.rates.slow_reads;
+            return slow.then_some(Fault::SlowRead);
         }
         const REASONS: [&str; 4] =
             ["ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded", ""];
@@ -260,6 +281,12 @@ impl Instance {
                     drop(engine.respond("/", Some(&target), &body));
                 });
                 return std::future::pending().await;
+            }
+            Some(Fault::SlowRead) => {
+                count(&self.injected.slow_reads);
+                let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
+                sleep(delay).await;
+                apply()
             }
             Some(Fault::Conflict) => {
                 count(&self.injected.conflicts);

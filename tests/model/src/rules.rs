@@ -2,7 +2,7 @@
 
 /// Which rules are kept. [`Rules::default`] keeps them all.
 ///
-/// Every field is a rule that some trace made necessary; `tests/tests/model.rs` weakens one at a time, and the checker must find that trace.
+/// Every field is a rule that some trace made necessary; `tests/model/tests/model.rs` weakens one at a time, and the checker must find that trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Who has expanded waits out every view from before, and only then activates.

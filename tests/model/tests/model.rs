@@ -1,14 +1,14 @@
 //! The protocol's promises I1 to I6, on a model of it: explored whole with all rules kept, and shown to break with each rule weakened.
 //!
-//! `MODEL_SIZE=large` explores longer worlds, in minutes. `cargo test --test model -- --nocapture` prints states and traces.
+//! `MODEL_SIZE=large` explores longer worlds, in minutes. `cargo test -p protocol-model -- --nocapture` prints states and traces.
 
 use std::collections::BTreeSet;
 
-use stateright::{Checker, HasDiscoveries, Model, Path};
-use system_tests::model::{
+use protocol_model::{
     Action, I1, I2, I3, I4, I5, I6, Moving, ProtocolModel, Rules, Scenario, SignatureWait, Size, State, limits,
     scenario, scenarios,
 };
+use stateright::{Checker, HasDiscoveries, Model, Path};
 
 fn size() -> Size {
     if std::env::var("MODEL_SIZE").is_ok_and(|size| size == "large") { Size::Large } else { Size::Small }
