@@ -1,16 +1,10 @@
 //! Metadata that another program wrote, without a history: its width is not forgotten when the key grows.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
-use sharding::{Attributes, Deadline, Item, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType};
-use system_tests::config;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
+use sharding::{Attributes, Item, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType};
+use system_tests::{config, soon};
 
 #[tokio::test(start_paused = true)]
 async fn items_under_the_width_of_before_are_found_after_growth() {

@@ -1,20 +1,14 @@
 //! Read replicas share eventually consistent page queries, and the table answers for one that cannot.
 
-use std::time::Duration;
-
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
-    Attributes, Deadline, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig,
+    Attributes, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig,
 };
-use system_tests::{Call, Fate, Wire, config};
+use system_tests::{Call, Fate, Wire, config, soon};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
-
-fn soon() -> Deadline {
-    Deadline::now() + Duration::from_secs(20)
-}
 
 /// Reads the key's 40 items twenty times; returns how many queries went to the table, to replicas, and how many replicas refused.
 async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent: bool) -> (usize, usize) {

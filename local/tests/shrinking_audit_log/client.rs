@@ -104,13 +104,13 @@ impl Client {
     }
 
     /// Between the events of the log.
-    pub(crate) fn sort_key(&self, key: &str, number: usize) -> String {
+    fn sort_key(&self, key: &str, number: usize) -> String {
         let events = &self.log[key];
         let beside = events.keys().nth(events.len() * number / OWN).expect("a key has events");
         format!("{beside}+{number:02}+{}", self.name)
     }
 
-    pub(crate) fn allowed(&mut self, key: &str, sort_key: &str) -> &mut Allowed {
+    fn allowed(&mut self, key: &str, sort_key: &str) -> &mut Allowed {
         let own = self.items.entry((key.to_owned(), sort_key.to_owned()));
         own.or_insert_with(|| BTreeSet::from([None]))
     }
@@ -219,7 +219,7 @@ impl Client {
 
     /// Every page of a key: the events of the log, this client's own items and nobody knows how many of others, each once and in order. A
     /// cursor from before a kill goes on after it.
-    pub(crate) async fn scan(&mut self, key: &str) {
+    async fn scan(&mut self, key: &str) {
         let (limit, descending) = (self.rng.random_range(20..300), self.rng.random_bool(0.5));
         let order = if descending { "desc" } else { "asc" };
         let path = format!("/items?partition_key={}&consistent=true&limit={limit}&order={order}", encode(key));
@@ -272,7 +272,7 @@ fn number_of(item: &Value) -> u64 {
     item["attributes"]["n"].as_u64().unwrap_or_else(|| panic!("{item}"))
 }
 
-pub(crate) fn body(key: &str, sort_key: &str, number: u64) -> Value {
+fn body(key: &str, sort_key: &str, number: u64) -> Value {
     json!({"partition_key": key, "sort_key": sort_key, "attributes": {"n": number}})
 }
 

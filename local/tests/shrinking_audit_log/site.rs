@@ -17,7 +17,7 @@ const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
 /// The process.
 pub(crate) struct Served {
-    pub(crate) process: Child,
+    process: Child,
     pub(crate) api: String,
     pub(crate) dynamodb: String,
 }

@@ -32,7 +32,7 @@ impl StoredCopy {
     /// Write units of storing it once.
     pub(crate) fn write_units(&self) -> u64 {
         let bytes = self.stored.iter().map(|(name, value)| {
-            // A value of a kind that is not known counts for its name.
+            // An attribute that holds a value of a kind that is not known counts for its name.
             name.len() + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
         });
         write_units(bytes.sum())

@@ -61,7 +61,7 @@ impl Shrinking {
     }
 }
 
-/// Shrinks and settles keys once the load has gone down, and carries on with what it or another has begun, in short runs, some of which end
+/// Shrinks and settles keys once the load has gone down, having widened some by hand, and carries on with what it or another has begun, in short runs, some of which end
 /// anywhere.
 pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
