@@ -1,5 +1,6 @@
 //! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,14 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}; a whole number is needed")))
+}
+
+/// So many of an ordinary run, or what the variables ask for: of runs that take longer, fewer in proportion.
+fn seeds(ordinary: u64) -> Range<u64> {
+    match variable("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("SIMULATION_SEEDS").map_or(ordinary, |seeds| (seeds * ordinary).div_ceil(SEEDS)),
+    }
 }
 
 /// Runs seeds on all cores until one finds a violation; returns the totals, or the lowest seed that found one.
@@ -59,11 +68,7 @@ fn run_seeds(
 
 #[test]
 fn no_seed_finds_a_violation() {
-    let seeds = match variable("SIMULATION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("SIMULATION_SEEDS").unwrap_or(SEEDS),
-    };
-    match run_seeds(seeds, as_built) {
+    match run_seeds(seeds(SEEDS), as_built) {
         Ok((count, totals)) => {
             println!(
                 "{count} seeds without a violation: {} appends acknowledged, {} not; {} point writes acknowledged, {} found an item, {} had neither; {} reads checked, {} unanswered; {} scale-outs, up to {} shards; {} faults injected",
@@ -93,13 +98,7 @@ fn no_seed_finds_a_violation() {
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_shrink_again() {
-    let seeds = match variable("SIMULATION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(SEEDS / SHRINKING_SEEDS))
-        }
-    };
-    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, ..as_built(seed) }) {
+    match run_seeds(seeds(SHRINKING_SEEDS), |seed| Plan { shrinking: Shrinking::AsBuilt, ..as_built(seed) }) {
         Ok((count, totals)) => {
             println!(
                 "{count} seeds without a violation: {} shrinks; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
@@ -113,13 +112,11 @@ fn no_seed_finds_a_violation_while_keys_shrink_again() {
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_are_settled() {
-    let seeds = match variable("SIMULATION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(SEEDS / SHRINKING_SEEDS))
-        }
-    };
-    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, settling: true, ..as_built(seed) }) {
+    match run_seeds(seeds(SHRINKING_SEEDS), |seed| Plan {
+        shrinking: Shrinking::AsBuilt,
+        settling: true,
+        ..as_built(seed)
+    }) {
         Ok((count, totals)) => {
             println!(
                 "{count} seeds without a violation: {} settlings, {} shrinks, {} runs of them cut off; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",
@@ -142,13 +139,11 @@ fn no_seed_finds_a_violation_while_keys_are_settled() {
 
 #[test]
 fn no_seed_finds_a_violation_while_bare_items_are_migrated() {
-    let seeds = match variable("SIMULATION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            0..variable("SIMULATION_SEEDS").map_or(SHRINKING_SEEDS, |seeds| seeds.div_ceil(SEEDS / SHRINKING_SEEDS))
-        }
-    };
-    match run_seeds(seeds, |seed| Plan { shrinking: Shrinking::AsBuilt, adopting: true, ..as_built(seed) }) {
+    match run_seeds(seeds(SHRINKING_SEEDS), |seed| Plan {
+        shrinking: Shrinking::AsBuilt,
+        adopting: true,
+        ..as_built(seed)
+    }) {
         Ok((count, totals)) => {
             println!(
                 "{count} seeds without a violation: {} migrations, {} shrinks, {} runs of them cut off; {} appends and {} point writes acknowledged; {} reads checked; {} faults injected",

@@ -172,15 +172,14 @@ impl World {
 
     /// The first key is the hot one. In the calm, the others, which have few items and so move them fast, are used as much.
     fn draw_key(&self, rng: &mut StdRng) -> usize {
-        let weights: [u32; KEYS] = if self.age() < HOT { [44, 5, 1] } else { [1, 1, 1] };
-        let mut drawn = rng.random_range(0..weights.iter().sum());
-        for (key, weight) in weights.into_iter().enumerate() {
-            if drawn < weight {
-                return key;
-            }
-            drawn -= weight;
+        if self.age() >= HOT {
+            return rng.random_range(0..KEYS);
         }
-        0
+        match rng.random_range(0..50) {
+            0..44 => 0,
+            44..49 => 1,
+            _ => 2,
+        }
     }
 
     fn goes_on(&self) -> bool {
