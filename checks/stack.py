@@ -53,6 +53,7 @@ COMBINATIONS = {
         "PeakPartitionKey": "/shared/firetvGen2.txt",
         "StreamView": "NEW_AND_OLD_IMAGES",
         "TimeToLiveAttribute": "expires",
+        "ReserveShardScalerConcurrency": "true",
     },
     "an existing table": {"ExistingTable": EXISTING, "AdoptUnsharded": "true"},
     "an existing table of provisioned capacity": {"ExistingTable": EXISTING, "CapacityMode": "provisioned", "AdoptShards": "10"},
@@ -67,7 +68,6 @@ COMBINATIONS = {
         "Dashboard": "false",
         "DeletionProtection": "false",
         "PointInTimeRecovery": "false",
-        "ReserveShardScalerConcurrency": "false",
     },
 }
 
@@ -346,6 +346,10 @@ class Stack:
             variables = configuration["Environment"]["Variables"]
             if (variables["TABLE_NAME"], variables["METADATA_TABLE_NAME"]) != (self.table, self.physical["MetadataTable"]):
                 yield f"{name} is told of the tables {variables['TABLE_NAME']} and {variables['METADATA_TABLE_NAME']}"
+            reserved = client("lambda").get_function_concurrency(FunctionName=self.physical[name]).get("ReservedConcurrentExecutions")
+            wanted = 1 if name == "ShardScalerFunction" and self.values["ReserveShardScalerConcurrency"] == "true" else None
+            if reserved != wanted:
+                yield f"{name} has a reserved concurrency of {reserved}, not {wanted}"
             scopes = {
                 scope
                 for statement in self.statements(f"{name}Role")

@@ -371,6 +371,7 @@ class Contract:
         self.every_operation_asks_for_the_chosen_credentials()
         self.wrong_combinations_are_refused()
         self.the_scaler_raises_what_auto_scaling_may_raise()
+        self.concurrency_is_reserved_on_request_only()
         self.the_dashboard_is_json()
         self.the_functions_write_the_metrics_that_are_looked_at()
         self.every_profile_is_deployable()
@@ -751,6 +752,18 @@ class Contract:
                 raised == targets and len(policies) == len(targets),
                 f"with {told}, auto scaling and the shard-scaler raise {', '.join(sorted(targets)) or 'nothing'}",
                 f"with {told}, auto scaling raises {targets} by {len(policies)} policies, the shard-scaler {raised}",
+            )
+
+    def concurrency_is_reserved_on_request_only(self):
+        """A new account's quota rejects any reservation, and with it the deployment."""
+        for values, wanted in (({}, None), ({"ReserveShardScalerConcurrency": "true"}, 1)):
+            functions = Deployment(self.template, **values).of_type("AWS::Serverless::Function")
+            reserved = {name: each.get("ReservedConcurrentExecutions") for name, each in functions.items()}
+            told = ", ".join(f"{parameter} {value}" for parameter, value in values.items()) or "the defaults"
+            self.expect(
+                reserved == dict.fromkeys(ROUTES) | {"ShardScalerFunction": wanted},
+                f"with {told}, the shard-scaler reserves {wanted or 'no'} concurrent execution, the others none",
+                f"with {told}, the functions reserve {reserved}",
             )
 
     def the_dashboard_is_json(self):
