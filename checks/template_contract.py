@@ -110,6 +110,7 @@ INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
 METRIC_ACTION = "cloudwatch:GetMetricData"
 # Where an existing table takes the place of MainTable.
 EXISTING_ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${ExistingTable}"
+EXISTING_TABLE_CHECK = "Custom::ExistingTable"
 EXISTING = {"MainTable": "the existing table", "the indexes of MainTable": "the indexes of the existing table"}
 INSIGHT_RULES = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:insight-rule/DynamoDBContributorInsights"
 
@@ -365,6 +366,7 @@ class Contract:
         self.every_read_replica_is_a_copy_of_the_table()
         self.the_main_table_is_as_its_parameters_say()
         self.an_existing_table_takes_the_main_tables_place()
+        self.an_existing_table_is_checked_by_the_deployment()
         self.every_alarm_says_what_it_is_for()
         self.the_alarms_that_the_scaler_rearms_are_those_that_wake_it()
         self.the_metrics_of_an_alarm_are_those_of_its_mode()
@@ -645,6 +647,22 @@ class Contract:
                 not faults,
                 f"with {told}, no main table is made, and every function has the existing one",
                 f"with {told}: {'; '.join(faults)}",
+            )
+
+    def an_existing_table_is_checked_by_the_deployment(self):
+        wanted = {
+            "ServiceToken": {"Fn::GetAtt": ["ShardScalerFunction", "Arn"]},
+            "ServiceTimeout": 60,
+            "TableName": {"Ref": "ExistingTable"},
+        } | {name: {"Ref": name} for name in ("PartitionKeyName", "SortKeyName", "SortKeyType")}
+        for told, deployment in self.deployments.items():
+            found = deployment.of_type(EXISTING_TABLE_CHECK)
+            expected = [wanted] if deployment.parameters["ExistingTable"] else []
+            waiting = [name for name, body in deployment.resources.items() if not found.keys().isdisjoint(references(body))]
+            self.expect(
+                list(found.values()) == expected and not waiting,
+                f"with {told}, the shard-scaler checks {len(expected)} existing tables, and nothing waits for that",
+                f"with {told}, the checks of an existing table are {found}, not {expected}; for them wait {waiting}",
             )
 
     def every_alarm_says_what_it_is_for(self):
