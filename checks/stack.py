@@ -51,6 +51,7 @@ COMBINATIONS = {
         "PeakSchedule": "cron(45 17 ? * FRI *)",
         "PeakTimezone": "Europe/London",
         "PeakPartitionKey": "/shared/firetvGen2.txt",
+        "DrainSchedule": "rate(1 minute)",
         "StreamView": "NEW_AND_OLD_IMAGES",
         "TimeToLiveAttribute": "expires",
         "ReserveShardScalerConcurrency": "true",
@@ -403,18 +404,26 @@ class Stack:
         sending = [each["Resource"] for each in self.statements("ShardScalerFunctionRole") if each["Action"] == "sqs:SendMessage"]
         if sending != [queue]:
             yield f"the shard-scaler may send to {sending}, not to {queue}"
+        peak = {
+            "action": "set",
+            "partition_key": self.values["PeakPartitionKey"],
+            "number_of_shards": int(self.values["PeakShards"]),
+        }
+        if peak.keys() != json.loads(SCHEDULED.read_text(encoding="utf-8")).keys():
+            yield f"{SCHEDULED.name} is no sample of {peak}"
+        wanted = {"set": peak} if self.values["PeakSchedule"] else {}
+        wanted |= {"drain": {"action": "drain"}} if self.values["DrainSchedule"] else {}
+        wanted |= {"rearm": {"action": "rearm", "alarms": sorted(alarm["AlarmName"] for alarm in alarms if alarm["AlarmArn"] in waking)}}
+        sent = {}
         for made in Through.made.get("AWS::Scheduler::Schedule", []):
             event = json.loads(made.properties["Target"]["Input"])
-            wanted = {
-                "action": "set",
-                "partition_key": self.values["PeakPartitionKey"],
-                "number_of_shards": int(self.values["PeakShards"]),
-            }
-            sample = json.loads(SCHEDULED.read_text(encoding="utf-8"))
-            if event != wanted or event.keys() != sample.keys() or made.properties["Target"]["Arn"] != function:
-                yield f"the schedule sends {event} to {made.properties['Target']['Arn']}"
-        if bool(self.values["PeakSchedule"]) != bool(Through.made.get("AWS::Scheduler::Schedule")):
-            yield "the schedule is not as its parameter says"
+            if "alarms" in event:
+                event["alarms"].sort()
+            sent[event["action"]] = event
+            if made.properties["Target"]["Arn"] != function:
+                yield f"{event} goes to {made.properties['Target']['Arn']}"
+        if sent != wanted:
+            yield f"the schedules send {sent}, not {wanted}"
 
         [gateway] = Through.made["AWS::ApiGatewayV2::Api"]
         functions = {

@@ -369,6 +369,8 @@ class Contract:
         self.an_existing_table_is_checked_by_the_deployment()
         self.every_alarm_says_what_it_is_for()
         self.the_alarms_that_the_scaler_rearms_are_those_that_wake_it()
+        self.the_alarms_that_a_schedule_rearms_are_those_that_wake_the_scaler()
+        self.every_schedule_may_wake_the_scaler_and_nothing_else()
         self.the_metrics_of_an_alarm_are_those_of_its_mode()
         self.every_operation_asks_for_the_chosen_credentials()
         self.wrong_combinations_are_refused()
@@ -693,6 +695,48 @@ class Contract:
                 rearmed == woken,
                 f"with {told}, the shard-scaler re-arms the alarms that wake it: {len(woken)}",
                 f"with {told}, the shard-scaler re-arms {sorted(rearmed)} and is woken by {sorted(woken)}",
+            )
+
+    def the_alarms_that_a_schedule_rearms_are_those_that_wake_the_scaler(self):
+        """Otherwise an alarm whose event the shard-scaler lost would stay in ALARM, and act no more."""
+        for told, deployment in self.deployments.items():
+            rearmed = [
+                (schedule["ScheduleExpression"], set(event["alarms"]))
+                for schedule in deployment.of_type("AWS::Scheduler::Schedule").values()
+                if (event := self.event_of(schedule))["action"] == "rearm"
+            ]
+            woken = {alarm["AlarmName"]["Fn::Sub"] for alarm in self.waking_alarms(deployment).values()}
+            self.expect(
+                rearmed == [("rate(5 minutes)", woken)],
+                f"with {told}, a schedule re-arms the alarms that wake the shard-scaler: {len(woken)}",
+                f"with {told}, the alarms {sorted(woken)} wake the shard-scaler, and schedules re-arm {rearmed}",
+            )
+
+    @staticmethod
+    def event_of(schedule):
+        text = schedule["Target"]["Input"]
+        text = text["Fn::Sub"] if isinstance(text, dict) else text
+        return json.loads(re.sub(r"\$\{PeakShards\}", "1", text))
+
+    def every_schedule_may_wake_the_scaler_and_nothing_else(self):
+        function, queue = ({"Fn::GetAtt": [name, "Arn"]} for name in ("ShardScalerFunction", "LostEventsQueue"))
+        wanted = [("lambda:InvokeFunction", function), ("sqs:SendMessage", queue)]
+        for name, schedule in self.of_type("AWS::Scheduler::Schedule").items():
+            target = schedule["Target"]
+            [role, _] = target["RoleArn"]["Fn::GetAtt"]
+            role = self.of_type("AWS::IAM::Role").get(role, {})
+            rights = [
+                (statement["Action"], statement["Resource"])
+                for policy in role.get("Policies", [])
+                for statement in policy["PolicyDocument"]["Statement"]
+            ]
+            trusted = [statement["Principal"] for statement in role.get("AssumeRolePolicyDocument", {}).get("Statement", [])]
+            self.expect(
+                (target["Arn"], target["DeadLetterConfig"]) == (function, {"Arn": queue})
+                and rights == wanted
+                and trusted == [{"Service": "scheduler.amazonaws.com"}],
+                f"{name} may wake the shard-scaler, and nothing else",
+                f"{name} goes to {target['Arn']} or {target['DeadLetterConfig']}, for {trusted} with the rights {rights}",
             )
 
     def the_metrics_of_an_alarm_are_those_of_its_mode(self):
