@@ -15,7 +15,7 @@ import sys
 
 import yaml
 
-from template_contract import CONFIGURATIONS, METRICS, ROOT, VARIABLE_READ, CloudFormationLoader
+from template_contract import CONFIGURATIONS, ROOT, VARIABLE_READ, CloudFormationLoader, metrics_written
 
 DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
@@ -194,8 +194,7 @@ def alarms(template):
 
 
 def metrics():
-    path, pattern = METRICS
-    return {code(name) for name in pattern.findall(path.read_text(encoding="utf-8"))}
+    return {code(name) for name in metrics_written()}
 
 
 def unequal(wanted, rows):

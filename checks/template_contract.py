@@ -95,7 +95,9 @@ KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
 
 # Where the functions' own metrics get their names.
 NAMESPACE = (ROOT / "functions/api/src/telemetry.rs", re.compile(r'NAMESPACE: &str = "(\w+)"'))
-METRICS = (ROOT / "shared/src/telemetry.rs", re.compile(r'const [A-Z_]+: &str =\s*"(\w+)"'))
+METRIC_SOURCES = ("shared/src", "functions")
+METRIC_WRITTEN = re.compile(r'\b(?:counter|gauge|histogram)!\(\s*(?:(?:\w+::)*(\w+)|"(\w+)")')
+CONSTANT = re.compile(r'const ([A-Z_]+): &str =\s*"(\w+)"')
 
 SAM_CONFIGURATION = ROOT / "samconfig.toml"
 
@@ -214,6 +216,17 @@ REFUSED = {
     "a stream of an existing table": {"ExistingTable": "orders", "StreamView": "KEYS_ONLY"},
     "a key that expires": {"TimeToLiveAttribute": "sort_key"},
 }
+
+
+def metrics_written():
+    """The metrics that the functions write: `counter!(WRITES)` with the constant's text, or `counter!("Writes")`."""
+    paths = (path for folder in METRIC_SOURCES for path in (ROOT / folder).rglob("*.rs"))
+    codes = [path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for path in paths]
+    everywhere = {name: text for code in codes for name, text in CONSTANT.findall(code)}
+    # A constant of the same file comes first, for others may have one of the same name.
+    return {
+        text or (everywhere | dict(CONSTANT.findall(code)))[name] for code in codes for name, text in METRIC_WRITTEN.findall(code)
+    }
 
 
 class CloudFormationLoader(yaml.SafeLoader):
@@ -838,9 +851,8 @@ class Contract:
                 self.checked.append(f"{name} shows {told}")
 
     def the_functions_write_the_metrics_that_are_looked_at(self):
-        [namespace], written = (
-            set(pattern.findall(path.read_text(encoding="utf-8"))) for path, pattern in (NAMESPACE, METRICS)
-        )
+        path, pattern = NAMESPACE
+        [namespace], written = set(pattern.findall(path.read_text(encoding="utf-8"))), metrics_written()
         looked_at = {
             alarm["MetricName"]
             for alarm in self.of_type("AWS::CloudWatch::Alarm").values()
