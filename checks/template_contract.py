@@ -77,6 +77,7 @@ RIGHTS = {
             "dynamodb:DeleteItem",
             "dynamodb:ConditionCheckItem",
         },
+        "the indexes of MainTable": {"dynamodb:DescribeContributorInsights"},
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
@@ -619,6 +620,8 @@ class Contract:
             for index in indexes:
                 if (index["KeySchema"], index["Projection"]) != (table["KeySchema"], {"ProjectionType": "ALL"}):
                     faults.append(f"{index['IndexName']} is not a copy of the table")
+                if index.get("ContributorInsightsSpecification") != table["ContributorInsightsSpecification"]:
+                    faults.append(f"the throttled keys of {index['IndexName']} are not reported as the table's are")
             for name, properties in deployment.of_type("AWS::Serverless::Function").items():
                 told = (self.variables_of(deployment.globals) | self.variables_of(properties)).get("READ_REPLICAS")
                 if told != names:
