@@ -1,5 +1,5 @@
 """Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters, the options of `local serve`;
-and docs/operations.md with the template's alarms and the functions' metrics.
+docs/operations.md with the template's alarms and the functions' metrics, and the number of parameters in docs/tutorial.md.
 
 Usage: configuration.py LOCAL_BINARY
 
@@ -19,6 +19,7 @@ from template_contract import CONFIGURATIONS, ROOT, VARIABLE_READ, CloudFormatio
 
 DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
+TUTORIAL = ROOT / "docs/tutorial.md"
 # The headings above the tables.
 ALL_FUNCTIONS, SCALER, PARAMETERS, SERVE = "All functions", "The shard-scaler besides", "Parameters of the template", "Options of `local serve`"
 HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER)))
@@ -226,6 +227,10 @@ def main():
             print(f"WRONG {OPERATIONS.name}, {heading}: {line}")
         if not wrong:
             print(f"ok    {heading}: {len(each)}")
+    count = f"`Parameter …`, {len(template['Parameters'])} of them"
+    counted = count in TUTORIAL.read_text(encoding="utf-8")
+    failed += not counted
+    print(f"ok    {TUTORIAL.name}: {count}" if counted else f"WRONG {TUTORIAL.name}: it does not say {count}")
     sources = [path for folder in ("functions", "shared/src") for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")]
     read = {name for path in sources for name in DIRECT.findall(path.read_text(encoding="utf-8"))}
     untold = sorted(name for name in read if f"`{name}`" not in text)
