@@ -4,7 +4,7 @@ use serde_json::json;
 use sharding::Placement;
 use system_tests::config;
 
-use crate::{JSON, assert_problem, start};
+use super::{JSON, assert_problem, start};
 
 /// Route, body, status, code and field.
 type WrongBody<'a> = (&'a str, Vec<u8>, u16, &'a str, Option<&'a str>);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::config;
 
-use crate::{assert_problem, number_table, set_shards, start};
+use super::{assert_problem, number_table, set_shards, start};
 
 #[tokio::test]
 async fn pages_are_right_for_number_keys_both_orders_and_ranges_over_many_shards() {

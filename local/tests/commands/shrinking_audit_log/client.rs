@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use crate::site::{Cut, Site};
+use super::site::{Cut, Site};
 
 /// Sort keys of a client in each key.
 const OWN: usize = 50;

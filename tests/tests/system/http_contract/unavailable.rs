@@ -13,7 +13,7 @@ use serde_json::json;
 use system_tests::{Response, TestEdition, config};
 use tokio::net::TcpListener;
 
-use crate::{JSON, assert_problem, start};
+use super::{JSON, assert_problem, start};
 
 const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"User arn:aws:iam::1:role/secret is not authorized"}"#;

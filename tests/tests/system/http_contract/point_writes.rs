@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use crate::{JSON, assert_problem, has_transactions, set_shards, start};
+use super::{JSON, assert_problem, has_transactions, set_shards, start};
 
 const CREATE_ONLY: (&str, &str) = ("if-none-match", "*");
 

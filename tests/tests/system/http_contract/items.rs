@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::config;
 
-use crate::{JSON, assert_problem, start};
+use super::{JSON, assert_problem, start};
 
 #[tokio::test]
 async fn an_item_comes_back_as_it_went_in() {

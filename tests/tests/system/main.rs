@@ -1,0 +1,19 @@
+//! Whole-system tests, in one binary: each binary links the SDK, which takes longer than most of these tests.
+
+mod adopting;
+mod after_a_drain;
+mod alarm_scaling;
+mod audit_log;
+mod concurrent_creation;
+mod console;
+mod draining;
+mod foreign_metadata;
+mod http_contract;
+mod local_edition;
+mod paging;
+mod partition_limits;
+mod read_replicas;
+mod scaling;
+mod schedule;
+mod unknown_outcomes;
+mod whole_table_events;
