@@ -1,6 +1,7 @@
 //! What one instance knows of each key: its view, the pressure on it, and which shards were throttled.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -204,21 +205,9 @@ impl Inner {
             return Ok(view);
         }
         for _ in 0..OLD_ANSWERS {
-            let view = self.read_view(key, deadline).await?;
+            let view = self.read_view_and_look_for_loss(key, state, deadline).await?;
             if view.metadata.is_none() && state.registered() {
                 return Err(TableError::Lost("its item was there and is gone".into()));
-            }
-            if view.metadata.is_none() && !state.is_new() {
-                let patience = LOSS_PATIENCE.min(self.config.lease / 4);
-                let soon = deadline.min(tokio::time::Instant::now() + patience);
-                match self.look_for_loss(key, soon).await {
-                    Ok(()) => state.note_new(),
-                    // No verdict; the next view asks again.
-                    Err(error) if error.is_retryable() => {
-                        tracing::warn!(%error, "whether the metadata of a key is lost is not known");
-                    }
-                    Err(error) => return Err(error),
-                }
             }
             let read = Arc::new(view.clone());
             // An answer can overtake another; one that is older than what is known says nothing.
@@ -227,6 +216,48 @@ impl Inner {
             }
         }
         Err(TableError::Lost("its generation went back".into()))
+    }
+
+    /// Of a key that was never seen here, the metadata and what only a key with metadata has are asked for at the same time: one round trip.
+    async fn read_view_and_look_for_loss(
+        &self,
+        key: &PartitionKey,
+        state: &KeyState,
+        deadline: Deadline,
+    ) -> Result<View, TableError> {
+        if state.is_new() || state.registered() {
+            return self.read_view(key, deadline).await;
+        }
+        let patience = LOSS_PATIENCE.min(self.config.lease / 4);
+        let soon = deadline.min(tokio::time::Instant::now() + patience);
+        let (mut read, mut looked) = (pin!(self.read_view(key, deadline)), pin!(self.has_further_items(key, soon)));
+        let mut found = None;
+        let view = loop {
+            tokio::select! {
+                view = &mut read => break view?,
+                answer = &mut looked, if found.is_none() => found = Some(answer),
+            }
+        };
+        if view.metadata.is_some() {
+            return Ok(view);
+        }
+        let found = match found {
+            Some(found) => found,
+            None => looked.await,
+        };
+        let verdict = match found {
+            Ok(found) => self.is_lost(key, found, soon).await,
+            Err(error) => Err(error),
+        };
+        match verdict {
+            Ok(()) => state.note_new(),
+            // No verdict; the next view asks again.
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "whether the metadata of a key is lost is not known");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(view)
     }
 
     async fn read_view(&self, key: &PartitionKey, deadline: Deadline) -> Result<View, TableError> {

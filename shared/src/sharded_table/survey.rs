@@ -172,17 +172,27 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<(), TableError> {
         if !state.is_new() {
-            self.look_for_loss(key, deadline).await?;
+            let found = self.has_further_items(key, deadline).await?;
+            self.is_lost(key, found, deadline).await?;
             state.note_new();
         }
         Ok(())
     }
 
-    /// Whether items stand where a key without metadata has none: then it is lost. This finds a key that has an item on the first of its
-    /// further shards, which is every key that grew because it was written a lot.
-    pub(super) async fn look_for_loss(&self, key: &PartitionKey, deadline: Deadline) -> Result<(), TableError> {
-        let beyond = ShardNumber::from_index(self.config.adopt_shards.get());
-        let found = retrying(&self.environment, deadline, || self.tables.has_items(key, beyond)).await?;
+    /// The first shard that a key without metadata does not have.
+    fn first_further_shard(&self) -> ShardNumber {
+        ShardNumber::from_index(self.config.adopt_shards.get())
+    }
+
+    /// Whether items stand where a key without metadata has none. That is so of every key that grew because it was written a lot.
+    pub(super) async fn has_further_items(&self, key: &PartitionKey, deadline: Deadline) -> Result<bool, TableError> {
+        let further = self.first_further_shard();
+        retrying(&self.environment, deadline, || self.tables.has_items(key, further)).await
+    }
+
+    /// Fails where the metadata of a key is lost: items were found beyond its shards, and there is none.
+    pub(super) async fn is_lost(&self, key: &PartitionKey, found: bool, deadline: Deadline) -> Result<(), TableError> {
+        let beyond = self.first_further_shard();
         // It may have grown since its metadata was read.
         if found && retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await?.is_none() {
             return Err(TableError::Lost(format!("it has no item, yet items stand on shard {beyond}")));
