@@ -11,6 +11,7 @@ pub use config::{ConfigError, ScalingActors, TableConfig};
 pub use core::capacity::CapacityScope;
 pub use core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
 pub use core::drain::{Drain, DrainError, DrainGoal, DrainPosition, DrainStep};
+pub use core::growth::GrowthRecord;
 pub use core::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use core::key::{

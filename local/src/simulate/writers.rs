@@ -135,6 +135,7 @@ impl Writers {
                             if self.metadata.generation == seen.generation {
                                 self.updates_made += 1;
                                 self.metadata.read_shards = to;
+                                self.metadata.growth = policy.record(&seen, instance.tracker.seen(now));
                                 self.metadata.generation += 1;
                                 Relief::Expanded {
                                     until: now + MAX_LEASE + DRIFT_MARGIN,

@@ -1,6 +1,7 @@
 //! What is known of one logical partition key: the item of the metadata table.
 
 use super::drain::Drain;
+use super::growth::GrowthRecord;
 use super::history::ShardHistory;
 use super::key::ShardCount;
 use super::load::Load;
@@ -32,7 +33,15 @@ pub struct ShardMetadata {
     pub point_written_at: u64,
     /// What its writers noted of its demand.
     pub load: Load,
+    /// Epoch seconds at which a drain last ended or was stopped; 0 for never.
+    pub drained_at: u64,
+    /// What its growths have brought.
+    pub growth: GrowthRecord,
 }
+
+/// The longest, in seconds, that an index is taken to lag behind its table. It lags by a fraction of a second as a rule, and nothing bounds it.
+/// (DynamoDB developer guide, "Using global secondary indexes".)
+pub(crate) const LONGEST_INDEX_LAG: u64 = 900;
 
 impl ShardMetadata {
     /// What an absent item means: one shard, and no change ever.
@@ -57,6 +66,8 @@ impl ShardMetadata {
             settled: false,
             point_written_at: 0,
             load: Load::default(),
+            drained_at: 0,
+            growth: GrowthRecord::default(),
         }
     }
 
@@ -98,6 +109,24 @@ impl ShardMetadata {
     #[must_use]
     pub fn expansion(&self) -> Option<ShardCount> {
         (!self.draining && self.read_shards > self.number_of_shards).then_some(self.read_shards)
+    }
+
+    /// Whether an index may still show items where a drain has moved them from, and not yet where it has moved them to: pages are read from the
+    /// table then.
+    ///
+    /// ```
+    /// use sharding::ShardMetadata;
+    /// let mut metadata = ShardMetadata::unregistered();
+    /// assert!(!metadata.may_lag_in_indexes(1_000));
+    /// metadata.draining = true;
+    /// assert!(metadata.may_lag_in_indexes(1_000));
+    /// (metadata.draining, metadata.drained_at) = (false, 1_000);
+    /// assert!(metadata.may_lag_in_indexes(1_899) && !metadata.may_lag_in_indexes(1_900));
+    /// ```
+    #[must_use]
+    pub const fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
+        let ended = self.drained_at > 0 && now_seconds < self.drained_at.saturating_add(LONGEST_INDEX_LAG);
+        self.draining || ended
     }
 
     /// Whether nobody has made a step of the protocol between the two. Writers' notes are none.

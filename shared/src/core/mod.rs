@@ -3,6 +3,7 @@
 pub(crate) mod capacity;
 pub mod cursor;
 pub(crate) mod drain;
+pub(crate) mod growth;
 pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod key;

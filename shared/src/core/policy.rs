@@ -15,6 +15,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::growth::GrowthRecord;
 use super::key::ShardCount;
 use super::metadata::ShardMetadata;
 use super::pressure::Seen;
@@ -141,6 +142,10 @@ const ONCE_BITTEN: u64 = 4;
 const NEGLIGIBLE: f64 = 0.01;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
+/// So many growths in a row that did not help say that the table is short of partitions.
+const MOST_FRUITLESS: u32 = 2;
+/// The time between two tries is doubled so many times at most: to a day, about.
+const LONGEST_STRETCH: u32 = 7;
 /// A growth is doubted for so long.
 const DOUBT_SECONDS: u64 = 3_600;
 /// A growth is doubted where this part of the first attempts is still throttled: it was meant to let all of the demand in.
@@ -192,8 +197,12 @@ impl ScalingPolicy {
         {
             return ScalingDecision::CoolingDown { until };
         }
-        let doubted = self.growth == Growth::Proportional && is_doubted(metadata, seen, now_seconds);
-        let until = metadata.last_updated.saturating_add(SHORT_TABLE_SECONDS);
+        let fruitless = self.record(metadata, seen).fruitless;
+        let doubted = fruitless >= MOST_FRUITLESS
+            || (self.growth == Growth::Proportional && is_doubted(metadata, seen, now_seconds));
+        // Each further try that does not help makes the next one rarer.
+        let stretch = SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
+        let until = metadata.last_updated.saturating_add(stretch);
         if doubted && now_seconds < until {
             return ScalingDecision::ShortOfPartitions { until };
         }
@@ -237,6 +246,19 @@ impl ScalingPolicy {
         let busy_at = metadata.load.judged(metadata.number_of_shards).busy_at;
         let until = metadata.last_updated.max(busy_at).saturating_add(calm);
         if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
+    }
+
+    /// What is noted with a growth that follows from what was seen, for the decisions after it.
+    #[must_use]
+    pub fn record(&self, metadata: &ShardMetadata, seen: impl Into<Seen>) -> GrowthRecord {
+        let seen = seen.into();
+        if self.growth != Growth::Proportional || !seen.is_sample {
+            return GrowthRecord::default();
+        }
+        let before = metadata.growth;
+        let known = metadata.last_growth().is_some() && !seen.growth_helped;
+        let rejected = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
+        if known { before.grown(rejected) } else { GrowthRecord::default().grown(rejected) }
     }
 
     /// What the width lacks, times the headroom, on top of what it has.
@@ -315,8 +337,8 @@ mod tests {
     #[test]
     fn a_table_short_of_partitions_stops_the_growth() {
         let policy = ScalingPolicy::default();
-        let hot =
-            |growth_helped| Seen { pressure: Pressure { attempts: 500, throttled: 400, accepted: 100 }, growth_helped };
+        let pressure = Pressure { attempts: 500, throttled: 400, accepted: 100 };
+        let hot = |growth_helped| Seen { pressure, growth_helped, is_sample: true };
         let grown = settled(20, 990);
         let rows = [
             (&grown, false, 1_000, ScalingDecision::ShortOfPartitions { until: 1_590 }),
@@ -332,6 +354,65 @@ mod tests {
                 metadata.number_of_shards
             );
         }
+    }
+
+    /// A table that rejects this part of the demand at any width: the widths that the key goes through, with the seconds between them.
+    fn grown_in_vain(rejected: f64, hours: u64) -> Vec<(u64, u32)> {
+        let policy = ScalingPolicy::default();
+        let (attempts, now) = (1_000, 1_000_000);
+        let throttled = (rejected * attempts as f64) as u64;
+        let pressure = Pressure { attempts, throttled, accepted: attempts - throttled };
+        let seen = Seen { pressure, growth_helped: false, is_sample: true };
+        let mut metadata = ShardMetadata::registered(now);
+        let mut changes = Vec::new();
+        for now in (now..now + hours * 3_600).step_by(2) {
+            if let ScalingDecision::ScaleOut(to) = policy.decide(&metadata, seen, now) {
+                changes.push((now - metadata.last_updated, to.get()));
+                metadata.growth = policy.record(&metadata, seen);
+                (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) = (to, to, now);
+                metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(now, to);
+            }
+        }
+        changes
+    }
+
+    #[test]
+    fn growth_that_has_not_helped_twice_stops() {
+        for (rejected, widest) in [(0.10, 6), (0.15, 8), (0.20, 10), (0.25, 12)] {
+            let changes = grown_in_vain(rejected, 1);
+            let soon: Vec<_> = changes.iter().filter(|(waited, _)| *waited < 600).collect();
+            assert_eq!(soon.len(), 2, "the first growth, and one more try: {rejected} {changes:?}");
+            assert!(changes.last().unwrap().1 <= widest, "{rejected} {changes:?}");
+            let day = grown_in_vain(rejected, 24);
+            assert!(day.len() <= 9 && day.windows(2).skip(2).all(|pair| pair[1].0 > pair[0].0), "{rejected} {day:?}");
+        }
+    }
+
+    #[test]
+    fn growth_that_helps_goes_on() {
+        let policy = ScalingPolicy::default();
+        let seen = |throttled| Seen {
+            pressure: Pressure { attempts: 500, throttled, accepted: 500 - throttled },
+            growth_helped: false,
+            is_sample: true,
+        };
+        let grown =
+            |fruitless| ShardMetadata { growth: GrowthRecord { rejected_percent: 20, fruitless }, ..settled(20, 990) };
+        let rows = [
+            (grown(1), seen(60), ScalingDecision::ScaleOut(count(30))),
+            (grown(0), seen(100), ScalingDecision::ScaleOut(count(38))),
+            (grown(1), seen(100), ScalingDecision::ShortOfPartitions { until: 1_590 }),
+            (grown(3), seen(100), ScalingDecision::ShortOfPartitions { until: 990 + 2_400 }),
+            // A report is no sample: nothing can be compared.
+            (grown(1), Seen { is_sample: false, ..seen(100) }, ScalingDecision::ScaleOut(count(38))),
+            (ShardMetadata { shrunk_at: 990, ..grown(1) }, seen(100), ScalingDecision::ScaleOut(count(38))),
+        ];
+        for (metadata, seen, expected) in rows {
+            assert_eq!(policy.decide(&metadata, seen, 1_000), expected, "{:?} {seen:?}", metadata.growth);
+        }
+        assert_eq!(policy.record(&grown(1), seen(100)), GrowthRecord { rejected_percent: 20, fruitless: 2 });
+        assert_eq!(policy.record(&grown(1), seen(60)), GrowthRecord { rejected_percent: 12, fruitless: 0 });
+        assert_eq!(policy.record(&grown(1), Pressure::default()), GrowthRecord::default());
     }
 
     #[test]

@@ -104,11 +104,13 @@ pub struct Seen {
     pub pressure: Pressure,
     /// The last growth has certainly let more of the demand in, and this instance saw it.
     pub growth_helped: bool,
+    /// The pressure is a fair sample of the key's attempts, so that it compares with an earlier one. What a report leaves to be guessed is none.
+    pub is_sample: bool,
 }
 
 impl From<Pressure> for Seen {
     fn from(pressure: Pressure) -> Self {
-        Self { pressure, growth_helped: false }
+        Self { pressure, growth_helped: false, is_sample: false }
     }
 }
 
@@ -171,7 +173,7 @@ impl PressureTracker {
             let needed = (let_in * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
             self.helped |= pressure.certain_bounds().0 >= needed;
         }
-        Seen { pressure, growth_helped: self.helped }
+        Seen { pressure, growth_helped: self.helped, is_sample: true }
     }
 
     fn pressure(&mut self, now: Duration) -> Pressure {

@@ -13,6 +13,7 @@ use super::events::{ScalingReason, ScalingStep};
 use super::keys::{KeyState, Running};
 use super::retry::retrying;
 use super::{Deadline, Inner, ShardedTable};
+use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::metadata::ShardMetadata;
 use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
@@ -107,7 +108,8 @@ impl ShardedTable {
             if metadata.expansion().is_some() {
                 self.inner.take_over(key, &state, &view, deadline).await?;
             } else {
-                self.inner.scale_out(key, &state, &view, to, ScalingReason::Asked, deadline).await?;
+                let growth = MetadataUpdate::Expand { to, growth: GrowthRecord::default() };
+                self.inner.scale_out(key, &state, &view, growth, ScalingReason::Asked, deadline).await?;
             }
         }
     }
@@ -260,7 +262,8 @@ impl Inner {
         match decision {
             ScalingDecision::ScaleOut(to) => {
                 tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
-                self.scale_out(key, state, view, to, reason, deadline).await
+                let growth = MetadataUpdate::Expand { to, growth: self.config.policy.record(&widths, seen) };
+                self.scale_out(key, state, view, growth, reason, deadline).await
             }
             ScalingDecision::Expanding(_) => self.take_over(key, state, view, deadline).await,
             ScalingDecision::ShortOfPartitions { until } => {
@@ -303,17 +306,17 @@ impl Inner {
         key: &PartitionKey,
         state: &KeyState,
         view: &View,
-        to: ShardCount,
+        growth: MetadataUpdate,
         reason: ScalingReason,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, TableError> {
         if view.metadata.is_none() {
             self.is_certainly_new(key, state, deadline).await?;
         }
-        let Some(expanded) = self.step(key, state, view.metadata.as_ref(), MetadataUpdate::Expand { to }).await? else {
+        let Some(expanded) = self.step(key, state, view.metadata.as_ref(), growth).await? else {
             return Ok(ScaleOutcome::Outrun);
         };
-        self.tell(key, expanded.number_of_shards, ScalingStep::Expanded(to), reason);
+        self.tell(key, expanded.number_of_shards, ScalingStep::Expanded(expanded.read_shards), reason);
         self.wait_out_views().await;
         self.activate(key, state, &expanded, reason, deadline).await
     }

@@ -10,6 +10,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use super::Tables;
 use super::error::TableError;
 use crate::core::drain::{Drain, DrainGoal};
+use crate::core::growth::GrowthRecord;
 use crate::core::history::ShardHistory;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::load::Load;
@@ -30,6 +31,9 @@ const LOAD_MINUTE: &str = "load_minute";
 const LOAD_UNITS: &str = "load_units";
 const LOAD_PER_SHARD: &str = "load_per_shard";
 const BUSY_AT: &str = "busy_at";
+const DRAINED_AT: &str = "drained_at";
+const REJECTED_PERCENT: &str = "rejected_percent";
+const FRUITLESS_GROWTHS: &str = "fruitless_growths";
 /// How often a note of the load is tried, where others note theirs.
 const NOTE_ATTEMPTS: u32 = 4;
 /// The most keys of one page of a list.
@@ -37,7 +41,7 @@ const LISTED_KEYS: i32 = 500;
 /// Those that tell of the widths. A rebuild writes them anew, and removes all others.
 const OF_WIDTHS: [&str; 5] = [NUMBER_OF_SHARDS, READ_SHARDS, LAST_UPDATED, SHARD_HISTORY, GENERATION];
 /// Every attribute of a metadata item besides its key.
-pub(crate) const ATTRIBUTES: [&str; 15] = [
+pub(crate) const ATTRIBUTES: [&str; 18] = [
     NUMBER_OF_SHARDS,
     READ_SHARDS,
     LAST_UPDATED,
@@ -53,6 +57,9 @@ pub(crate) const ATTRIBUTES: [&str; 15] = [
     LOAD_UNITS,
     LOAD_PER_SHARD,
     BUSY_AT,
+    DRAINED_AT,
+    REJECTED_PERCENT,
+    FRUITLESS_GROWTHS,
 ];
 
 /// A step of the protocol that changes a key's widths: a compare-and-set on the generation that was read.
@@ -62,6 +69,8 @@ pub(crate) enum MetadataUpdate {
     Expand {
         /// The width to come.
         to: ShardCount,
+        /// What the growths so far have brought.
+        growth: GrowthRecord,
     },
     /// Raise the write width to the read width, and write history.
     Activate {
@@ -307,8 +316,14 @@ impl Tables {
                     change.remove = ATTRIBUTES.into_iter().filter(|name| !OF_WIDTHS.contains(name)).collect();
                 }
             }
-            MetadataUpdate::Expand { to } => {
+            MetadataUpdate::Expand { to, growth } => {
                 change.set(READ_SHARDS, count(to));
+                if growth == GrowthRecord::default() {
+                    change.remove = vec![REJECTED_PERCENT, FRUITLESS_GROWTHS];
+                } else {
+                    change.set(REJECTED_PERCENT, number(growth.rejected_percent.into()));
+                    change.set(FRUITLESS_GROWTHS, number(growth.fruitless.into()));
+                }
                 if seen.is_none() {
                     change.set(NUMBER_OF_SHARDS, count(unregistered));
                     change.set(LAST_UPDATED, number(now_seconds));
@@ -336,6 +351,7 @@ impl Tables {
                 if before.read_shards > before.number_of_shards {
                     change.widths(&before, before.read_shards, before.read_shards, now_seconds);
                 }
+                change.set(DRAINED_AT, number(now_seconds));
                 change.remove = vec![DRAINING, DRAIN];
             }
             MetadataUpdate::FinishDrain { history, settled } => {
@@ -344,6 +360,7 @@ impl Tables {
                 if settled {
                     change.set(SETTLED, AttributeValue::Bool(true));
                 }
+                change.set(DRAINED_AT, number(now_seconds));
                 change.remove = vec![DRAINING, DRAIN, UNMOVABLE_AT];
             }
         }
@@ -490,6 +507,9 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
     let count = |name: &str| -> Result<Option<ShardCount>, TableError> {
         number(name)?.map(|n| u32::try_from(n).ok().and_then(ShardCount::new).ok_or_else(|| damaged(name))).transpose()
     };
+    let small = |name: &str| -> Result<u32, TableError> {
+        u32::try_from(number(name)?.unwrap_or_default()).map_err(|_| damaged(name))
+    };
     let number_of_shards = count(NUMBER_OF_SHARDS)?.ok_or_else(|| damaged(NUMBER_OF_SHARDS))?;
     let read_shards = count(READ_SHARDS)?.unwrap_or(number_of_shards);
     if read_shards < number_of_shards {
@@ -530,5 +550,7 @@ fn parse(item: &HashMap<String, AttributeValue>) -> Result<ShardMetadata, TableE
             per_shard: number(LOAD_PER_SHARD)?.unwrap_or_default(),
             busy_at: number(BUSY_AT)?.unwrap_or_default(),
         },
+        drained_at: number(DRAINED_AT)?.unwrap_or_default(),
+        growth: GrowthRecord { rejected_percent: small(REJECTED_PERCENT)?, fruitless: small(FRUITLESS_GROWTHS)? },
     })
 }
