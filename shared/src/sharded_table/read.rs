@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::{KeyState, Running};
-use super::retry::retrying;
+use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
+use crate::core::merge::{Forecast, PageMerge, ShardPageRequest};
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
 use crate::core::view::{Moment, View};
 use crate::table::error::TableError;
-use crate::table::{GetTarget, ShardQueryPage};
+use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
 use crate::telemetry;
 
 /// The most shards that one request queries at once.
@@ -101,6 +101,7 @@ impl ShardedTable {
             consumed: 0.0,
             bytes: 0,
             own_bytes: self.inner.tables.own_bytes(&query.partition_key),
+            replicas: false,
         };
         let page = run.run(&state, deadline).await?;
         self.inner.within_bound(began)?;
@@ -140,7 +141,7 @@ impl ShardedTable {
         };
         if let Some(view) = inner.view_for_reading(key, &state) {
             let shards = candidates(Some(&view));
-            return Ok(inner.get_newest(target, &shards, deadline).await?.map(|stored| stored.item));
+            return Ok(inner.get_newest(target, &shards, deadline).await?.map(|copy| copy.stored.item));
         }
         // Without a valid view: the shards that are known already and the metadata in parallel, then what the fresh view adds.
         let known = candidates(state.view().as_deref());
@@ -149,8 +150,7 @@ impl ShardedTable {
         let (first, view) = (first?, view?);
         let added = candidates(Some(&view)).difference(&known).copied().collect();
         let second = inner.get_newest(target, &added, deadline).await?;
-        // The first has the bare key, which wins where neither has a version.
-        Ok([second, first].into_iter().flatten().max_by_key(|stored| stored.version).map(|stored| stored.item))
+        Ok(newer(first, second).map(|copy| copy.stored.item))
     }
 }
 
@@ -165,18 +165,20 @@ struct PageRun<'a> {
     bytes: usize,
     /// What an item weighs without its attributes and its sort key.
     own_bytes: usize,
+    /// Read replicas may be asked: a view says that no items were moved lately.
+    replicas: bool,
 }
 
 impl PageRun<'_> {
     async fn run(mut self, state: &Arc<KeyState>, deadline: Deadline) -> Result<Page, ReadError> {
         let key = self.query.partition_key.clone();
         match self.inner.view_for_reading(&key, state) {
-            Some(view) => self.ask(view.widths().read_shards, deadline),
+            Some(view) => self.ask_by(&view, deadline),
             None => {
                 let known = state.view().map_or(ShardCount::ONE, |view| view.widths().read_shards);
                 self.ask(known, deadline);
                 let view = self.inner.fresh_view(&key, state, deadline).await?;
-                self.ask(view.widths().read_shards, deadline);
+                self.ask_by(&view, deadline);
             }
         }
         let mut failed = None;
@@ -226,6 +228,12 @@ impl PageRun<'_> {
         Ok(Page { items, next, shards, consumed_capacity: self.consumed })
     }
 
+    fn ask_by(&mut self, view: &View, deadline: Deadline) {
+        let metadata = view.widths();
+        self.replicas = !metadata.may_lag_in_indexes(self.inner.environment.now().epoch_seconds());
+        self.ask(metadata.read_shards, deadline);
+    }
+
     fn ask(&mut self, width: ShardCount, deadline: Deadline) {
         self.merge.add_shards(self.inner.unsharded().into_iter().chain(width.shards()));
         self.waiting.extend(self.merge.requests());
@@ -235,8 +243,9 @@ impl PageRun<'_> {
     fn launch(&mut self, deadline: Deadline) {
         while self.pages.len() < FAN_OUT {
             let Some(request) = self.waiting.pop() else { return };
-            let (inner, query) = (Arc::clone(self.inner), Arc::clone(&self.query));
-            self.pages.spawn(async move { (request.shard, inner.query_shard(&query, &request, deadline).await) });
+            let (inner, query, replicas) = (Arc::clone(self.inner), Arc::clone(&self.query), self.replicas);
+            self.pages
+                .spawn(async move { (request.shard, inner.query_shard(&query, &request, replicas, deadline).await) });
         }
     }
 }
@@ -266,14 +275,15 @@ impl Inner {
         }
     }
 
-    /// Queries one shard: on a read replica, where the query may lag and one is awake, else on the table.
+    /// Queries one shard: on a read replica, where the query and the key may lag and one is awake, else on the table.
     async fn query_shard(
         &self,
         query: &PageQuery,
         request: &ShardPageRequest,
+        replicas: bool,
         deadline: Deadline,
     ) -> Result<ShardQueryPage, TableError> {
-        let replica = if query.consistent { None } else { self.replicas.choose(&self.environment) };
+        let replica = if query.consistent || !replicas { None } else { self.replicas.choose(&self.environment) };
         if let Some(index) = replica {
             match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await {
                 Ok(Ok(page)) => return Ok(page),
@@ -343,8 +353,22 @@ impl Inner {
         target: GetTarget<'_>,
         shards: &BTreeSet<ShardNumber>,
         deadline: Deadline,
-    ) -> Result<Option<Stored<Item>>, TableError> {
-        let shards: Vec<_> = shards.iter().copied().collect();
-        retrying(&self.environment, deadline, || self.tables.get_newest(target, &shards)).await
+    ) -> Result<Option<FoundCopy>, TableError> {
+        let mut missing: Vec<_> = shards.iter().copied().collect();
+        let (mut newest, mut backoff) = (None, Backoff::default());
+        loop {
+            let found = retrying(&self.environment, deadline, || self.tables.get_copies(target, &missing)).await?;
+            newest = newer(newest, found.newest);
+            if found.unprocessed.is_empty() {
+                return Ok(newest);
+            }
+            // The item is known only with every candidate; those that were read need not be read again.
+            missing = found.unprocessed;
+            let pause = backoff.next(&self.environment);
+            if Instant::now() + pause >= deadline {
+                return Err(TableError::Capacity(CapacityScope::Unknown));
+            }
+            sleep(pause).await;
+        }
     }
 }

@@ -39,6 +39,26 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
+/// A copy of an item that was looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundCopy {
+    pub(crate) stored: Stored<Item>,
+    is_bare: bool,
+}
+
+/// What was found of an item.
+#[derive(Debug)]
+pub(crate) struct FoundCopies {
+    pub(crate) newest: Option<FoundCopy>,
+    /// Shards that were not looked at, for lack of capacity.
+    pub(crate) unprocessed: Vec<ShardNumber>,
+}
+
+/// The newer of two copies; of two copies of another program's item, the bare one is what that program goes on writing.
+pub(crate) fn newer(one: Option<FoundCopy>, other: Option<FoundCopy>) -> Option<FoundCopy> {
+    [one, other].into_iter().flatten().max_by_key(|copy| (copy.stored.version, copy.is_bare))
+}
+
 impl Tables {
     /// Stores an item on a shard unless a version as high or higher stands there. `false` where the lease that it was placed under ran
     /// out before it was sent: nothing was sent.
@@ -145,28 +165,24 @@ impl Tables {
         Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
     }
 
-    /// Reads one item from one shard, or from several in one request; the newest copy wins.
-    pub(crate) async fn get_newest(
+    /// Reads one item from one shard, or from several in one request.
+    pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
         shards: &[ShardNumber],
-    ) -> Result<Option<Stored<Item>>, TableError> {
-        let found = match shards {
-            [] => Vec::new(),
-            [shard] => self.get_one(target, *shard).await?.into_iter().collect(),
+    ) -> Result<FoundCopies, TableError> {
+        let (found, unprocessed) = match shards {
+            [] => Default::default(),
+            [shard] => (self.get_one(target, *shard).await?.into_iter().collect(), Vec::new()),
             many => self.get_many(target, many).await?,
         };
-        let mut newest: Option<(Stored<Item>, bool)> = None;
+        let mut copies = FoundCopies { newest: None, unprocessed };
         for item in found {
             let is_bare = self.is_bare(&item, target.partition_key);
             let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-            // Of two copies of another program's item, the bare one is what it goes on writing.
-            let is_newer = |(best, bare): &(Stored<Item>, bool)| (stored.version, is_bare) > (best.version, *bare);
-            if newest.as_ref().is_none_or(is_newer) {
-                newest = Some((stored, is_bare));
-            }
+            copies.newest = newer(copies.newest, Some(FoundCopy { stored, is_bare }));
         }
-        Ok(newest.map(|(stored, _)| stored))
+        Ok(copies)
     }
 
     pub(super) async fn get_one(
@@ -187,8 +203,12 @@ impl Tables {
         Ok(answer.item.filter(|item| self.is_ours(item, target.partition_key, shard)))
     }
 
-    async fn get_many(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Vec<SdkItem>, TableError> {
-        let mut found = Vec::new();
+    async fn get_many(
+        &self,
+        target: GetTarget<'_>,
+        shards: &[ShardNumber],
+    ) -> Result<(Vec<SdkItem>, Vec<ShardNumber>), TableError> {
+        let (mut found, mut unprocessed) = (Vec::new(), Vec::new());
         for chunk in shards.chunks(BATCH_GET_KEYS) {
             let keys = chunk
                 .iter()
@@ -206,9 +226,13 @@ impl Tables {
                 .send()
                 .await
                 .map_err(TableError::from_sdk)?;
-            if answer.unprocessed_keys.is_some_and(|left| !left.is_empty()) {
-                // A point read is right only with every candidate, so a part of the answer is none.
-                return Err(TableError::Capacity(crate::core::capacity::CapacityScope::Unknown));
+            let left = answer.unprocessed_keys.unwrap_or_default();
+            let left: Vec<&SdkItem> = left.values().flat_map(KeysAndAttributes::keys).collect();
+            for shard in chunk {
+                let key = AttributeValue::S(self.shard_key(target.partition_key, *shard)?);
+                if left.iter().any(|left| left.get(&self.config.partition_key_name) == Some(&key)) {
+                    unprocessed.push(*shard);
+                }
             }
             found.extend(answer.responses.unwrap_or_default().into_values().flatten().filter(|item| {
                 let shard =
@@ -216,7 +240,7 @@ impl Tables {
                 self.is_ours(item, target.partition_key, shard)
             }));
         }
-        Ok(found)
+        Ok((found, unprocessed))
     }
 
     fn is_bare(&self, item: &SdkItem, key: &PartitionKey) -> bool {

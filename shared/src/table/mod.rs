@@ -19,7 +19,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use crate::config::TableConfig;
 
 pub(crate) use drain::{Moved, StoredCopy};
-pub(crate) use items::{GetTarget, ShardQueryPage};
+pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, newer};
 pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate, RawMetadata};
 pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};
 pub use scan::ScanPosition;

@@ -1,11 +1,14 @@
 //! Read replicas share eventually consistent page queries, and the table answers for one that cannot.
 
+use std::time::Duration;
+
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
-    Attributes, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType, TableConfig,
+    Attributes, DrainGoal, Drained, Environment, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey,
+    SortKeyType, TableConfig,
 };
-use system_tests::{Call, Fate, Wire, config, soon};
+use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
@@ -54,4 +57,40 @@ async fn the_table_answers_for_a_replica_that_cannot() {
         let (table, replicas) = read(refuse, false).await;
         assert!(replicas > 0 && replicas < table / 4, "they rest after a refusal: {table}, {replicas}");
     }
+}
+
+/// An index shows what a drain does to the table later, in no order: an item could be missing at both places, or at none.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_up() {
+    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
+    let config = TableConfig { read_replicas: vec!["replica-1".into()], ..config() };
+    create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
+    let wire = Wire::new(inner, |_| Fate::Pass);
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
+    let table = ShardedTable::with_environment(&client, config, Environment::seeded(TestClock::default(), 1));
+    let key = PartitionKey::new("k").expect("a key");
+    table.set_shards(&key, count(4), soon()).await.expect("scaled");
+    // Of twenty pages, some go to the index if any may.
+    let asks_the_index = async || {
+        let before = wire.calls().iter().filter(|call| call.index.is_some()).count();
+        for _ in 0..20 {
+            table.query(&PageQuery::new(key.clone()), soon()).await.expect("a page");
+        }
+        wire.calls().iter().filter(|call| call.index.is_some()).count() > before
+    };
+    assert!(asks_the_index().await, "an idle key is read from its replica");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    table.begin_shrink(&key, count(1), soon()).await.expect("begun");
+    loop {
+        assert!(!asks_the_index().await, "while it is drained");
+        match table.drain(&key, soon()).await.expect("no fault") {
+            Drained::Done { goal: DrainGoal::Shrink, .. } => break,
+            Drained::Done { .. } | Drained::Nothing => panic!("it ended before its time"),
+            Drained::Waiting { .. } | Drained::Working { .. } => tokio::time::sleep(Duration::from_secs(30)).await,
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(890)).await;
+    assert!(!asks_the_index().await, "an index may lag for 900 seconds");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(asks_the_index().await, "and not for ever");
 }
