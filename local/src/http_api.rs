@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::{MAX_BODY_BYTES, Problem};
+use api::{MAX_PAYLOAD_BYTES, Problem};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -59,8 +59,8 @@ pub(crate) fn router(functions: Functions) -> Router {
 
 async fn answer(State(functions): State<Functions>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, MAX_BODY_BYTES + 1).await else {
-        let problem = Problem::too_large("body_too_large", "body", MAX_BODY_BYTES + 1, MAX_BODY_BYTES);
+    let Ok(body) = to_bytes(body, MAX_PAYLOAD_BYTES).await else {
+        let problem = Problem::body_too_large(MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + 1);
         return to_axum(problem.into_response());
     };
     if parts.uri.path() == DESCRIPTION && parts.method == Method::GET {

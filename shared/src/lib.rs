@@ -41,7 +41,7 @@ pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{ScaleError, ScaleOutcome};
 pub use sharded_table::survey::{Rebuilt, SurveyPage};
-pub use sharded_table::write::{WriteError, Written};
+pub use sharded_table::write::{WriteError, WriteErrorKind, Written};
 pub use sharded_table::{Deadline, ShardedTable};
 pub use table::ScanPosition;
 pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;

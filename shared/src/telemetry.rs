@@ -5,7 +5,7 @@ use metrics::{counter, histogram};
 
 use crate::core::capacity::CapacityScope;
 use crate::core::key::ShardCount;
-use crate::sharded_table::write::{WriteError, Written};
+use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};
 
 /// Writes that were carried out. [count]
 const WRITES: &str = "Writes";
@@ -31,21 +31,26 @@ const WIDTH: &str = "Width";
 const KEYS_AT_MAX_SHARDS: &str = "KeysAtMaxShards";
 
 pub(crate) fn write(result: &Result<Written, WriteError>) {
-    let outcome = match result {
+    let (attempts, failure) = match result {
         Ok(written) => {
             counter!(WRITES).increment(1);
-            counter!(RETRIES).increment(u64::from(written.attempts.saturating_sub(1)));
+            (written.attempts, None)
+        }
+        Err(error) => (error.attempts, Some(&error.kind)),
+    };
+    counter!(RETRIES).increment(u64::from(attempts.saturating_sub(1)));
+    let (outcome, in_time) = match failure {
+        // An answer is no failure.
+        None | Some(WriteErrorKind::Exists | WriteErrorKind::IdempotencyKeyReused | WriteErrorKind::AppendOnly) => {
             return;
         }
-        // An answer, not a failure.
-        Err(WriteError::Exists | WriteError::AppendOnly) => return,
-        Err(WriteError::Capacity { .. }) => "no-capacity",
-        Err(WriteError::Contended) => "contended",
-        Err(WriteError::Unknown(_)) => "unknown",
-        Err(WriteError::Table(_)) => "failed",
+        Some(WriteErrorKind::Capacity(_)) => ("no-capacity", false),
+        Some(WriteErrorKind::Contended) => ("contended", false),
+        Some(WriteErrorKind::Unknown(_)) => ("unknown", false),
+        Some(WriteErrorKind::Table(_)) => ("failed", true),
     };
     counter!(FAILED_WRITES, "Outcome" => outcome).increment(1);
-    if !matches!(result, Err(WriteError::Table(_))) {
+    if !in_time {
         counter!(DEADLINE_MISSES).increment(1);
     }
 }

@@ -25,6 +25,8 @@ pub struct Call {
     pub to_items: bool,
     /// The index that it names.
     pub index: Option<String>,
+    /// How many keys a `BatchGetItem` asks for.
+    pub keys: usize,
     /// How many calls of the same operation to the same table went before it.
     pub before: usize,
 }
@@ -38,8 +40,12 @@ pub enum Fate {
     LoseAnswer,
     /// It is applied, and its answer comes after this time.
     Delay(Duration),
+    /// It is applied after this time, and nobody hears of it.
+    Late(Duration),
     /// It is not applied, and answered with this body and status 400.
     Refuse(&'static str),
+    /// Of a `BatchGetItem`, the last key is not processed.
+    HoldBack,
 }
 
 /// The connection.
@@ -98,10 +104,11 @@ impl HttpConnector for Wire {
         let body: Value = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
         let to_items = body.to_string().contains("\"items\"");
         let index = body["IndexName"].as_str().map(str::to_owned);
+        let keys = body["RequestItems"]["items"]["Keys"].as_array().map_or(0, Vec::len);
         let call = {
             let mut calls = self.lock();
             let before = calls.iter().filter(|call| call.operation == operation && call.to_items == to_items).count();
-            let call = Call { operation, to_items, index, before };
+            let call = Call { operation, to_items, index, keys, before };
             calls.push(call.clone());
             call
         };
@@ -110,6 +117,7 @@ impl HttpConnector for Wire {
         HttpConnectorFuture::new(async move {
             match fate {
                 Fate::Pass => inner.call(request).await,
+                Fate::HoldBack => hold_back(inner, request, body).await,
                 Fate::LoseAnswer => {
                     drop(inner.call(request).await?);
                     Err(ConnectorError::io("the connection broke".into()))
@@ -119,6 +127,13 @@ impl HttpConnector for Wire {
                     tokio::time::sleep(time).await;
                     answer
                 }
+                Fate::Late(time) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(time).await;
+                        drop(inner.call(request).await);
+                    });
+                    std::future::pending().await
+                }
                 Fate::Refuse(body) => {
                     let status = 400.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
                     Ok(HttpResponse::new(status, SdkBody::from(body)))
@@ -126,6 +141,23 @@ impl HttpConnector for Wire {
             }
         })
     }
+}
+
+/// Sends all keys but the last, and answers that one as unprocessed.
+async fn hold_back(
+    inner: InProcess,
+    mut request: HttpRequest,
+    mut body: Value,
+) -> Result<HttpResponse, ConnectorError> {
+    let wanted = &mut body["RequestItems"]["items"];
+    let held = wanted["Keys"].as_array_mut().and_then(Vec::pop).expect("a BatchGetItem of this table has keys");
+    let consistent = wanted["ConsistentRead"].clone();
+    *request.body_mut() = SdkBody::from(body.to_string());
+    let response = inner.call(request).await?;
+    let status = response.status();
+    let mut answer: Value = serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
+    answer["UnprocessedKeys"] = serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
+    Ok(HttpResponse::new(status, SdkBody::from(answer.to_string())))
 }
 
 /// A clock that stands with tokio's, and that a test can put forward.

@@ -9,12 +9,11 @@ use sharding::{
     attributes_size,
 };
 
-use crate::item::{attributes_text, read_attributes};
+use crate::item::read_attributes;
 use crate::object::{Kind, Members};
+use crate::payload::{MAX_PAYLOAD_BYTES, escaped_len};
 use crate::problem::Problem;
 
-/// The largest body; a Lambda function takes no more.
-pub const MAX_BODY_BYTES: usize = 6 * 1_024 * 1_024;
 /// The most items of a batch.
 pub const MAX_BATCH_ITEMS: usize = 500;
 
@@ -34,11 +33,12 @@ impl<'a> Body<'a> {
             return Err(Problem::media_type(content_type));
         }
         let bytes: &[u8] = request.body();
-        if bytes.len() > MAX_BODY_BYTES {
-            return Err(Problem::too_large("body_too_large", "body", bytes.len(), MAX_BODY_BYTES));
-        }
         let text = std::str::from_utf8(bytes)
             .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}")))?;
+        let carried = escaped_len(text);
+        if carried > MAX_PAYLOAD_BYTES {
+            return Err(Problem::body_too_large(text.len(), carried));
+        }
         serde_json::from_str(text)
             .map(Self)
             .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
@@ -46,16 +46,19 @@ impl<'a> Body<'a> {
 }
 
 /// Reads `{"partition_key", "sort_key"?, "attributes"}`. Without a sort key, one is made, where the table's sort key is a string: from
-/// the idempotency key where there is one.
+/// the idempotency key where there is one. With both, the item must be created: only a create-only write knows an item that it has
+/// stored under a sort key of the client's.
 ///
 /// # Errors
-/// 400 or 413, naming the field.
+/// 400 or 413, naming the field or header.
 pub fn item_body(
     body: &Body<'_>,
     table: &ShardedTable,
     idempotency_key: Option<&IdempotencyKey>,
+    create_only: bool,
 ) -> Result<Item, Problem> {
-    read_item(body.0, table, &mut KeyMaker::new(table, idempotency_key))
+    let maker = KeyMaker::new(table, idempotency_key);
+    read_item(body.0, table, &mut KeyMaker { takes_both: create_only, ..maker })
 }
 
 /// Reads `{"attributes"}`, for the item with these keys.
@@ -121,23 +124,25 @@ pub fn items_body(
 struct KeyMaker<'a> {
     table: &'a ShardedTable,
     idempotency_key: Option<&'a IdempotencyKey>,
-    /// How many items of a request had this partition key and this content.
-    equals: HashMap<(PartitionKey, String), usize>,
+    /// An item may bring a sort key although the request has an idempotency key.
+    takes_both: bool,
+    /// How many items of the request had the same keys and content, by the sort key of the first.
+    equals: HashMap<String, usize>,
 }
 
 impl<'a> KeyMaker<'a> {
     fn new(table: &'a ShardedTable, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
-        Self { table, idempotency_key, equals: HashMap::new() }
+        Self { table, idempotency_key, takes_both: false, equals: HashMap::new() }
     }
 
     fn make(&mut self, partition_key: &PartitionKey, attributes: &Attributes) -> Result<SortKey, Problem> {
         let made = match self.idempotency_key {
             None => self.table.make_sort_key(),
             Some(idempotency_key) => {
-                let content = attributes_text(attributes);
-                let equals = self.equals.entry((partition_key.clone(), content.clone())).or_default();
+                let first = idempotency_key.sort_key(partition_key, attributes, 0);
+                let equals = self.equals.entry(first).or_default();
                 *equals += 1;
-                idempotency_key.sort_key(partition_key, content.as_bytes(), *equals - 1)
+                idempotency_key.sort_key(partition_key, attributes, *equals - 1)
             }
         };
         SortKey::parse(SortKeyType::String, &made).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
@@ -158,6 +163,9 @@ fn read_item(raw: &RawValue, table: &ShardedTable, maker: &mut KeyMaker<'_>) -> 
     }
     let attributes = item_attributes(attributes, table)?;
     let sort_key = match given {
+        Some(_) if maker.idempotency_key.is_some() && !maker.takes_both => {
+            return Err(Problem::idempotency_key_unused());
+        }
         Some(sort_key) => sort_key,
         None => maker.make(&partition_key, &attributes)?,
     };

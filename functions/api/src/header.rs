@@ -18,6 +18,17 @@ pub fn idempotency_key(request: &Request) -> Result<Option<IdempotencyKey>, Prob
     IdempotencyKey::new(text).map(Some).map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
 }
 
+/// Refuses an idempotency key, on a route whose repetition cannot be told from a new request.
+///
+/// # Errors
+/// 400 where there is one.
+pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
+    match idempotency_key(request)? {
+        None => Ok(()),
+        Some(_) => Err(Problem::idempotency_key_unused()),
+    }
+}
+
 /// Whether the write is create-only: `If-None-Match: *`.
 ///
 /// # Errors

@@ -198,11 +198,6 @@ impl Serialize for SortKeyJson<'_> {
     }
 }
 
-/// Attributes as JSON text: equal attributes have equal texts.
-pub(crate) fn attributes_text(attributes: &Attributes) -> String {
-    serde_json::to_string(&MapJson(attributes)).unwrap_or_default()
-}
-
 struct MapJson<'a>(&'a Attributes);
 struct ValueJson<'a>(&'a Value);
 

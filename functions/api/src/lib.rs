@@ -4,6 +4,7 @@ mod body;
 mod header;
 mod item;
 mod object;
+mod payload;
 mod problem;
 mod query;
 mod respond;
@@ -16,10 +17,11 @@ mod telemetry;
 /// The OpenAPI 3.1 description of the API, as YAML.
 pub const OPENAPI: &str = include_str!("../openapi.yaml");
 
-pub use body::{Body, MAX_BATCH_ITEMS, MAX_BODY_BYTES, attributes_body, item_body, items_body};
-pub use header::{create_only, idempotency_key, unconditional};
+pub use body::{Body, MAX_BATCH_ITEMS, attributes_body, item_body, items_body};
+pub use header::{create_only, idempotency_key, no_idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};
 pub use lambda_http::{Request, Response};
+pub use payload::{MAX_PAYLOAD_BYTES, escaped_len, fitting_items};
 pub use problem::Problem;
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content};

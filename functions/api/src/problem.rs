@@ -2,7 +2,9 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::{KeyError, ReadError, SortKey, TableError, WriteError};
+use sharding::{KeyError, ReadError, SortKey, TableError, WriteError, WriteErrorKind};
+
+use crate::payload::MAX_PAYLOAD_BYTES;
 
 /// A request that was not carried out, told to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +96,22 @@ impl Problem {
         Self::new(413, code, "Too large", detail).on(field)
     }
 
+    /// 413: the body does not fit into an event.
+    #[must_use]
+    pub fn body_too_large(bytes: usize, carried: usize) -> Self {
+        let detail = format!(
+            "body: {carried} bytes as a JSON string, which carries it ({bytes} bytes as sent); at most {MAX_PAYLOAD_BYTES} are allowed"
+        );
+        Self::new(413, "body_too_large", "Too large", detail).on("body")
+    }
+
+    /// 400: a request that an idempotency key does not make repeatable.
+    #[must_use]
+    pub fn idempotency_key_unused() -> Self {
+        let why = "an item that is stored under a given sort_key would not be known again; leave out sort_key, which is then made from the key, or create the item with If-None-Match: *";
+        Self::bad("invalid_header", "idempotency-key", why)
+    }
+
     /// 415: the body is not declared as JSON.
     #[must_use]
     pub fn media_type(given: Option<&str>) -> Self {
@@ -105,6 +123,12 @@ impl Problem {
     fn exists() -> Self {
         let detail = "there is an item with this partition_key and sort_key; nothing was changed";
         Self::new(412, "already_exists", "The item exists", detail)
+    }
+
+    fn idempotency_key_reused() -> Self {
+        let detail = "idempotency-key: an earlier request with this key created the item with other attributes; nothing was changed; choose a new key for a new request";
+        Self::new(422, "idempotency_key_reused", "The idempotency key was used for another body", detail)
+            .on("idempotency-key")
     }
 
     /// 405: the table's placement is random. `allow` names what the route takes all the same.
@@ -125,8 +149,8 @@ impl Problem {
     /// What a failed write is to the client. What only the operator can mend goes to the log, not into the answer.
     #[must_use]
     pub fn from_write(error: WriteError) -> Self {
-        match error {
-            WriteError::Capacity { scope, .. } => Self::unavailable(
+        match error.kind {
+            WriteErrorKind::Capacity(scope) => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
                 format!(
@@ -134,20 +158,21 @@ impl Problem {
                     scope.name()
                 ),
             ),
-            WriteError::Unknown(cause) => {
+            WriteErrorKind::Unknown(cause) => {
                 tracing::warn!(cause, "the outcome of a write is unknown");
-                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a plain POST or a PUT with the same sort_key, a create-only POST only with the same Idempotency-Key, and read before you repeat a DELETE";
+                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST with its Idempotency-Key; without one, repeat a plain POST or a PUT with the same sort_key; read before you repeat a DELETE or a create-only POST";
                 Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
             }
-            WriteError::Contended => Self::unavailable(
+            WriteErrorKind::Contended => Self::unavailable(
                 "contended",
                 "Other writes of the item were in the way",
                 "nothing was changed: other writes of the same item were under way until the deadline; try again"
                     .to_owned(),
             ),
-            WriteError::Exists => Self::exists(),
-            WriteError::AppendOnly => Self::append_only("GET, POST"),
-            WriteError::Table(error) => Self::from_table(&error),
+            WriteErrorKind::Exists => Self::exists(),
+            WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
+            WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
+            WriteErrorKind::Table(error) => Self::from_table(&error),
         }
     }
 
@@ -202,14 +227,28 @@ impl Problem {
             }
             TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
                 tracing::error!(%error, "a request failed for good");
-                Self::new(
-                    500,
-                    "internal_error",
-                    "Internal error",
-                    "the service could not carry out the request; its log says why",
-                )
+                Self::internal()
             }
         }
+    }
+
+    /// 500: an item whose JSON is longer than a response may be. This API cannot have stored it.
+    pub(crate) fn response_too_large(bytes: usize) -> Self {
+        let detail = format!(
+            "the item takes {bytes} bytes as JSON; a response has room for {MAX_PAYLOAD_BYTES}; read it from the table itself"
+        );
+        Self::new(500, "response_too_large", "The item is too large for a response", detail)
+    }
+
+    /// 500: an item that has no JSON.
+    pub(crate) fn unprintable(error: &serde_json::Error) -> Self {
+        tracing::error!(%error, "an item cannot be written as JSON");
+        Self::internal()
+    }
+
+    fn internal() -> Self {
+        let detail = "the service could not carry out the request; its log says why";
+        Self::new(500, "internal_error", "Internal error", detail)
     }
 
     /// The stable code.

@@ -1,12 +1,13 @@
 //! The reader: fan-out and merge.
 
-use api::{ItemJson, Parameters, Problem, Request, Response, json};
+use api::{Parameters, Problem, Request, Response, json};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use sharding::{Deadline, Order, PageQuery, ShardedTable, SortKeyType, cursor};
 
 #[derive(Serialize)]
-struct PageAnswer<'a> {
-    items: Vec<ItemJson<'a>>,
+struct PageAnswer {
+    items: Vec<Box<RawValue>>,
     cursor: Option<String>,
     shards: usize,
     consumed_capacity: f64,
@@ -50,9 +51,15 @@ async fn get_items(
     let known = ["partition_key", "limit", "cursor", "order", "from", "to", "prefix", "consistent"];
     let query = page_query(table, &Parameters::of(request, &known)?)?;
     let page = table.query(&query, deadline).await.map_err(Problem::from_read)?;
+    let items = api::fitting_items(&page.items)?;
+    // What does not fit is read again by the next page.
+    let next = match page.items.get(..items.len()).and_then(<[_]>::last) {
+        Some(last) if items.len() < page.items.len() => Some(&last.sort_key),
+        _ => page.next.as_ref(),
+    };
     let answer = PageAnswer {
-        items: page.items.iter().map(ItemJson).collect(),
-        cursor: page.next.as_ref().map(|position| cursor::encode(&query, position)),
+        items,
+        cursor: next.map(|position| cursor::encode(&query, position)),
         shards: page.shards,
         consumed_capacity: page.consumed_capacity,
     };
@@ -117,7 +124,7 @@ async fn get_item(
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
     let consistent = api::flag(&parameters, "consistent")?;
     match table.get(&key, &sort_key, consistent, deadline).await.map_err(Problem::from_read)? {
-        Some(item) => Ok(json(200, &ItemJson(&item))),
+        Some(item) => Ok(json(200, &api::fitting_items(std::slice::from_ref(&item))?.first())),
         None => Err(Problem::absent("there is no item with this partition_key and sort_key")),
     }
 }

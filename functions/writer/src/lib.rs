@@ -56,9 +56,11 @@ async fn post_item(
     api::Parameters::of(request, &[])?;
     let idempotency_key = api::idempotency_key(request)?;
     let create_only = api::create_only(request)?;
-    let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
+    let item = item_body(&Body::of(request)?, table, idempotency_key.as_ref(), create_only)?;
     let written = if create_only {
         table.create(&item, idempotency_key.as_ref(), deadline).await
+    } else if idempotency_key.is_some() {
+        table.append_once(&item, deadline).await
     } else {
         table.append(&item, deadline).await
     };
@@ -90,6 +92,7 @@ async fn delete_item(
 
 fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
     api::unconditional(request)?;
+    api::no_idempotency_key(request)?;
     let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
     let partition_key = api::partition_key(&parameters, table)?;
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
@@ -132,7 +135,10 @@ async fn post_batch(
     let idempotency_key = api::idempotency_key(request)?;
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
     let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
-    let results = table.append_batch(items, deadline).await;
+    let results = match idempotency_key {
+        Some(_) => table.append_batch_once(items, deadline).await,
+        None => table.append_batch(items, deadline).await,
+    };
     let mut effort = Effort::default();
     let mut answer = BatchAnswer { written: 0, failed: Vec::new() };
     for (index, (result, sort_key)) in results.into_iter().zip(&sort_keys).enumerate() {
@@ -167,9 +173,7 @@ impl Effort {
     fn of(result: &Result<Written, WriteError>) -> Self {
         let (attempts, throttled) = match result {
             Ok(done) => (done.attempts, done.throttled),
-            Err(WriteError::Capacity { throttled, .. }) => (*throttled, *throttled),
-            Err(WriteError::AppendOnly) => (0, 0),
-            Err(WriteError::Exists | WriteError::Contended | WriteError::Unknown(_) | WriteError::Table(_)) => (1, 0),
+            Err(error) => (error.attempts, error.throttled),
         };
         Self { attempts, throttled, throttled_items: u32::from(throttled > 0) }
     }

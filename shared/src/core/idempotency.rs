@@ -5,7 +5,9 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
+use super::content;
 use super::key::PartitionKey;
+use super::value::Attributes;
 
 /// The most characters of an idempotency key.
 const MAX_CHARS: usize = 255;
@@ -13,10 +15,11 @@ const MAX_CHARS: usize = 255;
 /// A client's own name for one request, the same on every repetition.
 ///
 /// ```
-/// use sharding::{IdempotencyKey, PartitionKey};
+/// use sharding::{Attributes, IdempotencyKey, PartitionKey};
 /// let (key, partition_key) = (IdempotencyKey::new("order-1147")?, PartitionKey::new("orders")?);
-/// assert_eq!(key.sort_key(&partition_key, b"{}", 0), key.sort_key(&partition_key, b"{}", 0));
-/// assert_ne!(key.sort_key(&partition_key, b"{}", 0), key.sort_key(&partition_key, b"{}", 1));
+/// let sort_key = |equals_before| key.sort_key(&partition_key, &Attributes::new(), equals_before);
+/// assert_eq!(sort_key(0), sort_key(0));
+/// assert_ne!(sort_key(0), sort_key(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,9 +51,10 @@ impl IdempotencyKey {
     /// A UUID of version 8, in no order of time; where the idempotency key itself is a UUID of version 7, one of that version with
     /// the same time.
     #[must_use]
-    pub fn sort_key(&self, partition_key: &PartitionKey, content: &[u8], equals_before: usize) -> String {
+    pub fn sort_key(&self, partition_key: &PartitionKey, attributes: &Attributes, equals_before: usize) -> String {
         let mut digest = Sha256::new();
-        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), content] {
+        let content = content::digest(attributes);
+        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &content] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
@@ -86,22 +90,24 @@ impl fmt::Display for IdempotencyKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::value::Value;
 
     #[test]
     fn a_derived_sort_key_depends_on_key_partition_and_index_and_keeps_a_time() {
         let key = |text: &str| IdempotencyKey::new(text).unwrap();
         let of = |text: &str| PartitionKey::new(text).unwrap();
-        let derived = key("a").sort_key(&of("p"), b"x", 0);
+        let content = |name: &str| Attributes::from([(name.to_owned(), Value::Null)]);
+        let derived = key("a").sort_key(&of("p"), &content("x"), 0);
         assert_eq!(Uuid::parse_str(&derived).unwrap().get_version_num(), 8);
         for other in [
-            key("b").sort_key(&of("p"), b"x", 0),
-            key("a").sort_key(&of("q"), b"x", 0),
-            key("a").sort_key(&of("p"), b"y", 0),
-            key("a").sort_key(&of("p"), b"x", 1),
+            key("b").sort_key(&of("p"), &content("x"), 0),
+            key("a").sort_key(&of("q"), &content("x"), 0),
+            key("a").sort_key(&of("p"), &content("y"), 0),
+            key("a").sort_key(&of("p"), &content("x"), 1),
         ] {
             assert_ne!(derived, other);
         }
-        let timed = key("01912d68-783e-7a03-8467-5661c1243ad4").sort_key(&of("p"), b"x", 0);
+        let timed = key("01912d68-783e-7a03-8467-5661c1243ad4").sort_key(&of("p"), &content("x"), 0);
         assert!(timed.starts_with("01912d68-783e-7"), "{timed}");
         assert_eq!(Uuid::parse_str(&timed).unwrap().get_version_num(), 7);
     }

@@ -1,6 +1,7 @@
 //! The pure core: no IO, no clock, no randomness. Time and chance come in as arguments, decisions go out as values.
 
 pub(crate) mod capacity;
+pub(crate) mod content;
 pub mod cursor;
 pub(crate) mod drain;
 pub(crate) mod growth;
@@ -22,3 +23,4 @@ pub(crate) mod survey;
 pub(crate) mod value;
 pub(crate) mod version;
 pub(crate) mod view;
+pub(crate) mod write_id;

@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::{KeyState, Running};
 use super::retry::{Backoff, may_send_again};
-use super::write::{WriteError, Written};
+use super::write::{WriteError, WriteErrorKind, Written};
 use super::{Deadline, Inner, ShardedTable};
-use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::placement::Placement;
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
+use crate::core::version::Version;
 use crate::core::view::{THROTTLED_VIEW, View};
 use crate::table::LeaseLasts;
 use crate::table::error::TableError;
@@ -35,13 +35,36 @@ impl ShardedTable {
     /// # Errors
     /// [`WriteError`] says whether the item may be stored and whether trying again helps.
     pub async fn append(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        let written = AppendRun::new(&self.inner, item).run(deadline).await;
-        telemetry::write(&written);
-        written
+        self.inner.append(item, Repeatable::No, deadline).await
+    }
+
+    /// Stores an item whose sort key an idempotency key has made ([`IdempotencyKey::sort_key`]): a repetition, also one that comes after the
+    /// item was replaced by a put, changes nothing and succeeds. After the item was deleted, a repetition stores it again.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    ///
+    /// [`IdempotencyKey::sort_key`]: crate::IdempotencyKey::sort_key
+    pub async fn append_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
+        self.inner.append(item, Repeatable::Yes, deadline).await
     }
 
     /// Stores items in parallel, each as [`append`](Self::append) does; the results are in the order of the items.
     pub async fn append_batch(&self, items: Vec<Item>, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
+        self.append_all(items, Repeatable::No, deadline).await
+    }
+
+    /// As [`append_batch`](Self::append_batch), each item as [`append_once`](Self::append_once) does.
+    pub async fn append_batch_once(&self, items: Vec<Item>, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
+        self.append_all(items, Repeatable::Yes, deadline).await
+    }
+
+    async fn append_all(
+        &self,
+        items: Vec<Item>,
+        repeatable: Repeatable,
+        deadline: Deadline,
+    ) -> Vec<Result<Written, WriteError>> {
         let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
         let mut tasks = tokio::task::JoinSet::new();
         let mut results: Vec<Option<Result<Written, WriteError>>> = items.iter().map(|_| None).collect();
@@ -49,9 +72,7 @@ impl ShardedTable {
             let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
             tasks.spawn(async move {
                 let _slot = slots.acquire().await;
-                let written = AppendRun::new(&inner, &item).run(deadline).await;
-                telemetry::write(&written);
-                (index, written)
+                (index, inner.append(&item, repeatable, deadline).await)
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -61,8 +82,33 @@ impl ShardedTable {
                 *slot = Some(result);
             }
         }
-        let lost = || Err(WriteError::Unknown("the task that stored it died".into()));
+        let lost = || Err(WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0));
         results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+    }
+}
+
+/// Whether the client may send the request again under its idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeatable {
+    No,
+    Yes,
+}
+
+impl Inner {
+    async fn append(
+        self: &Arc<Self>,
+        item: &Item,
+        repeatable: Repeatable,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        let version = match repeatable {
+            Repeatable::No => self.environment.version(),
+            // Nobody else uses the sort key but to replace the item: below every put, on whatever shard the repetition comes to lie.
+            Repeatable::Yes => Version::LOWEST,
+        };
+        let written = AppendRun::new(self, item, version).run(deadline).await;
+        telemetry::write(&written);
+        written
     }
 }
 
@@ -76,6 +122,8 @@ struct Unanswered {
 struct AppendRun<'a> {
     inner: &'a Arc<Inner>,
     item: &'a Item,
+    /// Taken once, and kept by every attempt.
+    version: Version,
     state: Arc<KeyState>,
     attempts: u32,
     throttled: u32,
@@ -89,11 +137,12 @@ struct AppendRun<'a> {
 }
 
 impl<'a> AppendRun<'a> {
-    fn new(inner: &'a Arc<Inner>, item: &'a Item) -> Self {
+    fn new(inner: &'a Arc<Inner>, item: &'a Item, version: Version) -> Self {
         let state = inner.keys.state(&item.partition_key);
         Self {
             inner,
             item,
+            version,
             state,
             attempts: 0,
             throttled: 0,
@@ -105,7 +154,6 @@ impl<'a> AppendRun<'a> {
     }
 
     async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
-        let version = self.inner.environment.version();
         let mut backoff = Backoff::default();
         loop {
             if Instant::now() >= deadline || (self.attempts > 0 && !may_send_again(deadline)) {
@@ -120,7 +168,8 @@ impl<'a> AppendRun<'a> {
             }
             let (shard, width) = self.place(view.as_deref());
             self.attempts += 1;
-            let put = self.inner.tables.put_item((shard, width), self.item, version, self.lease(shard, view.as_ref()));
+            let put =
+                self.inner.tables.put_item((shard, width), self.item, self.version, self.lease(shard, view.as_ref()));
             let answer = match timeout_at(deadline, put).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -267,17 +316,10 @@ impl<'a> AppendRun<'a> {
     fn give_up(&mut self, error: Option<TableError>) -> WriteError {
         if self.may_be_stored {
             let cause = error.map_or_else(|| "no answer before the deadline".to_owned(), |error| error.to_string());
-            return WriteError::Unknown(format!("an attempt had no answer; then: {cause}"));
+            return WriteErrorKind::Unknown(format!("an attempt had no answer; then: {cause}"))
+                .after(self.attempts, self.throttled);
         }
-        match error.or_else(|| self.last.take()) {
-            Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },
-            Some(TableError::Conflict) => WriteError::Contended,
-            // Nothing was sent to the main table, or all of it was refused: the item is not stored.
-            Some(TableError::Transient(_)) | None => {
-                WriteError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
-            }
-            Some(other) => WriteError::Table(other),
-        }
+        WriteErrorKind::of_last(error.or_else(|| self.last.take())).after(self.attempts, self.throttled)
     }
 }
 

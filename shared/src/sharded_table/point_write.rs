@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keys::KeyState;
 use super::retry::{Backoff, may_send_again};
-use super::write::{WriteError, Written};
+use super::write::{WriteError, WriteErrorKind, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
@@ -21,6 +21,7 @@ use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::core::version::{TIE_BREAKERS, Version};
 use crate::core::view::View;
+use crate::core::write_id::{WriteId, WriteRelation};
 use crate::table::error::TableError;
 use crate::table::{LeaseLasts, NewItem, PointAnswer, PointTarget};
 use crate::telemetry;
@@ -31,6 +32,7 @@ const NOTED_FOR: u64 = 3_600;
 const SEND_WITHIN: f64 = 0.5;
 /// The part of the lease after which a view is renewed ahead of that, in the background.
 const RENEW_AT: f64 = 0.3;
+const REPETITION_REFUSED: &str = "a repetition was refused, and an attempt before it had no answer";
 
 impl Inner {
     /// Lets the schedule know that settling the key would spare its point writes something; once an hour. Where appends go out without a view,
@@ -63,7 +65,7 @@ impl ShardedTable {
     /// Replaces an item, or stores it where none stands. Two puts of one item leave the later one that was answered.
     ///
     /// # Errors
-    /// [`WriteError`]; [`AppendOnly`](WriteError::AppendOnly) on random placement. An unknown outcome may be resolved by repeating it.
+    /// [`WriteError`]; [`AppendOnly`](WriteErrorKind::AppendOnly) on random placement. An unknown outcome may be resolved by repeating it.
     pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
         let bringing = Bringing { item, write_id: None };
         PointRun::new(&self.inner, PointKind::Put, &item.partition_key, &item.sort_key, Some(bringing))
@@ -76,17 +78,18 @@ impl ShardedTable {
     /// A call that repeats an earlier one, after an unknown outcome, knows that one's item by the idempotency key and succeeds again.
     ///
     /// # Errors
-    /// [`WriteError::Exists`] where an item stands, and the rest of [`WriteError`].
+    /// [`WriteErrorKind::Exists`] where an item stands, [`WriteErrorKind::IdempotencyKeyReused`] where it was created by another content under
+    /// this idempotency key, and the rest of [`WriteErrorKind`].
     pub async fn create(
         &self,
         item: &Item,
         idempotency_key: Option<&IdempotencyKey>,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        let write_id = idempotency_key.map_or_else(
-            || uuid::Builder::from_random_bytes(self.inner.environment.bytes()).into_uuid().to_string(),
-            |key| format!("idempotency-key:{key}"),
-        );
+        let write_id = match idempotency_key {
+            Some(key) => WriteId::of_request(key, item),
+            None => WriteId::random(self.inner.environment.bytes()),
+        };
         let bringing = Bringing { item, write_id: Some(write_id) };
         PointRun::new(&self.inner, PointKind::CreateOnly, &item.partition_key, &item.sort_key, Some(bringing))
             .run(deadline)
@@ -110,7 +113,7 @@ impl ShardedTable {
 /// What a put or a create-only write brings.
 struct Bringing<'a> {
     item: &'a Item,
-    write_id: Option<String>,
+    write_id: Option<WriteId>,
 }
 
 /// One point write with its attempts.
@@ -130,8 +133,8 @@ struct PointRun<'a> {
     was_refused: bool,
     attempts: u32,
     throttled: u32,
-    /// An attempt had no answer: whatever is refused from now on proves nothing.
-    doubt: bool,
+    /// Attempts without an answer: after one, a refusal proves nothing.
+    unanswered: u32,
     last: Option<TableError>,
 }
 
@@ -166,7 +169,7 @@ impl<'a> PointRun<'a> {
             was_refused: false,
             attempts: 0,
             throttled: 0,
-            doubt: false,
+            unanswered: 0,
             last: None,
         }
     }
@@ -179,7 +182,7 @@ impl<'a> PointRun<'a> {
 
     async fn attempts_until(mut self, deadline: Deadline) -> Result<Written, WriteError> {
         if self.inner.config.placement == Placement::Random {
-            return Err(WriteError::AppendOnly);
+            return Err(WriteErrorKind::AppendOnly.after(0, 0));
         }
         let mut backoff = Backoff::default();
         loop {
@@ -241,7 +244,7 @@ impl<'a> PointRun<'a> {
             Ok(Ok(PointAnswer::Applied | PointAnswer::Refused(_)))
                 if !view.is_valid(inner.environment.now(), lease) =>
             {
-                Next::Failed(WriteError::Unknown("the answer came after the view's lease had run out".into()))
+                self.unknown("the answer came after the view's lease had run out")
             }
             Ok(Ok(PointAnswer::Applied)) => Next::Done(self.written(view, &parts)),
             Ok(Ok(PointAnswer::Refused(refusal))) => self.refused(view, &parts, &refusal),
@@ -276,13 +279,13 @@ impl<'a> PointRun<'a> {
             item: bringing.item,
             version,
             width: view.width(),
-            write_id: bringing.write_id.as_deref(),
+            write_id: bringing.write_id.as_ref().map(WriteId::as_str),
         });
         PointTarget { partition_key: self.partition_key, sort_key: self.sort_key, new }
     }
 
     fn refused(&mut self, view: &Arc<View>, parts: &[Part], refusal: &Refusal) -> Next {
-        let write_id = self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_deref());
+        let write_id = self.bringing.as_ref().and_then(|bringing| bringing.write_id.as_ref());
         let is_foreign = |copy: &Option<Copy>| copy.as_ref().is_some_and(|copy| !copy.is_ours);
         let is_put = |shard: ShardNumber| parts.iter().any(|part| part.shard == shard && part.effect == Effect::Put);
         // Where a copy of this item stands, that one counts: a put replaces it there, and does not need the taken place.
@@ -290,27 +293,39 @@ impl<'a> PointRun<'a> {
         if !stands && refusal.0.iter().any(|(shard, copy)| is_put(*shard) && is_foreign(copy)) {
             return self.failed(TableError::Occupied);
         }
-        let is_own = |copy: &Copy| match (self.kind, write_id) {
-            (PointKind::CreateOnly, Some(id)) => copy.write_id.as_deref() == Some(id),
-            _ => Some(copy.version) == self.version,
+        let relation = |copy: &Copy| match (self.kind, write_id) {
+            (PointKind::CreateOnly, Some(id)) => id.relation(copy.write_id.as_deref()),
+            _ if Some(copy.version) == self.version => WriteRelation::Same,
+            _ => WriteRelation::Other,
         };
-        if let Some((shard, _)) =
-            refusal.0.iter().find(|(_, copy)| copy.as_ref().is_some_and(|copy| copy.is_ours && is_own(copy)))
-        {
-            return Next::Done(Written { shard: *shard, ..self.written(view, parts) });
+        let ours =
+            || refusal.0.iter().filter_map(|(shard, copy)| Some((*shard, copy.as_ref().filter(|copy| copy.is_ours)?)));
+        let highest = ours().max_by_key(|(_, copy)| copy.version);
+        // A lower copy of this write's own is an attempt that arrived late: what stands above it is the item.
+        if let Some((shard, _)) = highest.filter(|(_, copy)| relation(copy) == WriteRelation::Same) {
+            return Next::Done(Written { shard, ..self.written(view, parts) });
         }
-        let unknown = || {
-            Next::Failed(WriteError::Unknown("a repetition was refused, and an attempt before it had no answer".into()))
-        };
         if self.kind == PointKind::CreateOnly {
-            return if self.doubt { unknown() } else { Next::Failed(WriteError::Exists) };
+            let own_is_below = ours().any(|(_, copy)| relation(copy) == WriteRelation::Same);
+            let kind = match highest {
+                Some((_, above)) if relation(above) == WriteRelation::OtherContent => {
+                    WriteErrorKind::IdempotencyKeyReused
+                }
+                // It was placed where nothing stood, so nobody has seen the copy below it; of other attempts nothing is known.
+                Some((_, above)) if own_is_below && above.version.is_of_creation() && self.unanswered <= 1 => {
+                    WriteErrorKind::Exists
+                }
+                _ if own_is_below => return self.unknown("an attempt arrived late, below a later write of the item"),
+                _ if self.unanswered > 0 => return self.unknown(REPETITION_REFUSED),
+                _ => WriteErrorKind::Exists,
+            };
+            return self.ended(kind);
         }
-        let highest = refusal.copies().filter(|copy| copy.is_ours).map(|copy| copy.version).max();
-        if let Some(above) = highest.filter(|highest| Some(*highest) > self.version) {
-            if self.doubt {
-                return unknown();
+        if let Some((_, above)) = highest.filter(|(_, copy)| Some(copy.version) > self.version) {
+            if self.unanswered > 0 {
+                return self.unknown(REPETITION_REFUSED);
             }
-            self.version = Some(above.raised(self.tie_breaker));
+            self.version = Some(above.version.raised(self.tie_breaker));
         }
         // The first refusal teaches what stands; another one means that somebody else is at the same item.
         let first = !std::mem::replace(&mut self.was_refused, true);
@@ -363,7 +378,7 @@ impl<'a> PointRun<'a> {
     }
 
     fn unanswered(&mut self, error: TableError) -> Next {
-        self.doubt = true;
+        self.unanswered += 1;
         self.last = Some(error);
         // Between two deletions somebody may store the item anew, and be answered: the second would remove what stands by right.
         if self.kind == PointKind::Delete { Next::Failed(self.give_up()) } else { Next::Later }
@@ -396,18 +411,21 @@ impl<'a> PointRun<'a> {
     }
 
     fn give_up(&mut self) -> WriteError {
-        if self.doubt {
-            let cause = self.last.take().map_or_else(String::new, |error| format!("; then: {error}"));
-            return WriteError::Unknown(format!("an attempt had no answer in time{cause}"));
-        }
-        match self.last.take() {
-            Some(TableError::Capacity(scope)) => WriteError::Capacity { scope, throttled: self.throttled },
-            Some(TableError::Conflict) => WriteError::Contended,
-            // Nothing was sent to the main table.
-            Some(TableError::Transient(_)) | None => {
-                WriteError::Capacity { scope: CapacityScope::Unknown, throttled: self.throttled }
-            }
-            Some(other) => WriteError::Table(other),
-        }
+        let last = self.last.take();
+        let kind = if self.unanswered > 0 {
+            let cause = last.map_or_else(String::new, |error| format!("; then: {error}"));
+            WriteErrorKind::Unknown(format!("an attempt had no answer in time{cause}"))
+        } else {
+            WriteErrorKind::of_last(last)
+        };
+        kind.after(self.attempts, self.throttled)
+    }
+
+    fn unknown(&self, why: &str) -> Next {
+        self.ended(WriteErrorKind::Unknown(why.to_owned()))
+    }
+
+    fn ended(&self, kind: WriteErrorKind) -> Next {
+        Next::Failed(kind.after(self.attempts, self.throttled))
     }
 }

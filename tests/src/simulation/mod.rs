@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::{
     Attributes, Deadline, Drained, Environment, Item, Order, PageQuery, PartitionKey, Pressure, ShardedTable, SortKey,
-    SortKeyType, Value, WriteError,
+    SortKeyType, Value, WriteErrorKind,
 };
 use tokio::time::{Instant, sleep};
 
@@ -377,14 +377,16 @@ async fn write_point(table: ShardedTable, world: Arc<World>, which: usize, deed:
     };
     let outcome = match written {
         Ok(done) => Outcome::Done { may_land_again: done.attempts > 1 + done.throttled },
-        Err(WriteError::Exists) => Outcome::Exists,
-        Err(WriteError::Unknown(_)) => Outcome::Unknown,
-        Err(WriteError::Capacity { .. } | WriteError::Contended) => Outcome::Refused,
-        Err(error @ (WriteError::AppendOnly | WriteError::Table(_))) => {
-            // A key whose metadata cannot be read for long is told so; anything else is a finding.
-            world.check(Err(error.to_string()), "a point write failed for good");
-            Outcome::Refused
-        }
+        Err(error) => match error.kind {
+            WriteErrorKind::Exists => Outcome::Exists,
+            WriteErrorKind::Unknown(_) => Outcome::Unknown,
+            WriteErrorKind::Capacity(_) | WriteErrorKind::Contended => Outcome::Refused,
+            kind @ (WriteErrorKind::AppendOnly | WriteErrorKind::IdempotencyKeyReused | WriteErrorKind::Table(_)) => {
+                // A key whose metadata cannot be read for long is told so; anything else is a finding.
+                world.check(Err(kind.to_string()), "a point write failed for good");
+                Outcome::Refused
+            }
+        },
     };
     world.count(|totals| match outcome {
         Outcome::Done { .. } => totals.point_writes += 1,

@@ -9,7 +9,7 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use sharding::{
     Attributes, Deadline, DrainGoal, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
-    Rebuilt, ShardedTable, Survey, TableConfig, TableError, Value, WriteError,
+    Rebuilt, ShardedTable, Survey, TableConfig, TableError, Value, WriteError, WriteErrorKind,
 };
 use system_tests::{TestClock, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
@@ -163,11 +163,20 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
     // On the first shard of another key stand items of this one.
     for text in numbered(25..50) {
         let stored = table.append(&item("orders", &text, 2), soon()).await;
-        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        assert!(
+            matches!(stored, Err(WriteError { kind: WriteErrorKind::Table(TableError::Occupied), .. })),
+            "{text}: {stored:?}"
+        );
         let stored = table.put(&item("orders", &text, 2), soon()).await;
-        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        assert!(
+            matches!(stored, Err(WriteError { kind: WriteErrorKind::Table(TableError::Occupied), .. })),
+            "{text}: {stored:?}"
+        );
         let stored = table.create(&item("orders", &text, 2), None, soon()).await;
-        assert!(matches!(stored, Err(WriteError::Table(TableError::Occupied))), "{text}: {stored:?}");
+        assert!(
+            matches!(stored, Err(WriteError { kind: WriteErrorKind::Table(TableError::Occupied), .. })),
+            "{text}: {stored:?}"
+        );
         table.delete(&key("orders"), &sort_key(&text), soon()).await.expect("there is none");
     }
     for text in numbered(50..75) {
@@ -200,13 +209,13 @@ async fn an_item_that_stands_needs_no_place_that_is_taken() {
     fixture.store_plainly("orders.1", "order-0001", 2).await;
     let table = &fixture.table;
     let created = table.create(&item("orders", "order-0001", 3), None, soon()).await;
-    assert!(matches!(created, Err(WriteError::Exists)), "{created:?}");
+    assert!(matches!(created, Err(WriteError { kind: WriteErrorKind::Exists, .. })), "{created:?}");
     table.put(&item("orders", "order-0001", 4), soon()).await.expect("it is replaced where it stands");
     assert_eq!(fixture.get("orders", "order-0001").await, Some(4));
     table.delete(&key("orders"), &sort_key("order-0001"), soon()).await.expect("deleted");
     assert_eq!(fixture.get("orders", "order-0001").await, None);
     let put = table.put(&item("orders", "order-0001", 5), soon()).await;
-    assert!(matches!(put, Err(WriteError::Table(TableError::Occupied))), "{put:?}");
+    assert!(matches!(put, Err(WriteError { kind: WriteErrorKind::Table(TableError::Occupied), .. })), "{put:?}");
     assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2), "the other key's stays");
 }
 

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
-    Attributes, CapacityScope, Deadline, Environment, Item, PartitionKey, ShardCount, ShardedTable, SortKey,
-    SortKeyType, WriteError,
+    Attributes, CapacityScope, Deadline, Environment, IdempotencyKey, Item, PartitionKey, ShardCount, ShardedTable,
+    SortKey, SortKeyType, Value, WriteError, WriteErrorKind, Written,
 };
 use system_tests::{Call, Fate, TestClock, Wire, config};
 
@@ -36,6 +36,10 @@ fn item(sort_key: &str) -> Item {
     let partition_key = PartitionKey::new("k").expect("a key");
     let sort_key = SortKey::parse(SortKeyType::String, sort_key).expect("a sort key");
     Item { partition_key, sort_key, attributes: Attributes::new() }
+}
+
+fn kind(written: &Result<Written, WriteError>) -> Option<&WriteErrorKind> {
+    written.as_ref().err().map(|error| &error.kind)
 }
 
 fn soon() -> Deadline {
@@ -74,9 +78,9 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
     })
     .await;
     let append = bench.table.append(&item("s"), soon()).await;
-    assert!(matches!(append, Err(WriteError::Unknown(_))), "{append:?}");
+    assert!(matches!(kind(&append), Some(WriteErrorKind::Unknown(_))), "{append:?}");
     let put = bench.table.put(&item("s"), soon()).await;
-    assert!(matches!(put, Err(WriteError::Capacity { .. })), "it met only throttles: {put:?}");
+    assert!(matches!(kind(&put), Some(WriteErrorKind::Capacity { .. })), "it met only throttles: {put:?}");
     assert!(bench.wire.operations().len() > 2, "both were repeated");
     assert!(bench.stands(&item("s")).await, "it was stored after all");
 }
@@ -92,7 +96,7 @@ async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored(
         .await;
         let item = item("s");
         let write = if put { bench.table.put(&item, soon()).await } else { bench.table.append(&item, soon()).await };
-        assert!(matches!(write, Err(WriteError::Unknown(_))), "{write:?}");
+        assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
         assert!(bench.stands(&item).await, "it was stored after all");
     }
 }
@@ -108,8 +112,87 @@ async fn a_create_only_write_knows_its_own_item_after_a_lost_answer() {
         let item = item("s2");
         let written = bench.table.create(&item, None, soon()).await.expect("its own item is no other's");
         assert_eq!(written.attempts, 2, "{shards} shards");
-        assert!(matches!(bench.table.create(&item, None, soon()).await, Err(WriteError::Exists)));
+        assert!(matches!(kind(&bench.table.create(&item, None, soon()).await), Some(WriteErrorKind::Exists)));
     }
+}
+
+/// A creator whose first request arrives late on shard 1, below the item that another created on a wider key meanwhile.
+struct LateCreation {
+    bench: Bench,
+    item: Item,
+    key: IdempotencyKey,
+}
+
+impl LateCreation {
+    /// The creator gives up before its request arrives; the key grows, and `other` writes the item at its new home.
+    async fn happen(other: impl AsyncFnOnce(&ShardedTable, &Item)) -> Self {
+        let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(4)))).await;
+        let (item, key) = (item("s2"), IdempotencyKey::new("order-1147").expect("a key"));
+        let first = bench.table.create(&item, Some(&key), Deadline::now() + Duration::from_millis(600)).await;
+        assert!(matches!(kind(&first), Some(WriteErrorKind::Unknown(_))), "{first:?}");
+        let client = in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb;
+        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
+        table.set_shards(&item.partition_key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
+        let theirs = Item { attributes: value_of("theirs"), ..item.clone() };
+        other(&table, &theirs).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Self { bench, item, key }
+    }
+
+    async fn repeat(&self) -> Result<Written, WriteError> {
+        self.bench.table.create(&self.item, Some(&self.key), soon()).await
+    }
+}
+
+fn value_of(text: &str) -> Attributes {
+    Attributes::from([("value".to_owned(), Value::S(text.to_owned()))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_arrives_late_below_another_is_not_acknowledged_when_repeated() {
+    let late = LateCreation::happen(async |table, theirs| {
+        let written = table.create(theirs, None, soon()).await.expect("nothing stood");
+        assert_ne!(written.shard.get(), 1, "the item must have moved for this test to say anything");
+    })
+    .await;
+    let repeated = late.repeat().await;
+    assert!(matches!(kind(&repeated), Some(WriteErrorKind::Exists)), "two creations were acknowledged: {repeated:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_arrives_late_below_a_put_stays_unknown_when_repeated() {
+    let late = LateCreation::happen(async |table, theirs| {
+        table.put(theirs, soon()).await.expect("stored");
+    })
+    .await;
+    let repeated = late.repeat().await;
+    assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "{repeated:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_is_repeated_within_its_run_does_not_take_a_lower_copy_for_its_success() {
+    let open = Arc::new(AtomicBool::new(false));
+    let decided = Arc::clone(&open);
+    // The first request is late; nothing else gets through until the other creation is acknowledged.
+    let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0) => Fate::Late(Duration::from_secs(4)),
+        (true, "PutItem" | "TransactWriteItems", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
+        _ => Fate::Pass,
+    })
+    .await;
+    let item = item("s2");
+    let (table, ours) = (bench.table.clone(), item.clone());
+    let creator =
+        tokio::spawn(async move { table.create(&ours, None, Deadline::now() + Duration::from_secs(15)).await });
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let client = in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb;
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
+    table.set_shards(&item.partition_key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
+    table.create(&Item { attributes: value_of("theirs"), ..item }, None, soon()).await.expect("nothing stood");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    open.store(true, Ordering::Relaxed);
+    let created = creator.await.expect("it does not panic");
+    assert!(matches!(kind(&created), Some(WriteErrorKind::Exists)), "two creations were acknowledged: {created:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +200,7 @@ async fn a_delete_without_an_answer_is_not_repeated() {
     let bench = bench(nth("DeleteItem", 0, Fate::LoseAnswer)).await;
     bench.table.append(&item("s"), soon()).await.expect("stored");
     let deleted = bench.table.delete(&item("s").partition_key, &item("s").sort_key, soon()).await;
-    assert!(matches!(deleted, Err(WriteError::Unknown(_))), "{deleted:?}");
+    assert!(matches!(kind(&deleted), Some(WriteErrorKind::Unknown(_))), "{deleted:?}");
     assert_eq!(bench.writes(), ["PutItem", "DeleteItem"]);
 }
 
@@ -144,7 +227,7 @@ async fn an_answer_after_the_lease_claims_nothing() {
         table.put(&item, soon()).await,
         table.delete(&item.partition_key, &item.sort_key, soon()).await,
     ] {
-        assert!(matches!(write, Err(WriteError::Unknown(_))), "{write:?}");
+        assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
     }
 }
 
@@ -202,7 +285,7 @@ async fn a_throttled_transaction_learns_its_reason() {
     }
     let last = last.expect("a put was made");
     assert!(
-        matches!(last, Err(WriteError::Capacity { scope: CapacityScope::KeyRange, throttled }) if throttled > 0),
+        matches!(&last, Err(WriteError { kind: WriteErrorKind::Capacity(CapacityScope::KeyRange), throttled, .. }) if *throttled > 0),
         "{last:?}"
     );
     assert!(bench.wire.operations().contains(&"DeleteItem".to_owned()), "by a single write that changes nothing");
@@ -236,4 +319,39 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
     open.store(true, Ordering::Relaxed);
     bench.table.append(&item("u"), soon()).await.expect("stored");
     assert!(registered().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_point_read_only_what_was_left_is_read_again() {
+    let bench = bench(|call| match (call.operation.as_str(), call.before) {
+        ("BatchGetItem", 0) => Fate::HoldBack,
+        _ => Fate::Pass,
+    })
+    .await;
+    let item = item("s2");
+    bench.table.append(&item, soon()).await.expect("stored on shard 1");
+    for shards in [8, 32, 128] {
+        let count = ShardCount::new(shards).expect("a count");
+        bench.table.set_shards(&item.partition_key, count, soon()).await.expect("scaled");
+    }
+    let found = bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
+    assert_eq!(found, Some(item));
+    let reads = bench.wire.calls().into_iter().filter(|call| call.to_items && call.operation.ends_with("GetItem"));
+    let reads: Vec<(String, usize)> = reads.map(|call| (call.operation, call.keys)).collect();
+    let expected = [("BatchGetItem".to_owned(), 4), ("GetItem".to_owned(), 0)];
+    assert_eq!(reads, expected, "three of four keys were read, and one is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_counts_its_attempts() {
+    let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0..3) => Fate::LoseAnswer,
+        (true, "PutItem", _) => Fate::Refuse(FULL),
+        _ => Fate::Pass,
+    })
+    .await;
+    let failed = bench.table.append(&item("s"), soon()).await.expect_err("nothing but failures");
+    let sent = bench.writes().len();
+    assert_eq!(usize::try_from(failed.attempts), Ok(sent), "{failed:?}");
+    assert_eq!(usize::try_from(failed.throttled), Ok(sent - 3), "{failed:?}");
 }

@@ -1,5 +1,6 @@
 //! Pages over many shards.
 
+use api::{MAX_PAYLOAD_BYTES, escaped_len};
 use serde_json::{Value, json};
 use system_tests::config;
 
@@ -49,5 +50,28 @@ async fn a_prefix_reads_its_part_in_order() {
     let keys: Vec<_> = found.iter().filter_map(|item| item["sort_key"].as_str()).collect();
     assert_eq!(keys, ["ab#2", "ab#1", "ab"]);
     assert!(pages >= 3);
+    edition.stop().await;
+}
+
+/// What Lambda takes as a response. The body is a string in it, so that the escapes of the JSON are escaped once more.
+#[tokio::test]
+async fn a_page_fits_into_a_response_of_lambda_whatever_its_items_hold() {
+    let edition = start(config()).await;
+    for sort_key in 0..7 {
+        let item = json!({"partition_key": "k", "sort_key": sort_key.to_string(), "attributes": {"text": "\u{1}".repeat(400_000)}});
+        assert_eq!(edition.post("/items", &item).await.status, 201);
+    }
+    let (mut keys, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let text = edition.text(&format!("/items?partition_key=k&consistent=true{cursor}")).await;
+        assert!(escaped_len(&text) < MAX_PAYLOAD_BYTES + 4_096, "{} bytes", escaped_len(&text));
+        let page: Value = serde_json::from_str(&text).expect("a page");
+        let items = page["items"].as_array().expect("items");
+        assert!(!items.is_empty(), "every page goes on");
+        keys.extend(items.iter().filter_map(|item| item["sort_key"].as_str().map(str::to_owned)));
+        let Some(next) = page["cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6"]);
     edition.stop().await;
 }

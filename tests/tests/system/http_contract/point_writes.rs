@@ -169,3 +169,76 @@ async fn a_create_only_post_knows_its_own_earlier_attempt() {
     }
     edition.stop().await;
 }
+
+#[tokio::test]
+async fn a_repeated_post_changes_nothing_after_a_put_whatever_the_number_of_shards() {
+    let edition = start(config()).await;
+    let body = json!({"partition_key": "k", "attributes": {"state": "new"}}).to_string().into_bytes();
+    let batch = json!({"items": [{"partition_key": "b", "attributes": {"state": "new"}}]}).to_string().into_bytes();
+    let headers = [JSON, ("idempotency-key", "order-1147")];
+    let post = async || edition.send("POST", "/items", &headers, Some(body.clone())).await;
+    let post_batch = async || edition.send("POST", "/items/batch", &headers, Some(batch.clone())).await.status;
+    let paid = || Some(json!({"attributes": {"state": "paid"}}).to_string().into_bytes());
+    let state = async |key: &str, sort_key: &str| {
+        let item = edition.get(&format!("/item?partition_key={key}&sort_key={sort_key}&consistent=true")).await;
+        item.body["attributes"]["state"].clone()
+    };
+    let first = post().await;
+    let sort_key = first.body["sort_key"].as_str().expect("a sort key").to_owned();
+    assert_eq!((first.status, post_batch().await), (201, 200));
+    let of_batch = edition.read_all("b", "&consistent=true").await.0[0]["sort_key"].as_str().expect("one").to_owned();
+    for (key, sort_key) in [("k", &sort_key), ("b", &of_batch)] {
+        let path = format!("/item?partition_key={key}&sort_key={sort_key}");
+        assert_eq!(edition.send("PUT", &path, &[JSON], paid()).await.status, 200);
+    }
+    for shards in [1, 8, 16] {
+        if shards > 1 {
+            set_shards(&edition, "k", shards).await;
+            set_shards(&edition, "b", shards).await;
+        }
+        let again = post().await;
+        assert_eq!((again.status, again.body["sort_key"].as_str()), (201, Some(sort_key.as_str())));
+        assert_eq!(post_batch().await, 200);
+        assert_eq!(state("k", &sort_key).await, "paid", "{shards} shards: the repetition has undone a later PUT");
+        assert_eq!(state("b", &of_batch).await, "paid", "{shards} shards, in a batch");
+        assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn an_idempotency_key_that_would_not_be_looked_at_is_refused_by_name() {
+    let edition = start(config()).await;
+    let key = ("idempotency-key", "order-1147");
+    let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {}});
+    let (one, batch) = (item.to_string(), json!({ "items": [item] }).to_string());
+    let put = json!({"attributes": {}}).to_string();
+    let keys = "/item?partition_key=k&sort_key=s";
+    for (method, path, body, field) in [
+        ("POST", "/items", Some(one), "idempotency-key"),
+        ("POST", "/items/batch", Some(batch), "items[0].idempotency-key"),
+        ("PUT", keys, Some(put), "idempotency-key"),
+        ("DELETE", keys, None, "idempotency-key"),
+    ] {
+        let response = edition.send(method, path, &[JSON, key], body.map(String::into_bytes)).await;
+        assert_problem(&response, 400, "invalid_header", Some(field), &format!("{method} {path}"));
+    }
+    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_creation_with_a_used_idempotency_key_and_other_attributes_is_told() {
+    let edition = start(config()).await;
+    let create = async |value: u32, key: &str| {
+        let body = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": value}}).to_string();
+        edition.send("POST", "/items", &[JSON, CREATE_ONLY, ("idempotency-key", key)], Some(body.into_bytes())).await
+    };
+    assert_eq!(create(1, "mine").await.status, 201);
+    let reused = create(2, "mine").await;
+    assert_problem(&reused, 422, "idempotency_key_reused", Some("idempotency-key"), "another body");
+    assert_eq!(create(1, "mine").await.status, 201, "the same body is the same request");
+    assert_problem(&create(2, "yours").await, 412, "already_exists", None, "another request");
+    assert_eq!(value(&edition, "k", "s").await, 1);
+    edition.stop().await;
+}
