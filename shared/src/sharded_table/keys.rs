@@ -234,6 +234,8 @@ impl Inner {
         let mut found = None;
         let view = loop {
             tokio::select! {
+                // In this order, so that a seed is a run.
+                biased;
                 view = &mut read => break view?,
                 answer = &mut looked, if found.is_none() => found = Some(answer),
             }

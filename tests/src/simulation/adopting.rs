@@ -10,6 +10,7 @@ use local::in_process_clients;
 use sharding::{Deadline, DrainGoal, Drained, ShardedTable};
 use tokio::time::{Instant, sleep};
 
+use super::linearizability::Kind;
 use super::network::{FaultRates, Instance};
 use super::registers::Outcome;
 use super::{KEYS, Plan, World, apart, key, scan, table};
@@ -37,9 +38,8 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
             ]);
             client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("the engine answers");
             if text.starts_with('~') {
-                world.registers(which).sent(&text, value, Some(value), false);
-                let done = Outcome::Done { may_land_again: false };
-                world.registers(which).ended(&text, value, done).expect("nothing stood there");
+                let sent = world.registers(which).sent(&text, Kind::Set(Some(value)));
+                world.registers(which).ended(&sent, Outcome::Done, 0);
             } else {
                 world.history(which).sent(&text, value);
                 world.history(which).acknowledged(&text, Instant::now());
@@ -65,11 +65,11 @@ pub(super) async fn finish(engine: &Engine, fresh: &ShardedTable, world: &World,
                 Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(5)).await,
             }
         }
-        let began = Instant::now();
+        let (began, tick) = (Instant::now(), world.registers(which).now());
         let seen = scan(&without_the_flag, which, 1_000, false).await.ok_or("a read fails at the end")?;
         let (appended, registers) = apart(seen);
         let checked = world.history(which).check_scan(&appended, began, false);
-        let checked = checked.and_then(|()| world.registers(which).check_scan(&registers, began));
+        world.registers(which).read_all(&registers, tick);
         checked.map_err(|violation| format!("I6, without the flag: {violation}"))?;
     }
     Ok(())

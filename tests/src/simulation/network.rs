@@ -274,7 +274,7 @@ impl Instance {
             }
             Some(Fault::AppliedLate) => {
                 count(&self.injected.late_requests);
-                let delay = TOO_LATE + Duration::from_millis(self.state().rng.random_range(0..6_000));
+                let delay = Duration::from_millis(self.state().rng.random_range(700..9_000));
                 let engine = self.engine.clone();
                 tokio::spawn(async move {
                     sleep(delay).await;

@@ -1,28 +1,14 @@
-//! The reference for items that are put, created and deleted: each is a register, and a read may return what some write left there.
+//! The reference for items that are put, created and deleted: each is a register, and all that was sent and answered is kept and checked.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::time::Instant;
-
-/// One write of a register.
-#[derive(Debug, Clone)]
-struct Op {
-    id: u64,
-    /// `None` deletes.
-    value: Option<u64>,
-    create_only: bool,
-    sent: Instant,
-    acknowledged: Option<Instant>,
-    /// An attempt of it had no answer and may be applied at any time, whatever was answered since.
-    may_land_again: bool,
-}
+use super::linearizability::{Kind, Operation, Tick, check};
 
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Acknowledged; whether an attempt before the answered one may still land.
-    Done { may_land_again: bool },
+    /// Acknowledged.
+    Done,
     /// Certainly not applied.
     Refused,
     /// A create-only write was told that an item stands.
@@ -33,145 +19,101 @@ pub(super) enum Outcome {
 
 /// All registers of one key, by sort key.
 #[derive(Debug, Default)]
-pub(super) struct Registers(BTreeMap<String, Vec<Op>>);
+pub(super) struct Registers {
+    now: Tick,
+    operations: BTreeMap<String, Vec<Operation>>,
+}
+
+/// A write under way.
+#[derive(Debug)]
+pub(super) struct Sent {
+    sort_key: String,
+    index: usize,
+}
 
 impl Registers {
-    /// A write begins. Says whether it is the register's first.
-    pub(super) fn sent(&mut self, sort_key: &str, id: u64, value: Option<u64>, create_only: bool) -> bool {
-        let op = Op { id, value, create_only, sent: Instant::now(), acknowledged: None, may_land_again: false };
-        match self.0.entry(sort_key.to_owned()) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(vec![op]);
-                true
-            }
-            Entry::Occupied(mut occupied) => {
-                occupied.get_mut().push(op);
-                false
-            }
-        }
+    /// The present place in the run.
+    pub(super) fn now(&mut self) -> Tick {
+        self.now += 1;
+        self.now
     }
 
     pub(super) fn contains(&self, sort_key: &str) -> bool {
-        self.0.contains_key(sort_key)
+        self.operations.contains_key(sort_key)
     }
 
-    /// A write ends; checks what its answer claims.
-    pub(super) fn ended(&mut self, sort_key: &str, id: u64, outcome: Outcome) -> Result<(), String> {
-        let Some(ops) = self.0.get_mut(sort_key) else { return Ok(()) };
-        let Some(at) = ops.iter().position(|op| op.id == id) else { return Ok(()) };
-        let now = Instant::now();
-        match outcome {
-            Outcome::Unknown => Ok(()),
-            Outcome::Refused => {
-                ops.remove(at);
-                Ok(())
-            }
-            Outcome::Exists => {
-                let op = ops.remove(at);
-                let stood = ops.iter().any(|other| other.value.is_some() && Self::possible(ops, other, op.sent, now));
-                if stood { Ok(()) } else { Err(format!("I3: {sort_key} was told to exist, and nothing stood there")) }
-            }
-            Outcome::Done { may_land_again } => {
-                let op = &mut ops[at];
-                op.acknowledged = Some(now);
-                op.may_land_again = may_land_again;
-                let (create_only, sent) = (op.create_only, op.sent);
-                let others: Vec<Op> = ops.iter().filter(|other| other.id != id).cloned().collect();
-                if create_only && !Self::may_be_absent(&others, sent, now) {
-                    return Err(format!("I3: {sort_key} was created where an item stood"));
-                }
-                Ok(())
-            }
-        }
+    /// A write begins.
+    pub(super) fn sent(&mut self, sort_key: &str, kind: Kind) -> Sent {
+        let sent = self.now();
+        let operations = self.operations.entry(sort_key.to_owned()).or_default();
+        operations.push(Operation { kind, sent, ended: None });
+        Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1 }
     }
 
-    /// Checks what a read from `began` to now returned for a sort key.
-    pub(super) fn check(&self, sort_key: &str, seen: Option<u64>, began: Instant) -> Result<(), String> {
-        let ops = self.0.get(sort_key).map_or(&[][..], Vec::as_slice);
-        let now = Instant::now();
-        let fine = match seen {
-            None => Self::may_be_absent(ops, began, now),
-            Some(_) => ops.iter().any(|op| op.value == seen && Self::possible(ops, op, began, now)),
+    /// A write ends. So many of its attempts had no response, and may be applied any time later: each only where nothing stands, for what
+    /// is stored since has a higher version.
+    pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome, unanswered: u32) {
+        let now = self.now();
+        let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
+        let Some(operation) = operations.get_mut(write.index) else { return };
+        let repeated = match (outcome, operation.kind) {
+            (Outcome::Done, _) => {
+                operation.ended = Some(now);
+                unanswered
+            }
+            (Outcome::Unknown, _) => unanswered.saturating_sub(1),
+            (Outcome::Exists, Kind::Create(own)) => {
+                (operation.kind, operation.ended) = (Kind::Exists(own), Some(now));
+                unanswered
+            }
+            (Outcome::Refused | Outcome::Exists, _) => {
+                operation.kind = Kind::Nothing;
+                0
+            }
         };
-        if fine { Ok(()) } else { Err(format!("I1: {sort_key} reads {seen:?}, and nobody left it so: {ops:?}")) }
+        let lands_late = match operation.kind {
+            Kind::Set(Some(value)) | Kind::Create(value) | Kind::Once(value) | Kind::Exists(value) => Some(value),
+            // A deletion is sent once.
+            Kind::Set(None) | Kind::Read(_) | Kind::Nothing => None,
+        };
+        let sent = operation.sent;
+        for value in lands_late.into_iter().cycle().take(repeated as usize) {
+            operations.push(Operation { kind: Kind::Create(value), sent, ended: None });
+        }
     }
 
-    /// Checks a whole scan from `began` to now.
-    pub(super) fn check_scan(&self, seen: &BTreeMap<String, u64>, began: Instant) -> Result<(), String> {
-        self.0.keys().try_for_each(|sort_key| self.check(sort_key, seen.get(sort_key).copied(), began))
+    /// A read from `began` to now has returned this for a sort key.
+    pub(super) fn read(&mut self, sort_key: &str, seen: Option<u64>, began: Tick) {
+        let ended = self.now();
+        self.note(sort_key, seen, began, ended);
     }
 
-    fn may_be_absent(ops: &[Op], began: Instant, ended: Instant) -> bool {
-        let never_written = !ops.iter().any(|op| op.acknowledged.is_some_and(|at| at < began));
-        never_written || ops.iter().any(|op| op.value.is_none() && Self::possible(ops, op, began, ended))
+    /// A whole scan from `began` to now has returned these.
+    pub(super) fn read_all(&mut self, seen: &BTreeMap<String, u64>, began: Tick) {
+        let ended = self.now();
+        let sort_keys: BTreeSet<String> = self.operations.keys().chain(seen.keys()).cloned().collect();
+        for sort_key in sort_keys {
+            self.note(&sort_key, seen.get(&sort_key).copied(), began, ended);
+        }
     }
 
-    /// Whether a read between these instants may see what this write left: it was sent, and no later write replaced it before.
-    fn possible(ops: &[Op], op: &Op, began: Instant, ended: Instant) -> bool {
-        if op.sent > ended {
-            return false;
-        }
-        // However late a create-only write lands, it does not replace what stands.
-        let lands_where_it_likes = op.may_land_again || op.acknowledged.is_none();
-        if lands_where_it_likes && !op.create_only {
-            return true;
-        }
-        let created_by_another = ops
-            .iter()
-            .any(|other| other.create_only && other.id != op.id && other.acknowledged.is_some_and(|at| at < began));
-        let deletions = ops.iter().any(|other| other.value.is_none());
-        if lands_where_it_likes {
-            // Without deletions, of several creations one stands for ever.
-            return deletions || !created_by_another;
-        }
-        let after = op.acknowledged;
-        !ops.iter().any(|other| {
-            other.id != op.id && Some(other.sent) > after && other.acknowledged.is_some_and(|at| at < began)
+    fn note(&mut self, sort_key: &str, seen: Option<u64>, began: Tick, ended: Tick) {
+        let operations = self.operations.entry(sort_key.to_owned()).or_default();
+        operations.push(Operation { kind: Kind::Read(seen), sent: began, ended: Some(ended) });
+    }
+
+    /// Checks that all responses of each register can be put into one order.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.operations.iter().try_for_each(|(sort_key, operations)| {
+            let Err(index) = check(operations) else { return Ok(()) };
+            let promise = match operations[index].kind {
+                Kind::Create(_) | Kind::Exists(_) => "I3",
+                Kind::Set(_) | Kind::Once(_) | Kind::Read(_) | Kind::Nothing => "I1",
+            };
+            let mut all: Vec<&Operation> = operations.iter().collect();
+            all.sort_by_key(|operation| operation.sent);
+            let all: Vec<String> = all.into_iter().map(Operation::to_string).collect();
+            Err(format!("{promise}: {sort_key}: \"{}\" fits no order of all: {}", operations[index], all.join(", ")))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use tokio::time::advance;
-
-    async fn later() {
-        advance(Duration::from_millis(1)).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_after_two_puts_sees_the_second() {
-        let mut registers = Registers::default();
-        let done = Outcome::Done { may_land_again: false };
-        for id in [1, 2] {
-            registers.sent("a", id, Some(id), false);
-            later().await;
-            registers.ended("a", id, done).expect("right");
-            later().await;
-        }
-        let began = Instant::now();
-        assert!(registers.check("a", Some(2), began).is_ok());
-        assert!(registers.check("a", Some(1), began).is_err());
-        assert!(registers.check("a", None, began).is_err());
-        registers.sent("a", 3, None, false);
-        assert!(registers.check("a", None, began).is_ok(), "a deletion under way may have happened");
-        assert!(registers.ended("a", 4, Outcome::Exists).is_ok(), "unknown ids are ignored");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn two_creations_are_one_too_many() {
-        let mut registers = Registers::default();
-        let done = Outcome::Done { may_land_again: false };
-        registers.sent("a", 1, Some(1), true);
-        later().await;
-        registers.ended("a", 1, done).expect("right");
-        later().await;
-        registers.sent("a", 2, Some(2), true);
-        later().await;
-        assert!(registers.ended("a", 2, done).is_err());
-        registers.sent("b", 3, Some(3), true);
-        assert!(registers.ended("b", 3, Outcome::Exists).is_err(), "nothing stood");
     }
 }

@@ -1,0 +1,296 @@
+//! An exact check: whether the responses that a register gave can be put into one order, each between its request and its response.
+//!
+//! Operations are taken in the order of their responses. Kept is every state that the register can be in, with the operations under way that
+//! have taken effect in it; an operation takes effect no earlier than a response needs it (G. Lowe, "Testing for linearizability", 2017).
+//! Requests without a response may take effect at any time later, or never.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The place of an event in the run: requests and responses are numbered in the order in which they happen.
+pub(super) type Tick = u64;
+
+/// What an operation does, and what its response says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It leaves this value, or nothing.
+    Set(Option<u64>),
+    /// It leaves this value where nothing stands, and fails where another does. That its own stands is success.
+    Create(u64),
+    /// It leaves this value where nothing stands, and changes nothing where something does.
+    Once(u64),
+    /// It was told that another value stands than this one.
+    Exists(u64),
+    /// It has seen this value, or nothing.
+    Read(Option<u64>),
+    /// It was rejected, and nothing was changed.
+    Nothing,
+}
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) kind: Kind,
+    pub(super) sent: Tick,
+    /// `None` without a response.
+    pub(super) ended: Option<Tick>,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ended {
+            Some(ended) => write!(f, "{}..{ended} {:?}", self.sent, self.kind),
+            None => write!(f, "{}.. {:?}", self.sent, self.kind),
+        }
+    }
+}
+
+impl Kind {
+    /// The value afterwards; `None` where it cannot take effect on this one.
+    fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
+        match self {
+            Self::Set(left) => Some(left),
+            Self::Create(own) => (value.is_none() || value == Some(own)).then_some(Some(own)),
+            Self::Once(own) => Some(value.or(Some(own))),
+            Self::Exists(own) => value.is_some_and(|value| value != own).then_some(value),
+            Self::Read(seen) => (value == seen).then_some(value),
+            Self::Nothing => None,
+        }
+    }
+
+    /// It changes nothing, so that it may take effect as soon as it can.
+    const fn only_looks(self) -> bool {
+        matches!(self, Self::Exists(_) | Self::Read(_) | Self::Nothing)
+    }
+}
+
+/// A state that the register can be in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct State {
+    value: Option<u64>,
+    /// Of the operations under way, those that have taken effect.
+    done: BTreeSet<usize>,
+}
+
+struct Search<'a> {
+    operations: &'a [Operation],
+    /// Requests that were sent, and have not ended yet.
+    under_way: BTreeSet<usize>,
+    states: Vec<State>,
+}
+
+/// Checks the operations on one register, which begins empty.
+///
+/// # Errors
+/// The index of the first operation, by the order of responses, whose response fits no order.
+pub(super) fn check(operations: &[Operation]) -> Result<(), usize> {
+    let mut events: Vec<(Tick, bool, usize)> = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        events.push((operation.sent, false, index));
+        events.extend(operation.ended.map(|ended| (ended, true, index)));
+    }
+    events.sort_unstable();
+    let empty = State { value: None, done: BTreeSet::new() };
+    let mut search = Search { operations, under_way: BTreeSet::new(), states: vec![empty] };
+    for (_, is_response, index) in events {
+        if is_response {
+            search.end(index);
+            if search.states.is_empty() {
+                return Err(index);
+            }
+        } else {
+            search.begin(index);
+        }
+    }
+    Ok(())
+}
+
+impl Search<'_> {
+    fn begin(&mut self, index: usize) {
+        self.under_way.insert(index);
+        let kind = self.operations[index].kind;
+        for state in &mut self.states {
+            if kind.only_looks() && kind.applied(state.value).is_some() {
+                state.done.insert(index);
+            }
+        }
+    }
+
+    /// Keeps the states in which the operation has taken effect, now at the latest.
+    fn end(&mut self, index: usize) {
+        let mut kept = Vec::new();
+        for state in std::mem::take(&mut self.states) {
+            for before in self.reachable(state, index) {
+                let reached = if before.done.contains(&index) { Some(before) } else { self.step(&before, index) };
+                if let Some(mut state) = reached {
+                    state.done.remove(&index);
+                    self.add(&mut kept, state);
+                }
+            }
+        }
+        self.under_way.remove(&index);
+        self.states = kept;
+    }
+
+    /// This state, and those that other operations under way lead to before this one takes effect.
+    fn reachable(&self, state: State, index: usize) -> Vec<State> {
+        if state.done.contains(&index) {
+            return vec![state];
+        }
+        let (mut found, mut next) = (vec![state], 0);
+        while let Some(state) = found.get(next).cloned() {
+            next += 1;
+            for other in self.under_way.iter().filter(|other| **other != index && !state.done.contains(other)) {
+                if !self.operations[*other].kind.only_looks()
+                    && let Some(reached) = self.step(&state, *other)
+                {
+                    self.add(&mut found, reached);
+                }
+            }
+        }
+        found
+    }
+
+    fn step(&self, state: &State, index: usize) -> Option<State> {
+        let value = self.operations[index].kind.applied(state.value)?;
+        let mut done = state.done.clone();
+        done.insert(index);
+        let looks = |other: &&usize| {
+            let kind = self.operations[**other].kind;
+            kind.only_looks() && kind.applied(value).is_some()
+        };
+        done.extend(self.under_way.iter().filter(looks));
+        Some(State { value, done })
+    }
+
+    /// Adds a state, unless one is there from which everything can follow that can follow from it.
+    fn add(&self, states: &mut Vec<State>, state: State) {
+        if !states.iter().any(|known| self.allows_as_much(known, &state)) {
+            states.push(state);
+        }
+    }
+
+    /// The same value; the same writes that will end have taken effect, no more of those that need not, and no fewer looks.
+    fn allows_as_much(&self, one: &State, other: &State) -> bool {
+        let may_stay = |index: &usize| self.operations[*index].ended.is_none();
+        let looks = |index: &usize| self.operations[*index].kind.only_looks();
+        one.value == other.value
+            && one.done.difference(&other.done).all(looks)
+            && other.done.difference(&one.done).all(may_stay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(kind: Kind, sent: Tick, ended: impl Into<Option<Tick>>) -> Operation {
+        Operation { kind, sent, ended: ended.into() }
+    }
+
+    #[test]
+    fn what_can_be_put_in_order_holds_and_nothing_else_does() {
+        use Kind::{Create, Exists, Once, Read, Set};
+        let put = |value| Set(Some(value));
+        let rows: Vec<(&str, Vec<Operation>, Result<(), usize>)> = vec![
+            ("a read sees the last write", vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)], Ok(())),
+            (
+                "and not the one before",
+                vec![operation(put(1), 0, 1), operation(put(2), 2, 3), operation(Read(Some(1)), 4, 5)],
+                Err(2),
+            ),
+            (
+                "of two writes at once, either is the last",
+                vec![operation(put(1), 0, 3), operation(put(2), 1, 2), operation(Read(Some(1)), 4, 5)],
+                Ok(()),
+            ),
+            (
+                "but the same for all",
+                vec![
+                    operation(put(1), 0, 3),
+                    operation(put(2), 1, 2),
+                    operation(Read(Some(1)), 4, 5),
+                    operation(Read(Some(2)), 6, 7),
+                ],
+                Err(3),
+            ),
+            (
+                "a read may be before a write that ends before it",
+                vec![operation(Read(None), 0, 5), operation(put(1), 1, 2)],
+                Ok(()),
+            ),
+            (
+                "a write without a response may come late",
+                vec![
+                    operation(put(1), 0, None),
+                    operation(Read(None), 1, 2),
+                    operation(put(2), 3, 4),
+                    operation(Read(Some(1)), 5, 6),
+                ],
+                Ok(()),
+            ),
+            (
+                "once",
+                vec![
+                    operation(put(1), 0, None),
+                    operation(Read(Some(1)), 1, 2),
+                    operation(put(2), 3, 4),
+                    operation(Read(Some(1)), 5, 6),
+                ],
+                Err(3),
+            ),
+            ("two creations that overlap", vec![operation(Create(1), 0, 5), operation(Create(2), 1, 6)], Err(1)),
+            ("one of them is told of the other", vec![operation(Create(1), 0, 5), operation(Exists(2), 1, 6)], Ok(())),
+            ("which has to stand", vec![operation(Exists(2), 1, 6)], Err(0)),
+            (
+                "a creation that knows its own item",
+                vec![operation(Create(1), 0, None), operation(Read(Some(1)), 1, 2), operation(Create(1), 3, 4)],
+                Ok(()),
+            ),
+            (
+                "not below another",
+                vec![operation(Create(1), 0, None), operation(Create(2), 1, 2), operation(Create(1), 3, 4)],
+                Err(2),
+            ),
+            (
+                "created again after a deletion",
+                vec![operation(Create(1), 0, 1), operation(Set(None), 2, 3), operation(Create(2), 4, 5)],
+                Ok(()),
+            ),
+            (
+                "a repeated request changes nothing",
+                vec![
+                    operation(Once(1), 0, 1),
+                    operation(put(2), 2, 3),
+                    operation(Once(1), 4, 5),
+                    operation(Read(Some(2)), 6, 7),
+                ],
+                Ok(()),
+            ),
+            (
+                "and undoes nothing",
+                vec![
+                    operation(Once(1), 0, 1),
+                    operation(put(2), 2, 3),
+                    operation(Once(1), 4, 5),
+                    operation(Read(Some(1)), 6, 7),
+                ],
+                Err(3),
+            ),
+        ];
+        for (about, operations, expected) in rows {
+            assert_eq!(check(&operations), expected, "{about}");
+        }
+    }
+
+    #[test]
+    fn many_requests_without_a_response_take_no_time() {
+        let lost = (0..100).map(|n| operation(Kind::Set(Some(n)), n, None));
+        let deleted = (0..100).map(|n| operation(Kind::Set(None), n, None));
+        let created = (100..200).map(|n| operation(Kind::Create(n), n, None));
+        let reads =
+            (0..300).map(|n| operation(Kind::Read((n % 3 > 0).then_some(n % 200)), 1_000 + 2 * n, 1_001 + 2 * n));
+        let operations: Vec<_> = lost.chain(deleted).chain(created).chain(reads).collect();
+        assert!(check(&operations).is_err_and(|index| index >= 300), "each takes effect once");
+    }
+}
