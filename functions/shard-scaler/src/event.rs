@@ -1,9 +1,8 @@
-//! What an event asks for. Alarms come in three envelopes and many variants, so everything is read leniently and nothing is required
-//! that the decision does not need.
+//! What an event asks for.
 
 use serde_json::{Map, Value};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+
+use crate::alarm_event::{Alarm, alarms};
 
 /// An event, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,21 +58,6 @@ pub struct After {
     pub sort_key: String,
 }
 
-/// One alarm's change of state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alarm {
-    /// Its name, where it says one.
-    pub name: Option<String>,
-    /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
-    pub state: String,
-    /// Every table that its metrics name; none for metric math and composite alarms.
-    pub tables: Vec<String>,
-    /// Every metric that it names.
-    pub metrics: Vec<String>,
-    /// When the state changed, in seconds since the Unix epoch; `None` where that cannot be read.
-    pub changed_at: Option<u64>,
-}
-
 /// An event that asks for nothing that is known. The text names the field and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
@@ -94,10 +78,7 @@ impl ScalerEvent {
         if let Some(action) = event.get("action") {
             return direct(action, event);
         }
-        let alarms: Vec<Alarm> = match event.get("Records").and_then(Value::as_array) {
-            Some(records) => records.iter().filter_map(sns).collect(),
-            None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
-        };
+        let alarms = alarms(event);
         if alarms.is_empty() {
             let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
@@ -166,77 +147,6 @@ fn place(event: &Map<String, Value>) -> Result<Option<After>, EventError> {
     place.map(Some).ok_or_else(|| wrong("after", format!("it is {after}; {needed}")))
 }
 
-/// The direct and the EventBridge form: `state` and `configuration`.
-fn native(data: &Value) -> Option<Alarm> {
-    let state = data.pointer("/state/value")?.as_str()?.to_owned();
-    let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
-    let changed_at = data.pointer("/state/timestamp").and_then(Value::as_str).and_then(epoch_seconds);
-    let configuration = data.get("configuration").unwrap_or(&Value::Null);
-    Some(Alarm { name, state, tables: tables(configuration), metrics: metrics(configuration), changed_at })
-}
-
-/// The SNS form: a JSON text with other names.
-fn sns(record: &Value) -> Option<Alarm> {
-    let message = record.pointer("/Sns/Message")?.as_str()?;
-    let message: Value = serde_json::from_str(message).ok()?;
-    let state = message.get("NewStateValue")?.as_str()?.to_owned();
-    let name = message.get("AlarmName").and_then(Value::as_str).map(str::to_owned);
-    let changed_at = message.get("StateChangeTime").and_then(Value::as_str).and_then(epoch_seconds);
-    let trigger = message.get("Trigger").unwrap_or(&Value::Null);
-    Some(Alarm { name, state, tables: tables(trigger), metrics: metrics(trigger), changed_at })
-}
-
-/// CloudWatch writes the offset without its colon.
-fn epoch_seconds(time: &str) -> Option<u64> {
-    let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
-        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => format!("{start}:{minutes}"),
-        _ => time.to_owned(),
-    };
-    let at = OffsetDateTime::parse(&with_colon, &Rfc3339).ok()?;
-    u64::try_from(at.unix_timestamp()).ok()
-}
-
-/// Every metric's name, wherever it stands: `{"metric": {"name": m}}`, or `{"MetricName": m}`.
-fn metrics(value: &Value) -> Vec<String> {
-    named(value, &|object, found| {
-        let metric = object.get("metric").and_then(|metric| metric.get("name")).or_else(|| object.get("MetricName"));
-        found.extend(metric.and_then(Value::as_str).map(str::to_owned));
-    })
-}
-
-/// Every `TableName` dimension, wherever it stands: `{"TableName": t}` or `[{"name": "TableName", "value": t}]`.
-fn tables(value: &Value) -> Vec<String> {
-    named(value, &|object, found| {
-        let text = |name: &str| {
-            object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
-        };
-        found.extend(object.get("TableName").and_then(Value::as_str).map(str::to_owned));
-        if text("name") == Some("TableName") {
-            found.extend(text("value").map(str::to_owned));
-        }
-    })
-}
-
-/// What the objects within a value name, in order and each once.
-fn named(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>)) -> Vec<String> {
-    let mut found = Vec::new();
-    collect(value, names, &mut found);
-    found.sort();
-    found.dedup();
-    found
-}
-
-fn collect(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>), found: &mut Vec<String>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| collect(value, names, found)),
-        Value::Object(object) => {
-            names(object, found);
-            object.values().for_each(|value| collect(value, names, found));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,27 +170,5 @@ mod tests {
         ] {
             assert!(ScalerEvent::parse(&event).is_err(), "{event}");
         }
-    }
-
-    #[test]
-    fn times_are_read_as_cloudwatch_writes_them() {
-        for (text, seconds) in [
-            ("2023-08-04T12:36:15.490+0000", Some(1_691_152_575)),
-            ("2023-08-04T12:36:15.490+00:00", Some(1_691_152_575)),
-            ("2023-08-04T14:36:15+0200", Some(1_691_152_575)),
-            ("yesterday", None),
-            ("", None),
-            ("ä", None),
-        ] {
-            assert_eq!(epoch_seconds(text), seconds, "{text}");
-        }
-        assert_eq!(epoch_seconds("2023-08-04T12:36:15Z"), Some(1_691_152_575));
-    }
-
-    #[test]
-    fn an_alarm_needs_no_more_than_its_state() {
-        let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
-        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![], metrics: vec![], changed_at: None };
-        assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
     }
 }

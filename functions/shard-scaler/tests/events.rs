@@ -40,6 +40,7 @@ async fn every_sample_event_has_its_answer() {
         "shard-scaler-alarm-other-table",
         "shard-scaler-alarm-provisioned",
         "shard-scaler-alarm-hot-reads",
+        "shard-scaler-alarm-index",
         "shard-scaler-unknown",
         "shard-scaler-drain",
         "shard-scaler-settle",
