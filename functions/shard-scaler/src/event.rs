@@ -4,6 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::alarm_event::{Alarm, alarms};
 
+/// The most alarms of one `rearm`.
+const MOST_ALARMS: usize = 20;
+/// The longest name of an alarm. [CloudWatch API reference, SetAlarmState]
+const LONGEST_ALARM_NAME: usize = 255;
+
 /// An event, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScalerEvent {
@@ -45,6 +50,11 @@ pub enum ScalerEvent {
         /// Go on after this key.
         after: Option<String>,
     },
+    /// Set alarms back to OK, so that they can act again.
+    Rearm {
+        /// Their names.
+        alarms: Vec<String>,
+    },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
 }
@@ -80,7 +90,7 @@ impl ScalerEvent {
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -91,13 +101,14 @@ fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
-const ACTIONS: [(&str, &[&str]); 8] = [
+const ACTIONS: [(&str, &[&str]); 9] = [
     ("set", &["action", "partition_key", "number_of_shards"]),
     ("shrink", &["action", "partition_key", "number_of_shards"]),
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
     ("migrate", &["action", "after"]),
     ("rebuild", &["action"]),
+    ("rearm", &["action", "alarms"]),
     ("show", &["action", "partition_key"]),
     ("list", &["action", "after"]),
 ];
@@ -127,6 +138,7 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         "drain" => ScalerEvent::Drain,
         "migrate" => ScalerEvent::Migrate { after: place(event)? },
         "rebuild" => ScalerEvent::Rebuild,
+        "rearm" => ScalerEvent::Rearm { alarms: alarm_names(event)? },
         _ => match event.get("after") {
             None | Some(Value::Null) => ScalerEvent::List { after: None },
             Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },
@@ -145,6 +157,27 @@ fn place(event: &Map<String, Value>) -> Result<Option<After>, EventError> {
     let place = text("stored_key").zip(text("sort_key")).map(|(stored_key, sort_key)| After { stored_key, sort_key });
     let needed = "it must be the next of an answer before, with the strings stored_key and sort_key";
     place.map(Some).ok_or_else(|| wrong("after", format!("it is {after}; {needed}")))
+}
+
+/// The alarms that a `rearm` names.
+fn alarm_names(event: &Map<String, Value>) -> Result<Vec<String>, EventError> {
+    let needed = format!(
+        "allowed: a list of 1 to {MOST_ALARMS} names of alarms, each a string of 1 to {LONGEST_ALARM_NAME} characters"
+    );
+    let refused = |what: String| wrong("alarms", format!("{what}; {needed}"));
+    let given = event.get("alarms").unwrap_or(&Value::Null);
+    let names = given.as_array().ok_or_else(|| refused(format!("it is {given}")))?;
+    if !(1..=MOST_ALARMS).contains(&names.len()) {
+        return Err(refused(format!("it has {} entries", names.len())));
+    }
+    let checked = names.iter().enumerate().map(|(index, given)| {
+        let name = given.as_str().ok_or_else(|| refused(format!("its entry {} is {given}", index + 1)))?;
+        match name.chars().count() {
+            1..=LONGEST_ALARM_NAME => Ok(name.to_owned()),
+            length => Err(refused(format!("its entry {} has {length} characters", index + 1))),
+        }
+    });
+    checked.collect()
 }
 
 #[cfg(test)]
@@ -169,6 +202,28 @@ mod tests {
             json!({"action": "show", "partition_key": "k", "number_of_shards": 1}),
         ] {
             assert!(ScalerEvent::parse(&event).is_err(), "{event}");
+        }
+    }
+
+    #[test]
+    fn a_rearm_names_its_alarms_and_a_wrong_list_is_told() {
+        let parse = |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
+        let longest = "é".repeat(255);
+        for names in [vec!["items-hot-partition".to_owned()], vec![longest.clone(); 20]] {
+            assert_eq!(parse(json!(names)), Ok(ScalerEvent::Rearm { alarms: names }));
+        }
+        for (alarms, told) in [
+            (Value::Null, "it is null"),
+            (json!("items-hot-partition"), "it is \"items-hot-partition\""),
+            (json!([]), "it has 0 entries"),
+            (json!(vec!["a"; 21]), "it has 21 entries"),
+            (json!(["a", 7]), "its entry 2 is 7"),
+            (json!([""]), "its entry 1 has 0 characters"),
+            (json!([format!("{longest}é")]), "its entry 1 has 256 characters"),
+        ] {
+            let error = parse(alarms).unwrap_err();
+            assert_eq!(error.field, "alarms");
+            assert!(error.why.starts_with(told) && error.why.contains("1 to 20 names"), "{error}");
         }
     }
 }

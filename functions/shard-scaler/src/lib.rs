@@ -79,6 +79,7 @@ impl Scaler {
             Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,
+            Ok(ScalerEvent::Rearm { alarms }) => self.rearm(&alarms, deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,
         };
         tracing::info!(audit = true, %answer, "event handled");

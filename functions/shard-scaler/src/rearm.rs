@@ -1,5 +1,5 @@
 //! Re-arming. An alarm acts on a transition only: one that stays in ALARM wakes nobody again. So the shard-scaler sets every alarm that woke it back
-//! to OK, whatever came of it.
+//! to OK, whatever came of it, and a schedule does the same for alarms whose event was lost.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,14 @@ use crate::clients::Rearmed;
 use crate::failure::failed;
 
 impl Scaler {
-    /// Sets back the alarms that woke the shard-scaler; says whether all of them are OK now.
+    /// Sets the named alarms back to OK, each whatever becomes of the others.
+    pub(crate) async fn rearm(&self, names: &[String], deadline: Deadline) -> Value {
+        let alarms = self.rearm_each(names.iter().map(String::as_str).collect(), deadline).await;
+        json!({"action": "rearm", "outcome": "handled", "alarms": alarms})
+    }
+
+    /// Sets back the alarms that woke the shard-scaler; says whether all of them are OK now. A failure is no reason to repeat the event:
+    /// the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
         let names: BTreeSet<&str> = firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
         let rearmed = self.rearm_each(names, deadline).await;

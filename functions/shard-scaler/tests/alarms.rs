@@ -194,6 +194,27 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
+    let fixture = fixture(
+        |_, _| {},
+        |operation, body| {
+            let is_denied = operation == "SetAlarmState" && body["AlarmName"] == "denied";
+            if is_denied { denied("cloudwatch:SetAlarmState") } else { Reply::Engine }
+        },
+    )
+    .await;
+    let answer =
+        fixture.send(&json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]})).await.expect("handled");
+    let outcomes: Vec<_> =
+        answer["alarms"].as_array().expect("alarms").iter().map(|alarm| (&alarm["alarm"], &alarm["outcome"])).collect();
+    let (absent, of_absent) = (json!("absent"), json!("not-found"));
+    let (denied, of_denied) = (json!("denied"), json!("failed"));
+    let (armed, of_armed) = (json!(ALARM), json!("rearmed"));
+    assert_eq!(outcomes, [(&absent, &of_absent), (&denied, &of_denied), (&armed, &of_armed)], "{answer}");
+    assert!(fixture.alarm_is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_failures_that_a_repetition_can_mend_are_errors() {
     type Replies = fn(&str, &Value) -> Reply;
     let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
