@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::alarm_event::{Alarm, alarms};
+use crate::deployment::CustomResource;
 
 /// The most alarms of one `rearm`.
 const MOST_ALARMS: usize = 20;
@@ -57,6 +58,8 @@ pub enum ScalerEvent {
     },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
+    /// A deployment asks whether the table fits.
+    Deployment(CustomResource),
 }
 
 /// A place in the main table.
@@ -82,11 +85,14 @@ impl ScalerEvent {
     /// Reads an event.
     ///
     /// # Errors
-    /// [`EventError`] where it is neither a direct event nor an alarm.
+    /// [`EventError`] where it is neither a direct event, nor an alarm, nor a request of CloudFormation.
     pub fn parse(event: &Value) -> Result<Self, EventError> {
         let event = event.as_object().ok_or_else(|| wrong("event", "it is not an object".into()))?;
         if let Some(action) = event.get("action") {
             return direct(action, event);
+        }
+        if event.contains_key("ResponseURL") {
+            return CustomResource::parse(event).map(Self::Deployment);
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
@@ -97,7 +103,7 @@ impl ScalerEvent {
     }
 }
 
-fn wrong(field: &'static str, why: String) -> EventError {
+pub(crate) fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 

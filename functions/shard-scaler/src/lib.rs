@@ -1,4 +1,4 @@
-//! The shard-scaler: woken by an alarm, or told directly.
+//! The shard-scaler: woken by an alarm, told directly, or asked by a deployment.
 //!
 //! An alarm names a table and never a key, comes late, twice or not at all; so it is taken as a hint to look, and what is done
 //! follows from the throttled keys, the policy and the protocol, which make a repetition harmless.
@@ -8,6 +8,7 @@ mod alarm_event;
 mod cause;
 mod clients;
 mod config;
+mod deployment;
 mod direct;
 mod drain;
 mod event;
@@ -31,6 +32,7 @@ pub use alarm_event::{Alarm, AlarmMetric};
 pub use cause::Cause;
 pub use clients::Clients;
 pub use config::ScalerConfig;
+pub use deployment::CustomResource;
 pub use event::{After, EventError, ScalerEvent};
 pub use failure::Failed;
 
@@ -81,6 +83,7 @@ impl Scaler {
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,
             Ok(ScalerEvent::Rearm { alarms }) => self.rearm(&alarms, deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,
+            Ok(ScalerEvent::Deployment(request)) => self.deployment(&request, deadline).await,
         };
         tracing::info!(audit = true, %answer, "event handled");
         Failed::check(answer)
