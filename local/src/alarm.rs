@@ -37,7 +37,7 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
         if new == "ALARM" {
             let at = now_seconds();
             let event = event(&table, &old, throttled, period);
-            // In the background, as a Lambda function runs: the alarm is evaluated meanwhile.
+            // In the background, as a Lambda function runs: the alarm is evaluated meanwhile. What became of it is in the log.
             let scaler = scaler.clone();
             tokio::spawn(async move { scaler.handle(&event, at, Deadline::now() + SCALER_TIME).await });
         }

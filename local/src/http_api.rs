@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::Method;
-use shard_scaler::Scaler;
+use shard_scaler::{Failed, Scaler};
 use sharding::{Deadline, ShardedTable};
 use tokio::time::Instant;
 
@@ -88,8 +88,8 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
         }
     };
     let deadline = Deadline::now() + SCALER_TIME;
-    let answer = functions.scaler.handle(&event, now_seconds(), deadline).await;
-    to_axum(api::json(200, &answer))
+    let handled = functions.scaler.handle(&event, now_seconds(), deadline).await;
+    to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_answer)))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]

@@ -1,6 +1,4 @@
-//! Which limit an alarm is about.
-
-use std::collections::BTreeSet;
+//! The limits that requests can meet.
 
 /// A limit that requests met, and what it is that helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +30,9 @@ impl Cause {
         ("ReadAccountLimitThrottleEvents", Self::Account),
     ];
 
-    /// The causes that an alarm's metrics name; empty where they name none, as metric math and composite alarms do.
-    pub(crate) fn named(metrics: &[String]) -> BTreeSet<Self> {
-        let known = |metric: &String| Self::METRICS.iter().find(|(name, _)| name == metric).map(|(_, cause)| *cause);
-        metrics.iter().filter_map(known).collect()
+    /// The cause that a metric names; `None` where it names none, as `WriteThrottleEvents` does.
+    pub(crate) fn of_metric(metric: &str) -> Option<Self> {
+        Self::METRICS.iter().find(|(name, _)| *name == metric).map(|(_, cause)| *cause)
     }
 
     /// A word for answers and logs.
@@ -70,6 +67,25 @@ impl Cause {
             Self::Account => "ask for a higher account quota; more shards do not help",
         }
     }
+
+    /// The same for an index. A replica has the table's own keys, so what helps the table's partitions helps its own.
+    pub(crate) const fn advice_of_index(self, is_replica: bool) -> &'static str {
+        match self {
+            Self::HotWrites | Self::HotReads if !is_replica => {
+                "give the index a partition key with more distinct values; more shards of the table's key need not help"
+            }
+            Self::ProvisionedWrites => {
+                "raise the index's provisioned write units; the shard-scaler raises the table's only"
+            }
+            Self::ProvisionedReads => {
+                "raise the index's provisioned read units; the shard-scaler raises the table's only"
+            }
+            Self::OnDemandMaximum => {
+                "raise the maximum on-demand throughput that is set on the index; more shards do not help"
+            }
+            Self::HotWrites | Self::HotReads | Self::Account => self.advice(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -78,10 +94,14 @@ mod tests {
 
     #[test]
     fn metrics_name_their_causes_and_others_name_none() {
-        let metrics =
-            ["WriteThrottleEvents", "ReadKeyRangeThroughputThrottleEvents", "WriteKeyRangeThroughputThrottleEvents"];
-        let causes = Cause::named(&metrics.map(str::to_owned));
-        assert_eq!(causes, BTreeSet::from([Cause::HotWrites, Cause::HotReads]));
-        assert!(Cause::named(&["ThrottledRequests".to_owned()]).is_empty());
+        let rows = [
+            ("WriteKeyRangeThroughputThrottleEvents", Some(Cause::HotWrites)),
+            ("ReadKeyRangeThroughputThrottleEvents", Some(Cause::HotReads)),
+            ("WriteThrottleEvents", None),
+            ("ThrottledRequests", None),
+        ];
+        for (metric, cause) in rows {
+            assert_eq!(Cause::of_metric(metric), cause, "{metric}");
+        }
     }
 }

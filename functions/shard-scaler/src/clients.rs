@@ -1,21 +1,11 @@
-//! What the shard-scaler asks of CloudWatch and of the table's description.
+//! What the shard-scaler asks of AWS, and how that can fail.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::error::Error;
 
-use aws_sdk_cloudwatch::primitives::DateTime;
-use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat, StateValue};
-use aws_sdk_dynamodb::error::DisplayErrorContext;
+use aws_sdk_cloudwatch::types::StateValue;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
-
-use crate::cause::Cause;
-
-/// How far back metrics are looked at.
-const WINDOW: Duration = Duration::from_secs(300);
-/// CloudWatch's metrics of DynamoDB have one datapoint a minute.
-const PERIOD_SECONDS: i32 = 60;
-/// Part of the provisioned units from which on the table, and not one of its partitions, is taken to be the limit.
-const NEARLY_ALL: f64 = 0.9;
 
 /// The clients of the shard-scaler.
 #[derive(Debug, Clone)]
@@ -26,17 +16,50 @@ pub struct Clients {
     pub cloudwatch: aws_sdk_cloudwatch::Client,
 }
 
+/// Answers to too many requests. [CloudWatch and DynamoDB API references, common errors]
+const THROTTLED: [&str; 5] =
+    ["Throttling", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException", "TooManyRequestsException"];
+
 /// A request failed; the text says which one.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {cause}")]
 pub(crate) struct ClientError {
     pub(crate) operation: &'static str,
     pub(crate) cause: String,
+    /// Throttled, or without a certain answer: the same request may succeed a moment later.
+    pub(crate) is_retryable: bool,
 }
 
 impl ClientError {
-    pub(crate) fn of<E: std::error::Error>(operation: &'static str) -> impl Fn(E) -> Self {
-        move |error| Self { operation, cause: DisplayErrorContext(error).to_string() }
+    pub(crate) fn of<E>(operation: &'static str) -> impl Fn(SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        move |error| Self { operation, cause: cause(&error), is_retryable: is_retryable(&error) }
+    }
+}
+
+/// In one line, and without the response that the SDK's own text shows.
+fn cause<E>(error: &SdkError<E, HttpResponse>) -> String
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    if let Some(code) = error.code() {
+        return format!("{code}: {}", error.message().unwrap_or("no message"));
+    }
+    let causes = std::iter::successors(Some(error as &dyn Error), |error| Error::source(*error));
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
+fn is_retryable<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    match error {
+        SdkError::ServiceError(service) => {
+            let code = service.err().code().unwrap_or_default();
+            THROTTLED.contains(&code) || service.raw().status().is_server_error()
+        }
+        SdkError::ConstructionFailure(_) => false,
+        _ => true,
     }
 }
 
@@ -56,100 +79,59 @@ pub(crate) struct Capacity {
     pub(crate) is_active: bool,
 }
 
-impl Clients {
-    /// The limits that requests met in the last minutes, by the metrics that name them; and where none does, by comparing what was consumed
-    /// with what is provisioned.
-    pub(crate) async fn causes(&self, table: &str, now_seconds: u64) -> Result<BTreeSet<Cause>, ClientError> {
-        let named = Cause::METRICS.map(|(name, _)| name);
-        let sums = self.metric_sums(table, &named, now_seconds).await?;
-        let met: BTreeSet<Cause> =
-            Cause::METRICS.iter().zip(sums).filter(|(_, sum)| *sum > 0.0).map(|((_, cause), _)| *cause).collect();
-        if !met.is_empty() {
-            return Ok(met);
-        }
-        let Some(units) = self.capacity(table).await?.provisioned else {
-            return Ok(BTreeSet::from([Cause::HotWrites]));
-        };
-        let consumed = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
-        let sums = self.metric_sums(table, &consumed, now_seconds).await?;
-        let [written, read] = [0, 1].map(|index| sums.get(index).copied().unwrap_or_default() / WINDOW.as_secs_f64());
-        let nearly = |used: f64, of: u64| used >= of as f64 * NEARLY_ALL;
-        let table_is_short = [
-            (Cause::ProvisionedWrites, nearly(written, units.write)),
-            (Cause::ProvisionedReads, nearly(read, units.read)),
-        ];
-        let short: BTreeSet<Cause> =
-            table_is_short.into_iter().filter(|(_, short)| *short).map(|(cause, _)| cause).collect();
-        Ok(if short.is_empty() { BTreeSet::from([Cause::HotWrites]) } else { short })
-    }
+/// What became of the attempt to set an alarm back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rearmed {
+    /// It is OK.
+    Done,
+    /// There is no alarm of this name.
+    NotFound,
+}
 
-    async fn metric_sums(&self, table: &str, names: &[&str], now_seconds: u64) -> Result<Vec<f64>, ClientError> {
-        let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
-        let dimension = Dimension::builder().name("TableName").value(table).build();
-        let queries = names.iter().enumerate().map(|(index, name)| {
-            let metric =
-                Metric::builder().namespace("AWS/DynamoDB").metric_name(*name).dimensions(dimension.clone()).build();
-            let stat = MetricStat::builder().metric(metric).period(PERIOD_SECONDS).stat("Sum").build();
-            MetricDataQuery::builder().id(format!("m{index}")).metric_stat(stat).build()
-        });
-        let answer = self
-            .cloudwatch
-            .get_metric_data()
-            .start_time(DateTime::from_secs(to.saturating_sub_unsigned(WINDOW.as_secs())))
-            .end_time(DateTime::from_secs(to))
-            .set_metric_data_queries(Some(queries.collect()))
-            .send()
-            .await
-            .map_err(ClientError::of("GetMetricData"))?;
-        let sum = |index: usize| {
-            let id = format!("m{index}");
-            let results = answer.metric_data_results().iter().filter(|result| result.id() == Some(id.as_str()));
-            results.flat_map(|result| result.values()).sum()
-        };
-        Ok((0..names.len()).map(sum).collect())
+impl Clients {
+    /// The table's description.
+    pub(crate) async fn describe(&self, table: &str) -> Result<TableDescription, ClientError> {
+        let described = self.dynamodb.describe_table().table_name(table).send().await;
+        let described = described.map_err(ClientError::of("DescribeTable"))?;
+        Ok(described.table.unwrap_or_else(|| TableDescription::builder().build()))
     }
 
     /// What the table is provisioned with, and whether it is being changed.
     pub(crate) async fn capacity(&self, table: &str) -> Result<Capacity, ClientError> {
-        let described = self.dynamodb.describe_table().table_name(table).send().await;
-        let table = described.map_err(ClientError::of("DescribeTable"))?.table;
-        Ok(table.as_ref().map_or(Capacity { provisioned: None, is_active: false }, capacity))
+        Ok(capacity(&self.describe(table).await?))
     }
 
     /// Gives the table so many units.
     pub(crate) async fn provision(&self, table: &str, units: Units) -> Result<(), ClientError> {
-        let failed = ClientError::of("UpdateTable");
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         let throughput = ProvisionedThroughput::builder()
             .read_capacity_units(signed(units.read))
             .write_capacity_units(signed(units.write))
             .build()
-            .map_err(ClientError::of("UpdateTable"))?;
-        self.dynamodb
-            .update_table()
-            .table_name(table)
-            .provisioned_throughput(throughput)
-            .send()
-            .await
-            .map(drop)
-            .map_err(failed)
+            .expect("both units are set");
+        let update = self.dynamodb.update_table().table_name(table).provisioned_throughput(throughput);
+        update.send().await.map(drop).map_err(ClientError::of("UpdateTable"))
     }
 
     /// Sets an alarm back to OK, so that the next evaluation that finds throttles is a transition again, and acts.
-    pub(crate) async fn rearm(&self, alarm: &str) -> Result<(), ClientError> {
-        self.cloudwatch
+    pub(crate) async fn rearm(&self, alarm: &str) -> Result<Rearmed, ClientError> {
+        let set = self
+            .cloudwatch
             .set_alarm_state()
             .alarm_name(alarm)
             .state_value(StateValue::Ok)
-            .state_reason("The shard-scaler has acted; more throttles raise the alarm again.")
-            .send()
-            .await
-            .map(drop)
-            .map_err(ClientError::of("SetAlarmState"))
+            .state_reason("Set back by the shard-scaler: more throttles raise the alarm again.");
+        match set.send().await {
+            Ok(_) => Ok(Rearmed::Done),
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_not_found()) => {
+                Ok(Rearmed::NotFound)
+            }
+            Err(error) => Err(ClientError::of("SetAlarmState")(error)),
+        }
     }
 }
 
-fn capacity(table: &TableDescription) -> Capacity {
+pub(crate) fn capacity(table: &TableDescription) -> Capacity {
     let on_demand =
         table.billing_mode_summary().and_then(|summary| summary.billing_mode()) == Some(&BillingMode::PayPerRequest);
     let units = table.provisioned_throughput().map(|throughput| {
@@ -158,4 +140,9 @@ fn capacity(table: &TableDescription) -> Capacity {
     });
     let provisioned = units.filter(|units| !on_demand && units.write > 0);
     Capacity { provisioned, is_active: table.table_status() == Some(&TableStatus::Active) }
+}
+
+/// The name within an ARN, or the name itself: what CloudWatch knows a table by.
+pub(crate) fn bare_table_name(configured: &str) -> &str {
+    configured.rsplit_once(":table/").map_or(configured, |(_, bare)| bare)
 }

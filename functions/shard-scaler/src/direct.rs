@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata};
 
 use crate::Scaler;
+use crate::failure::failed;
 use crate::told::{refused, told};
 
 impl Scaler {
@@ -63,7 +64,7 @@ impl Scaler {
                     .collect();
                 json!({"action": "list", "outcome": "listed", "keys": keys, "next": next.as_ref().map(PartitionKey::as_str)})
             }
-            Err(error) => json!({"action": "list", "outcome": "failed", "detail": error.to_string()}),
+            Err(error) => failed(json!({"action": "list"}), &error, error.is_retryable()),
         }
     }
 

@@ -12,8 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::Scaler;
-use crate::alarm::PARTITION_WRITE_UNITS;
 use crate::clients::ClientError;
+use crate::failure::failed;
+use crate::relieve::PARTITION_WRITE_UNITS;
+use crate::throttled_keys::Insights;
 use crate::told::{refused, told};
 
 /// The most keys that are drained at once; each keeps to its own pace.
@@ -83,14 +85,14 @@ impl Scaler {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
-                return json!({"action": "drain", "outcome": "failed", "detail": error.to_string()});
+                return failed(json!({"action": "drain"}), &error, error.is_retryable);
             }
         };
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         let mut draining = JoinSet::new();
         let first = self.looked_after().clone();
         let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
-        let (mut is_round, mut looked_at, mut begun_now, mut failed) = (false, 0u64, 0, None);
+        let (mut is_round, mut looked_at, mut begun_now, mut interrupted) = (false, 0u64, 0, None);
         loop {
             let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
                 Ok(page) => page,
@@ -100,7 +102,7 @@ impl Scaler {
                         // Another beginning may have more luck.
                         *self.looked_after() = None;
                     }
-                    failed = Some(error.to_string());
+                    interrupted = Some(error);
                     break;
                 }
             };
@@ -132,13 +134,12 @@ impl Scaler {
         }
         let count = told.len();
         let told: Vec<Value> = told.into_iter().take(MOST_TOLD).collect();
-        let mut answer =
+        let answer =
             json!({"action": "drain", "outcome": "handled", "looked_at": looked_at, "draining": count, "keys": told});
-        if let (Some(detail), Some(object)) = (failed, answer.as_object_mut()) {
-            object.insert("outcome".into(), "failed".into());
-            object.insert("detail".into(), detail.into());
+        match interrupted {
+            Some(error) => failed(answer, &error, error.is_retryable()),
+            None => answer,
         }
-        answer
     }
 
     /// What is due for a key.
@@ -246,15 +247,19 @@ impl Scaler {
             }
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
-                json!({"partition_key": name, "outcome": "failed", "detail": error.to_string()})
+                // The next run of the schedule is its repetition.
+                failed(json!({"partition_key": name}), error, false)
             }
         }
     }
 
     async fn lately_throttled(&self, now_seconds: u64) -> Result<BTreeSet<PartitionKey>, ClientError> {
         let config = self.table.config();
-        let report = self.clients.throttled_keys(&config.table_name, &config.shard_keys, 0, now_seconds).await?;
-        Ok(report.by_key.into_keys().collect())
+        match self.clients.throttled_keys(&config.table_name, None, &config.shard_keys, now_seconds).await? {
+            Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
+            // Then what the writers noted of the demand decides alone.
+            Insights::Enabling | Insights::Off(_) => Ok(BTreeSet::new()),
+        }
     }
 }
 
@@ -269,7 +274,7 @@ fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRe
         }),
         Err(DrainRefused::Table(error)) => {
             tracing::error!(%error, "a drain could not begin");
-            json!({"action": action, "partition_key": key.as_str(), "outcome": "failed", "detail": error.to_string()})
+            failed(json!({"action": action, "partition_key": key.as_str()}), &error, error.is_retryable())
         }
         Err(error @ DrainRefused::NotLower { .. }) => refused("number_of_shards", error),
         Err(

@@ -1,9 +1,14 @@
-//! What an event asks for. Alarms come in three envelopes and many variants, so everything is read leniently and nothing is required
-//! that the decision does not need.
+//! What an event asks for.
 
 use serde_json::{Map, Value};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+
+use crate::alarm_event::{Alarm, alarms};
+use crate::deployment::CustomResource;
+
+/// The most alarms of one `rearm`.
+const MOST_ALARMS: usize = 20;
+/// The longest name of an alarm. [CloudWatch API reference, SetAlarmState]
+const LONGEST_ALARM_NAME: usize = 255;
 
 /// An event, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +51,15 @@ pub enum ScalerEvent {
         /// Go on after this key.
         after: Option<String>,
     },
+    /// Set alarms back to OK, so that they can act again.
+    Rearm {
+        /// Their names.
+        alarms: Vec<String>,
+    },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
+    /// A deployment asks whether the table fits.
+    Deployment(CustomResource),
 }
 
 /// A place in the main table.
@@ -57,21 +69,6 @@ pub struct After {
     pub stored_key: String,
     /// The sort key's text.
     pub sort_key: String,
-}
-
-/// One alarm's change of state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alarm {
-    /// Its name, where it says one.
-    pub name: Option<String>,
-    /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
-    pub state: String,
-    /// Every table that its metrics name; none for metric math and composite alarms.
-    pub tables: Vec<String>,
-    /// Every metric that it names.
-    pub metrics: Vec<String>,
-    /// When the state changed, in seconds since the Unix epoch; `None` where that cannot be read.
-    pub changed_at: Option<u64>,
 }
 
 /// An event that asks for nothing that is known. The text names the field and what is allowed.
@@ -88,35 +85,36 @@ impl ScalerEvent {
     /// Reads an event.
     ///
     /// # Errors
-    /// [`EventError`] where it is neither a direct event nor an alarm.
+    /// [`EventError`] where it is neither a direct event, nor an alarm, nor a request of CloudFormation.
     pub fn parse(event: &Value) -> Result<Self, EventError> {
         let event = event.as_object().ok_or_else(|| wrong("event", "it is not an object".into()))?;
         if let Some(action) = event.get("action") {
             return direct(action, event);
         }
-        let alarms: Vec<Alarm> = match event.get("Records").and_then(Value::as_array) {
-            Some(records) => records.iter().filter_map(sns).collect(),
-            None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
-        };
+        if event.contains_key("ResponseURL") {
+            return CustomResource::parse(event).map(Self::Deployment);
+        }
+        let alarms = alarms(event);
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
     }
 }
 
-fn wrong(field: &'static str, why: String) -> EventError {
+pub(crate) fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
-const ACTIONS: [(&str, &[&str]); 8] = [
+const ACTIONS: [(&str, &[&str]); 9] = [
     ("set", &["action", "partition_key", "number_of_shards"]),
     ("shrink", &["action", "partition_key", "number_of_shards"]),
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
     ("migrate", &["action", "after"]),
     ("rebuild", &["action"]),
+    ("rearm", &["action", "alarms"]),
     ("show", &["action", "partition_key"]),
     ("list", &["action", "after"]),
 ];
@@ -146,6 +144,7 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         "drain" => ScalerEvent::Drain,
         "migrate" => ScalerEvent::Migrate { after: place(event)? },
         "rebuild" => ScalerEvent::Rebuild,
+        "rearm" => ScalerEvent::Rearm { alarms: alarm_names(event)? },
         _ => match event.get("after") {
             None | Some(Value::Null) => ScalerEvent::List { after: None },
             Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },
@@ -166,75 +165,25 @@ fn place(event: &Map<String, Value>) -> Result<Option<After>, EventError> {
     place.map(Some).ok_or_else(|| wrong("after", format!("it is {after}; {needed}")))
 }
 
-/// The direct and the EventBridge form: `state` and `configuration`.
-fn native(data: &Value) -> Option<Alarm> {
-    let state = data.pointer("/state/value")?.as_str()?.to_owned();
-    let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
-    let changed_at = data.pointer("/state/timestamp").and_then(Value::as_str).and_then(epoch_seconds);
-    let configuration = data.get("configuration").unwrap_or(&Value::Null);
-    Some(Alarm { name, state, tables: tables(configuration), metrics: metrics(configuration), changed_at })
-}
-
-/// The SNS form: a JSON text with other names.
-fn sns(record: &Value) -> Option<Alarm> {
-    let message = record.pointer("/Sns/Message")?.as_str()?;
-    let message: Value = serde_json::from_str(message).ok()?;
-    let state = message.get("NewStateValue")?.as_str()?.to_owned();
-    let name = message.get("AlarmName").and_then(Value::as_str).map(str::to_owned);
-    let changed_at = message.get("StateChangeTime").and_then(Value::as_str).and_then(epoch_seconds);
-    let trigger = message.get("Trigger").unwrap_or(&Value::Null);
-    Some(Alarm { name, state, tables: tables(trigger), metrics: metrics(trigger), changed_at })
-}
-
-/// CloudWatch writes the offset without its colon.
-fn epoch_seconds(time: &str) -> Option<u64> {
-    let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
-        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => format!("{start}:{minutes}"),
-        _ => time.to_owned(),
-    };
-    let at = OffsetDateTime::parse(&with_colon, &Rfc3339).ok()?;
-    u64::try_from(at.unix_timestamp()).ok()
-}
-
-/// Every metric's name, wherever it stands: `{"metric": {"name": m}}`, or `{"MetricName": m}`.
-fn metrics(value: &Value) -> Vec<String> {
-    named(value, &|object, found| {
-        let metric = object.get("metric").and_then(|metric| metric.get("name")).or_else(|| object.get("MetricName"));
-        found.extend(metric.and_then(Value::as_str).map(str::to_owned));
-    })
-}
-
-/// Every `TableName` dimension, wherever it stands: `{"TableName": t}` or `[{"name": "TableName", "value": t}]`.
-fn tables(value: &Value) -> Vec<String> {
-    named(value, &|object, found| {
-        let text = |name: &str| {
-            object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
-        };
-        found.extend(object.get("TableName").and_then(Value::as_str).map(str::to_owned));
-        if text("name") == Some("TableName") {
-            found.extend(text("value").map(str::to_owned));
-        }
-    })
-}
-
-/// What the objects within a value name, in order and each once.
-fn named(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>)) -> Vec<String> {
-    let mut found = Vec::new();
-    collect(value, names, &mut found);
-    found.sort();
-    found.dedup();
-    found
-}
-
-fn collect(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<String>), found: &mut Vec<String>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| collect(value, names, found)),
-        Value::Object(object) => {
-            names(object, found);
-            object.values().for_each(|value| collect(value, names, found));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+/// The alarms that a `rearm` names.
+fn alarm_names(event: &Map<String, Value>) -> Result<Vec<String>, EventError> {
+    let needed = format!(
+        "allowed: a list of 1 to {MOST_ALARMS} names of alarms, each a string of 1 to {LONGEST_ALARM_NAME} characters"
+    );
+    let refused = |what: String| wrong("alarms", format!("{what}; {needed}"));
+    let given = event.get("alarms").unwrap_or(&Value::Null);
+    let names = given.as_array().ok_or_else(|| refused(format!("it is {given}")))?;
+    if !(1..=MOST_ALARMS).contains(&names.len()) {
+        return Err(refused(format!("it has {} entries", names.len())));
     }
+    let checked = names.iter().enumerate().map(|(index, given)| {
+        let name = given.as_str().ok_or_else(|| refused(format!("its entry {} is {given}", index + 1)))?;
+        match name.chars().count() {
+            1..=LONGEST_ALARM_NAME => Ok(name.to_owned()),
+            length => Err(refused(format!("its entry {} has {length} characters", index + 1))),
+        }
+    });
+    checked.collect()
 }
 
 #[cfg(test)]
@@ -263,24 +212,24 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_cloudwatch_writes_them() {
-        for (text, seconds) in [
-            ("2023-08-04T12:36:15.490+0000", Some(1_691_152_575)),
-            ("2023-08-04T12:36:15.490+00:00", Some(1_691_152_575)),
-            ("2023-08-04T14:36:15+0200", Some(1_691_152_575)),
-            ("yesterday", None),
-            ("", None),
-            ("ä", None),
-        ] {
-            assert_eq!(epoch_seconds(text), seconds, "{text}");
+    fn a_rearm_names_its_alarms_and_a_wrong_list_is_told() {
+        let parse = |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
+        let longest = "é".repeat(255);
+        for names in [vec!["items-hot-partition".to_owned()], vec![longest.clone(); 20]] {
+            assert_eq!(parse(json!(names)), Ok(ScalerEvent::Rearm { alarms: names }));
         }
-        assert_eq!(epoch_seconds("2023-08-04T12:36:15Z"), Some(1_691_152_575));
-    }
-
-    #[test]
-    fn an_alarm_needs_no_more_than_its_state() {
-        let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
-        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![], metrics: vec![], changed_at: None };
-        assert_eq!(ScalerEvent::parse(&event), Ok(ScalerEvent::Alarms(vec![alarm])));
+        for (alarms, told) in [
+            (Value::Null, "it is null"),
+            (json!("items-hot-partition"), "it is \"items-hot-partition\""),
+            (json!([]), "it has 0 entries"),
+            (json!(vec!["a"; 21]), "it has 21 entries"),
+            (json!(["a", 7]), "its entry 2 is 7"),
+            (json!([""]), "its entry 1 has 0 characters"),
+            (json!([format!("{longest}é")]), "its entry 1 has 256 characters"),
+        ] {
+            let error = parse(alarms).unwrap_err();
+            assert_eq!(error.field, "alarms");
+            assert!(error.why.starts_with(told) && error.why.contains("1 to 20 names"), "{error}");
+        }
     }
 }

@@ -1,29 +1,40 @@
-//! The shard-scaler: woken by an alarm, or told directly.
+//! The shard-scaler: woken by an alarm, told directly, or asked by a deployment.
 //!
 //! An alarm names a table and never a key, comes late, twice or not at all; so it is taken as a hint to look, and what is done
 //! follows from the throttled keys, the policy and the protocol, which make a repetition harmless.
 
 mod alarm;
+mod alarm_event;
 mod cause;
 mod clients;
 mod config;
+mod deployment;
 mod direct;
 mod drain;
 mod event;
+mod failure;
+mod hot_keys;
+mod limits;
+mod raise_capacity;
+mod rearm;
+mod relieve;
 mod survey;
+mod telemetry;
 mod throttled_keys;
 mod told;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use sharding::{Deadline, PartitionKey, ShardedTable};
 
+pub use alarm_event::{Alarm, AlarmMetric};
 pub use cause::Cause;
 pub use clients::Clients;
 pub use config::ScalerConfig;
-pub use event::{After, Alarm, EventError, ScalerEvent};
+pub use deployment::CustomResource;
+pub use event::{After, EventError, ScalerEvent};
+pub use failure::Failed;
 
 /// The shard-scaler of one table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,8 +42,6 @@ pub struct Scaler {
     table: ShardedTable,
     clients: Clients,
     config: ScalerConfig,
-    /// Throttles up to this second since the Unix epoch have been looked at.
-    looked_until: Arc<AtomicU64>,
     /// The key after which the next run of the schedule looks on: the last one came no farther.
     looked_after: Arc<Mutex<Option<PartitionKey>>>,
 }
@@ -41,7 +50,7 @@ impl Scaler {
     /// The shard-scaler of this table, which learns and acts by these clients.
     #[must_use]
     pub fn new(table: ShardedTable, clients: Clients, config: ScalerConfig) -> Self {
-        Self { table, clients, config, looked_until: Arc::default(), looked_after: Arc::default() }
+        Self { table, clients, config, looked_after: Arc::default() }
     }
 
     /// The table whose keys it scales.
@@ -50,10 +59,14 @@ impl Scaler {
         &self.table
     }
 
-    /// Carries out one event and says what was done. A wrong event is an answer, not an error: repeating it would not mend it.
+    /// Carries out one event and says what was done. A wrong event or a missing permission is an answer, not an error: repeating the event would
+    /// not mend it.
     ///
     /// `now_seconds` is the time since the Unix epoch.
-    pub async fn handle(&self, event: &Value, now_seconds: u64, deadline: Deadline) -> Value {
+    ///
+    /// # Errors
+    /// [`Failed`] where a part of the event failed for a moment: throttled, or without an answer from AWS. It has the answer.
+    pub async fn handle(&self, event: &Value, now_seconds: u64, deadline: Deadline) -> Result<Value, Failed> {
         let answer = match ScalerEvent::parse(event) {
             Err(error) => json!({"outcome": "refused", "field": error.field, "detail": error.why}),
             Ok(ScalerEvent::Set { partition_key, number_of_shards }) => {
@@ -68,9 +81,11 @@ impl Scaler {
             Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,
+            Ok(ScalerEvent::Rearm { alarms }) => self.rearm(&alarms, deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,
+            Ok(ScalerEvent::Deployment(request)) => self.deployment(&request, deadline).await,
         };
         tracing::info!(audit = true, %answer, "event handled");
-        answer
+        Failed::check(answer)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
 
@@ -19,9 +19,10 @@ async fn main() -> Result<(), Error> {
     let runtime = Runtime::new(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
         // Boxed: the SDK's futures nest deeply.
-        let answer = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
+        let handled = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
         telemetry.flush(&event.context);
-        Ok::<_, Error>(answer)
+        // Lambda repeats an event that ends in an error.
+        handled.map_err(|failed| Diagnostic { error_type: "Failed".into(), error_message: failed.to_string() })
     }));
     tracing.run(runtime, api::Trigger::Event).await
 }

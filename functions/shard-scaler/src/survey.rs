@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::Scaler;
 use crate::event::After;
+use crate::failure::failed;
+use crate::telemetry;
 use crate::told::refused;
 
 /// The most keys that are worked on at once.
@@ -24,12 +26,6 @@ const LOOKING: f64 = 0.5;
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// The most failed keys that are named.
 const MOST_TOLD: usize = 100;
-
-/// How far an event came.
-struct Look {
-    next: Option<ScanPosition>,
-    failed: Option<String>,
-}
 
 /// What became of the keys: how many of each outcome, and why some failed.
 #[derive(Default)]
@@ -50,20 +46,19 @@ impl Scaler {
         };
         let look_until = look_until(deadline);
         let (mut survey, mut keys, mut unsharded) = (Survey::default(), Vec::new(), 0);
-        let (mut at, mut look) = (after.clone(), Look { next: None, failed: None });
+        let (mut at, mut interrupted) = (after.clone(), None);
         loop {
             match self.table.survey_page(&mut survey, at.as_ref(), look_until).await {
-                Ok(page) => look.next = page.next,
+                Ok(page) => at = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
-                    look = Look { next: at, failed: Some(error.to_string()) };
+                    interrupted = Some(error);
                     break;
                 }
             }
             let found = survey.take_unsharded();
             unsharded += found.values().sum::<u64>();
             keys.extend(found.into_keys());
-            at.clone_from(&look.next);
             if at.is_none() || keys.len() >= MOST_KEYS || Deadline::now() >= look_until {
                 break;
             }
@@ -82,10 +77,17 @@ impl Scaler {
                 }
             }
         });
-        let mut answer = told("migrate", &survey, outcomes.await, &look);
+        let next =
+            at.as_ref().map(|next| json!({"stored_key": next.stored_key, "sort_key": next.sort_key.to_string()}));
+        let mut answer = told("migrate", &survey, outcomes.await);
+        answer.insert("next".into(), next.into());
         answer.insert("unsharded_items".into(), unsharded.into());
         answer.insert("looks_sharded".into(), survey.looks_sharded().into());
-        answer.into()
+        match interrupted {
+            // Where it came some way, the answer says where to go on: a repetition would begin anew.
+            Some(error) => failed(answer.into(), &error, error.is_retryable() && at == after),
+            None => answer.into(),
+        }
     }
 
     /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
@@ -98,7 +100,7 @@ impl Scaler {
                 Ok(page) => at = page.next,
                 Err(error) => {
                     tracing::error!(%error, "the table could not be looked at");
-                    return json!({"action": "rebuild", "outcome": "failed", "detail": error.to_string()});
+                    return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
                 }
             }
             // Bare keys have no shards to rebuild, and would only take memory.
@@ -112,7 +114,7 @@ impl Scaler {
             }
         }
         if let Err(error) = self.look_for_damage(&mut survey, look_until).await {
-            return json!({"action": "rebuild", "outcome": "failed", "detail": error.to_string()});
+            return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
         }
         let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
         let astray: u64 = found.iter().map(|(_, findings)| findings.astray()).sum();
@@ -132,8 +134,7 @@ impl Scaler {
                 }
             }
         });
-        let mut answer = told("rebuild", &survey, outcomes.await, &Look { next: None, failed: None });
-        answer.remove("next");
+        let mut answer = told("rebuild", &survey, outcomes.await);
         answer.insert("astray".into(), astray.into());
         answer.into()
     }
@@ -181,6 +182,7 @@ where
             Ok(name) => name,
             Err((key, why)) => {
                 tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
+                telemetry::failed();
                 outcomes.failed.push(json!({"partition_key": key.as_str(), "detail": why}));
                 "failed"
             }
@@ -192,21 +194,13 @@ where
     outcomes
 }
 
-fn told(action: &str, survey: &Survey, outcomes: Outcomes, look: &Look) -> Map<String, Value> {
-    let next =
-        look.next.as_ref().map(|next| json!({"stored_key": next.stored_key, "sort_key": next.sort_key.to_string()}));
-    let outcome = if look.failed.is_some() { "failed" } else { "handled" };
-    let mut answer = Map::from_iter([
+fn told(action: &str, survey: &Survey, outcomes: Outcomes) -> Map<String, Value> {
+    Map::from_iter([
         ("action".to_owned(), action.into()),
-        ("outcome".to_owned(), outcome.into()),
+        ("outcome".to_owned(), "handled".into()),
         ("items".to_owned(), survey.items().into()),
         ("unknown".to_owned(), survey.unknown().into()),
         ("keys".to_owned(), outcomes.counts.into()),
         ("failed".to_owned(), outcomes.failed.into()),
-        ("next".to_owned(), next.into()),
-    ]);
-    if let Some(detail) = &look.failed {
-        answer.insert("detail".to_owned(), detail.as_str().into());
-    }
-    answer
+    ])
 }

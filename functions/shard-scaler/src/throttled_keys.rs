@@ -1,9 +1,12 @@
 //! Which keys are throttled: Contributor Insights in throttled-keys mode, read through CloudWatch.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use aws_sdk_cloudwatch::primitives::DateTime;
+use aws_sdk_cloudwatch::types::InsightRuleContributor;
+use aws_sdk_dynamodb::types::ContributorInsightsStatus;
 use sharding::{PartitionKey, ShardKeys, ShardNumber};
 
 use crate::clients::{ClientError, Clients};
@@ -12,10 +15,31 @@ use crate::clients::{ClientError, Clients};
 const MOST_CONTRIBUTORS: i32 = 25;
 /// The rule that counts throttled partition keys.
 const RULE_KIND: &str = "-PKT-";
-/// How far back the report looks.
+/// How far back the report looks, at least.
 const WINDOW: Duration = Duration::from_secs(120);
 /// The length of the report's periods, in seconds: the shortest there is.
 const PERIOD: u64 = 60;
+/// How long after the second of its record a change has taken effect, in seconds. That second is counted as a whole, and views from before the
+/// change run out within 1.2 s.
+const TAKES_EFFECT: u64 = 3;
+
+/// What Contributor Insights tells of a table or of an index.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Insights {
+    /// The throttled keys.
+    Keys(ThrottledKeys),
+    /// Nothing yet: it was switched on a moment ago.
+    Enabling,
+    /// Nothing: throttled keys are not reported. The text says why.
+    Off(String),
+}
+
+/// Throttled requests by logical key, and stored keys that belong to none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThrottledKeys {
+    pub(crate) by_key: BTreeMap<PartitionKey, Throttles>,
+    pub(crate) foreign: usize,
+}
 
 /// When a key was throttled, and where.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -26,56 +50,77 @@ pub(crate) struct Throttles {
     pub(crate) only_shard_1: bool,
 }
 
+/// Throttles of a key, by what they say of its present width.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SinceChange {
+    /// Of periods that began when the last change had taken effect.
+    pub(crate) after: u64,
+    /// Of the period of the change: from before it, or from after it.
+    pub(crate) meanwhile: u64,
+    /// Of periods that had ended by then.
+    pub(crate) before: u64,
+}
+
 impl Throttles {
-    /// Those of periods that had not ended when the key's shards last changed: what was before says nothing of the present width.
-    pub(crate) fn since(&self, last_change: u64) -> u64 {
-        self.counts.iter().filter(|(began, _)| **began + PERIOD > last_change).map(|(_, count)| count).sum()
+    /// Sorts the throttles by the key's last change; all count for a key that never changed.
+    pub(crate) fn since(&self, last_change: Option<u64>) -> SinceChange {
+        let mut since = SinceChange::default();
+        for (began, count) in &self.counts {
+            match last_change {
+                Some(at) if began + PERIOD <= at => since.before += count,
+                Some(at) if *began < at.saturating_add(TAKES_EFFECT) => since.meanwhile += count,
+                Some(_) | None => since.after += count,
+            }
+        }
+        since
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Takes in throttles of the same key at another place: what an index throttles is not counted for the table.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.only_shard_1 &= other.only_shard_1;
+        for (began, count) in other.counts {
+            *self.counts.entry(began).or_default() += count;
+        }
     }
 }
 
-/// Throttled requests by logical key, and stored keys that belong to none.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ThrottledKeys {
-    pub(crate) by_key: BTreeMap<PartitionKey, Throttles>,
-    pub(crate) foreign: usize,
+impl SinceChange {
+    /// Why nothing follows from the throttles, where all of them are from before the last change or may be.
+    pub(crate) fn why_not_counted(self) -> Option<&'static str> {
+        match self {
+            Self { after: 0, meanwhile: 1.., .. } => Some(
+                "the throttles are from the minute of the key's last change: the next report will tell whether it has helped",
+            ),
+            Self { after: 0, before: 1.., .. } => Some("the throttles are from before the key's last change"),
+            Self { .. } => None,
+        }
+    }
 }
 
-impl Clients {
-    /// The keys that were throttled after `from_seconds`, at most two minutes ago, and up to `now_seconds`; physical keys mapped to logical ones.
-    pub(crate) async fn throttled_keys(
-        &self,
-        table_name: &str,
-        shard_keys: &ShardKeys,
-        from_seconds: u64,
-        now_seconds: u64,
-    ) -> Result<ThrottledKeys, ClientError> {
-        let described = self
-            .dynamodb
-            .describe_contributor_insights()
-            .table_name(table_name)
-            .send()
-            .await
-            .map_err(ClientError::of("DescribeContributorInsights"))?;
-        // The name ends in a time stamp, so it can only be asked for.
-        let rule = described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
-        let Some(rule) = rule else { return Ok(ThrottledKeys::default()) };
-        let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
-        let from = to.saturating_sub_unsigned(WINDOW.as_secs()).max(i64::try_from(from_seconds).unwrap_or_default());
-        let report = self
-            .cloudwatch
-            .get_insight_rule_report()
-            .rule_name(rule)
-            .start_time(DateTime::from_secs(from))
-            .end_time(DateTime::from_secs(to))
-            .period(PERIOD as i32)
-            .max_contributor_count(MOST_CONTRIBUTORS)
-            .send()
-            .await
-            .map_err(ClientError::of("GetInsightRuleReport"))?;
-        let mut throttled = ThrottledKeys::default();
+impl ThrottledKeys {
+    /// Takes in the keys of another place.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.foreign += other.foreign;
+        for (key, throttles) in other.by_key {
+            match self.by_key.entry(key) {
+                Entry::Vacant(place) => {
+                    place.insert(throttles);
+                }
+                Entry::Occupied(mut known) => known.get_mut().merge(throttles),
+            }
+        }
+    }
+
+    /// The physical keys of a report, mapped to logical ones.
+    fn of(contributors: &[InsightRuleContributor], shard_keys: &ShardKeys, now_seconds: u64) -> Self {
+        let mut throttled = Self::default();
         // A report that is full may have left shards out.
-        let is_full = report.contributors().len() >= MOST_CONTRIBUTORS as usize;
-        for contributor in report.contributors() {
+        let is_full = contributors.len() >= MOST_CONTRIBUTORS as usize;
+        for contributor in contributors {
             let key = contributor.keys().first().and_then(|stored| shard_keys.parse(stored));
             let Some((key, shard)) = key else {
                 throttled.foreign += 1;
@@ -91,6 +136,99 @@ impl Clients {
                     datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
             }
         }
-        Ok(throttled)
+        throttled
+    }
+}
+
+impl Clients {
+    /// The keys of a table, or of one of its indexes, that were throttled in this minute and in the two before.
+    pub(crate) async fn throttled_keys(
+        &self,
+        table_name: &str,
+        index_name: Option<&str>,
+        shard_keys: &ShardKeys,
+        now_seconds: u64,
+    ) -> Result<Insights, ClientError> {
+        let described = self
+            .dynamodb
+            .describe_contributor_insights()
+            .table_name(table_name)
+            .set_index_name(index_name.map(str::to_owned))
+            .send()
+            .await
+            .map_err(ClientError::of("DescribeContributorInsights"))?;
+        match described.contributor_insights_status() {
+            Some(ContributorInsightsStatus::Enabling) => return Ok(Insights::Enabling),
+            Some(ContributorInsightsStatus::Failed) => {
+                let failure = described.failure_exception().and_then(|failure| failure.exception_description());
+                let failure = failure.unwrap_or("it does not say why");
+                return Ok(Insights::Off(format!("Contributor Insights failed ({failure})")));
+            }
+            Some(ContributorInsightsStatus::Disabled | ContributorInsightsStatus::Disabling) => {
+                return Ok(Insights::Off("Contributor Insights is off".into()));
+            }
+            _ => {}
+        }
+        // The name ends in a time stamp, so it can only be asked for.
+        let rule = described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
+        let Some(rule) = rule else {
+            return Ok(Insights::Off("Contributor Insights does not report throttled keys".into()));
+        };
+        // From the beginning of a period on: a key's last change is compared with when periods began.
+        let from = now_seconds.saturating_sub(WINDOW.as_secs()) / PERIOD * PERIOD;
+        let time = |seconds: u64| DateTime::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let report = self
+            .cloudwatch
+            .get_insight_rule_report()
+            .rule_name(rule)
+            .start_time(time(from))
+            .end_time(time(now_seconds))
+            .period(PERIOD as i32)
+            .max_contributor_count(MOST_CONTRIBUTORS)
+            .send()
+            .await
+            .map_err(ClientError::of("GetInsightRuleReport"))?;
+        Ok(Insights::Keys(ThrottledKeys::of(report.contributors(), shard_keys, now_seconds)))
+    }
+}
+
+/// The command that makes Contributor Insights report throttled keys.
+pub(crate) fn switch_on(table_name: &str, index_name: Option<&str>) -> String {
+    let index = index_name.map(|name| format!(" --index-name {name}")).unwrap_or_default();
+    format!(
+        "aws dynamodb update-contributor-insights --table-name {table_name}{index} --contributor-insights-action ENABLE --contributor-insights-mode THROTTLED_KEYS"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttles_of_a_period_that_began_before_the_change_had_taken_effect_do_not_count() {
+        let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]), only_shard_1: false };
+        let rows = [
+            (None, (21, 0, 0)),
+            (Some(117), (16, 5, 0)),
+            (Some(119), (9, 12, 0)),
+            (Some(120), (9, 7, 5)),
+            (Some(150), (9, 7, 5)),
+            (Some(177), (9, 7, 5)),
+            (Some(178), (0, 16, 5)),
+            (Some(190), (0, 9, 12)),
+            (Some(300), (0, 0, 21)),
+        ];
+        for (last_change, expected) in rows {
+            let since = throttles.since(last_change);
+            assert_eq!((since.after, since.meanwhile, since.before), expected, "{last_change:?}");
+        }
+    }
+
+    #[test]
+    fn why_throttles_do_not_count_is_said_only_where_none_does() {
+        let why = |after, meanwhile, before| SinceChange { after, meanwhile, before }.why_not_counted();
+        assert_eq!((why(1, 1, 1), why(0, 0, 0)), (None, None));
+        assert!(why(0, 1, 1).is_some_and(|why| why.contains("minute of the key's last change")));
+        assert!(why(0, 0, 1).is_some_and(|why| why.contains("before the key's last change")));
     }
 }

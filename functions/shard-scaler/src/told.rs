@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use sharding::{PartitionKey, ScaleError, ScaleOutcome};
 
+use crate::failure::failed;
+
 pub(crate) fn refused(field: &str, detail: impl std::fmt::Display) -> Value {
     json!({"outcome": "refused", "field": field, "detail": detail.to_string()})
 }
@@ -23,7 +25,7 @@ pub(crate) fn told(action: &str, key: &PartitionKey, result: Result<ScaleOutcome
         Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => refused("number_of_shards", error),
         Err(ScaleError::Table(error)) => {
             tracing::error!(%error, "a key could not be scaled");
-            json!({"action": action, "partition_key": key, "outcome": "failed", "detail": error.to_string()})
+            failed(json!({"action": action, "partition_key": key}), &error, error.is_retryable())
         }
     }
 }

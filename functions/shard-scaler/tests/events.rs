@@ -1,5 +1,8 @@
 //! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
 
+mod cloudformation;
+
+use cloudformation::CloudFormation;
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
@@ -40,14 +43,20 @@ async fn every_sample_event_has_its_answer() {
         "shard-scaler-alarm-other-table",
         "shard-scaler-alarm-provisioned",
         "shard-scaler-alarm-hot-reads",
+        "shard-scaler-alarm-index",
         "shard-scaler-unknown",
         "shard-scaler-drain",
         "shard-scaler-settle",
         "shard-scaler-migrate",
         "shard-scaler-rebuild",
+        "shard-scaler-rearm",
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);
     }
+    let cloudformation = CloudFormation::start(200).await;
+    let deployment = cloudformation.ask(event("shard-scaler-deployment"));
+    answers += &format!("shard-scaler-deployment: {}\n", scaler.invoke(deployment).await);
+    assert_eq!(cloudformation.answer().1["Status"], "SUCCESS");
     // As they are, and once more: an old event does nothing, and neither does a list.
     for name in ["shard-scaler-alarm-stale", "shard-scaler-list"] {
         let answer = scaler.invoke(event(name)).await.to_string();
@@ -56,7 +65,8 @@ async fn every_sample_event_has_its_answer() {
     assert_snapshot!(answers);
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     assert_eq!((&shown["metadata"]["number_of_shards"], &shown["metadata"]["generation"]), (&json!(6), &json!(4)));
-    drop(scaler);
+    let log = scaler.stop().await;
+    assert!(!log.contains("Signature"), "the URL of an answer to CloudFormation is a secret: {log}");
     edition.stop().await;
 }
 

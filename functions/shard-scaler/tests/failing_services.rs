@@ -24,6 +24,13 @@ fn denied(action: &str) -> Option<(u16, Value)> {
     Some((400, json!({"__type": "com.amazon.coral.service#AccessDeniedException", "message": message})))
 }
 
+/// The sum of a metric over the log, by the table alone.
+fn counted(log: &str, metric: &str) -> u64 {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_table = lines.filter(|line| line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == json!([["TableName"]]));
+    of_table.filter_map(|line| line[metric].as_u64()).sum()
+}
+
 async fn still_answers(scaler: &mut Function) {
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     assert_eq!(shown["outcome"], "shown", "{shown}");
@@ -47,6 +54,8 @@ async fn a_missing_permission_is_named_and_changes_nothing() {
     let log = scaler.stop().await;
     assert!(log.lines().any(|line| line.contains("ERROR") && line.contains("could not be acted on")), "{log}");
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")), "{log}");
+    // The alarm that was not acted on, and the one that was not armed again.
+    assert_eq!(counted(&log, "ShardScalerFailures"), 2, "{log}");
     let asked = services.asked();
     assert!(asked.len() < 10, "refusals for good are not repeated: {asked:?}");
 }
@@ -64,6 +73,41 @@ async fn a_report_that_may_not_be_read_is_named_too() {
     assert_eq!(answer["outcome"], "failed", "{answer}");
     assert!(answer["detail"].as_str().unwrap_or_default().contains("GetInsightRuleReport"), "{answer}");
     still_answers(&mut scaler).await;
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_the_log() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        (operation == "GetInsightRuleReport")
+            .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    let error = &answer["function_error"];
+    assert_eq!(error["errorType"], "Failed", "{answer}");
+    let message = error["errorMessage"].as_str().unwrap_or_default();
+    assert!(message.starts_with("alarm failed: GetInsightRuleReport") && !message.contains('\n'), "{answer}");
+    still_answers(&mut scaler).await;
+    let log = scaler.stop().await;
+    assert!(log.contains("event handled") && log.contains(r#"\"outcome\":\"failed\""#), "{log}");
+    assert_eq!(counted(&log, "ShardScalerFailures"), 1, "{log}");
+}
+
+#[tokio::test]
+async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        (operation == "DescribeContributorInsights").then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!((&answer["outcome"], &answer["contributor_insights"]), (&json!("handled"), &json!("off")), "{answer}");
+    let log = scaler.stop().await;
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains("update-contributor-insights")), "{log}");
+    assert_eq!((counted(&log, "ContributorInsightsOff"), counted(&log, "ShardScalerFailures")), (1, 0), "{log}");
 }
 
 #[tokio::test]

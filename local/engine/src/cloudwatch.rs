@@ -76,7 +76,7 @@ impl CloudWatch {
                 Answer::cbor(200, encode(&map([])))
             }
             (Some(_), Some("OK" | "ALARM" | "INSUFFICIENT_DATA")) => {
-                cbor_error("ResourceNotFoundException", "there is no such alarm")
+                cbor_error("ResourceNotFound", "there is no such alarm")
             }
             _ => cbor_error("InvalidParameterValue", "AlarmName and a StateValue are required"),
         }
@@ -120,11 +120,14 @@ impl CloudWatch {
             _ => return Vec::new(),
         };
         let dimensions = metric.get("Dimensions").and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default();
-        let table = dimensions.iter().filter_map(Cbor::as_map).find_map(|dimension| {
-            let dimension = Fields(dimension);
-            (dimension.text("Name") == Some("TableName")).then(|| dimension.text("Value"))?
-        });
-        let Some(table) = table else { return Vec::new() };
+        let dimension = |name: &str| {
+            let named = dimensions.iter().filter_map(Cbor::as_map).map(|dimension| Fields(dimension));
+            named.filter(|dimension| dimension.text("Name") == Some(name)).find_map(|dimension| dimension.text("Value"))
+        };
+        // The engine's indexes throttle nothing.
+        let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName")) else {
+            return Vec::new();
+        };
         let mut sums = BTreeMap::<u64, u64>::new();
         for (second, events) in self.events.range(from..=to.max(from)) {
             if let Some(count) = events.get(&(table.to_owned(), access)) {
@@ -164,11 +167,13 @@ impl CloudWatch {
         (top, unique)
     }
 
-    /// DynamoDB's answer to DescribeContributorInsights.
-    pub(crate) fn describe(table: &str) -> Value {
+    /// DynamoDB's answer to DescribeContributorInsights, of a table or of one of its indexes.
+    pub(crate) fn describe(table: &str, index: Option<&str>) -> Value {
+        let resource = index.map_or_else(|| table.to_owned(), |index| format!("{table}-{index}"));
         json!({
             "TableName": table,
-            "ContributorInsightsRuleList": [format!("{RULE_PREFIX}{table}{RULE_STAMP}")],
+            "IndexName": index,
+            "ContributorInsightsRuleList": [format!("{RULE_PREFIX}{resource}{RULE_STAMP}")],
             "ContributorInsightsStatus": "ENABLED",
             "ContributorInsightsMode": "THROTTLED_KEYS",
         })

@@ -191,7 +191,7 @@ impl Engine {
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
-                return Ok(CloudWatch::describe(table));
+                return Ok(CloudWatch::describe(table, body.get("IndexName").and_then(Value::as_str)));
             }
             "CreateTable" | "DeleteTable" | "UpdateTable" => self.state().tables.clear(),
             _ => {}

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use serde_json::json;
-use shard_scaler::{Clients, Scaler, ScalerConfig};
+use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::{
     Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, ShardedTable, TableConfig,
     Value,
@@ -66,7 +66,9 @@ impl Fixture {
     /// What a run of the schedule answers.
     async fn scheduled(&self) -> serde_json::Value {
         let now = self.clock.now().epoch_seconds();
-        self.scaler.handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59)).await
+        let handled =
+            self.scaler.handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59)).await;
+        handled.unwrap_or_else(Failed::into_answer)
     }
 
     /// The schedule runs every minute until nothing is drained.

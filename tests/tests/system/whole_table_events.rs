@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use serde_json::{Value, json};
-use shard_scaler::{Clients, Scaler, ScalerConfig};
+use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::{Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig};
 use system_tests::{TestClock, config, count, soon, sort_key};
 use tokio::time::sleep;
@@ -49,7 +49,8 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
 impl Fixture {
     async fn send(&self, event: Value) -> Value {
         let now = self.clock.now().epoch_seconds();
-        self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await
+        let handled = self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await;
+        handled.unwrap_or_else(Failed::into_answer)
     }
 
     async fn page(&self, partition_key: &str) -> Vec<String> {

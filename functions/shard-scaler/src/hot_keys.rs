@@ -1,0 +1,124 @@
+//! Where requests met a hot partition: the throttled keys of the table and of its replicas, and what each throttling index needs.
+//!
+//! A replica is an index with the table's own keys, so its throttled keys are the table's, and more shards relieve them. Of any other index, the
+//! shards of the table's keys say nothing.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::Scaler;
+use crate::cause::Cause;
+use crate::clients::ClientError;
+use crate::failure::failed;
+use crate::limits::Limits;
+use crate::telemetry;
+use crate::throttled_keys::{Insights, ThrottledKeys, switch_on};
+
+/// What was found out about the places that throttle.
+#[derive(Debug, Default)]
+pub(crate) struct HotKeys {
+    /// Keys whose writes are throttled.
+    pub(crate) writes: ThrottledKeys,
+    /// Keys of places where only reads are throttled.
+    pub(crate) reads: ThrottledKeys,
+    /// `off` or `enabling`, where Contributor Insights of the table tells no keys.
+    pub(crate) insights: Option<&'static str>,
+    /// What helps to see them.
+    pub(crate) advice: Option<String>,
+    /// Each index that throttles, as a part of the answer.
+    pub(crate) indexes: Vec<Value>,
+}
+
+impl Scaler {
+    pub(crate) async fn hot_keys(&self, limits: &Limits, now_seconds: u64) -> Result<HotKeys, ClientError> {
+        let mut found = HotKeys::default();
+        if let Some(insights) = self.insights(None, &limits.table, now_seconds).await? {
+            (found.insights, found.advice) = found.take_in(insights, &limits.table, self.switch_on(None));
+        }
+        for (index, causes) in &limits.indexes {
+            let told = self.index(&mut found, index, causes, now_seconds).await;
+            tracing::warn!(audit = true, answer = %told, "an index throttles requests");
+            found.indexes.push(told);
+        }
+        if found.writes.foreign + found.reads.foreign > 0 {
+            let keys = found.writes.foreign + found.reads.foreign;
+            tracing::warn!(keys, "throttled keys that are no shard keys of this table");
+        }
+        Ok(found)
+    }
+
+    /// What is told of an index. That its keys cannot be learnt does not keep the table's from their relief.
+    async fn index(&self, found: &mut HotKeys, index: &str, causes: &BTreeSet<Cause>, now_seconds: u64) -> Value {
+        let is_replica = self.table.config().read_replicas.iter().any(|replica| replica == index);
+        let advice: BTreeSet<&str> = causes.iter().map(|cause| cause.advice_of_index(is_replica)).collect();
+        let mut advice: Vec<String> = advice.into_iter().map(str::to_owned).collect();
+        let names: Vec<&str> = causes.iter().map(|cause| cause.name()).collect();
+        let mut told = json!({"index": index, "causes": names});
+        if is_replica {
+            match self.insights(Some(index), causes, now_seconds).await {
+                Ok(None) => {}
+                Ok(Some(insights)) => {
+                    let (state, needed) = found.take_in(insights, causes, self.switch_on(Some(index)));
+                    advice.extend(needed);
+                    if let (Some(state), Some(told)) = (state, told.as_object_mut()) {
+                        told.insert("contributor_insights".into(), state.into());
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, index, "the throttled keys of an index could not be learnt");
+                    told = failed(told, &error, error.is_retryable);
+                }
+            }
+        }
+        if let Some(told) = told.as_object_mut() {
+            told.insert("advice".into(), advice.join("; ").into());
+        }
+        told
+    }
+
+    /// What Contributor Insights tells of a place; `None` where no partition of it is hot.
+    async fn insights(
+        &self,
+        index: Option<&str>,
+        causes: &BTreeSet<Cause>,
+        now_seconds: u64,
+    ) -> Result<Option<Insights>, ClientError> {
+        if !causes.contains(&Cause::HotWrites) && !causes.contains(&Cause::HotReads) {
+            return Ok(None);
+        }
+        let config = self.table.config();
+        self.clients.throttled_keys(&config.table_name, index, &config.shard_keys, now_seconds).await.map(Some)
+    }
+
+    fn switch_on(&self, index: Option<&str>) -> String {
+        switch_on(&self.table.config().table_name, index)
+    }
+}
+
+impl HotKeys {
+    /// Takes in what was told of a place; returns the state of Contributor Insights there, and what helps, where it tells no keys.
+    fn take_in(
+        &mut self,
+        insights: Insights,
+        causes: &BTreeSet<Cause>,
+        command: String,
+    ) -> (Option<&'static str>, Option<String>) {
+        match insights {
+            Insights::Keys(keys) => {
+                let kind = if causes.contains(&Cause::HotWrites) { &mut self.writes } else { &mut self.reads };
+                kind.merge(keys);
+                (None, None)
+            }
+            Insights::Enabling => {
+                tracing::warn!("Contributor Insights is being switched on: the throttled keys are not known yet");
+                (Some("enabling"), None)
+            }
+            Insights::Off(why) => {
+                tracing::warn!(why, command, "the throttled keys are not known");
+                telemetry::contributor_insights_off();
+                (Some("off"), Some(format!("{why}, so the throttled keys are not known; switch it on: {command}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Which limits requests met: those of the table, and those of its indexes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use aws_sdk_cloudwatch::primitives::DateTime;
+use aws_sdk_cloudwatch::types::{Dimension, Metric, MetricDataQuery, MetricStat};
+use aws_sdk_dynamodb::types::TableDescription;
+
+use crate::alarm_event::AlarmMetric;
+use crate::cause::Cause;
+use crate::clients::{ClientError, Clients, bare_table_name, capacity};
+
+/// How far back metrics are looked at.
+const WINDOW: Duration = Duration::from_secs(300);
+/// CloudWatch's metrics of DynamoDB have one datapoint a minute.
+const PERIOD_SECONDS: i32 = 60;
+/// Part of the provisioned units from which on the table, and not one of its partitions, is taken to be the limit.
+const NEARLY_ALL: f64 = 0.9;
+/// The most indexes that are looked at, in one request with the table; it may ask for 500 metrics. [CloudWatch API reference, GetMetricData]
+const MOST_INDEXES: usize = 20;
+/// What the table took, for where no metric names a limit.
+const CONSUMED: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
+
+/// The limits that requests met.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) table: BTreeSet<Cause>,
+    /// By the index's name. The metrics of the table do not count what its indexes throttle.
+    pub(crate) indexes: BTreeMap<String, BTreeSet<Cause>>,
+}
+
+impl Limits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty() && self.indexes.is_empty()
+    }
+
+    /// Those that an alarm's metrics name; empty where they name none, as metric math and composite alarms do.
+    pub(crate) fn named(metrics: &[&AlarmMetric]) -> Self {
+        let mut limits = Self::default();
+        for metric in metrics {
+            limits.add(metric.index.as_deref(), Cause::of_metric(&metric.name));
+        }
+        limits
+    }
+
+    fn add(&mut self, index: Option<&str>, cause: Option<Cause>) {
+        let Some(cause) = cause else { return };
+        match index {
+            Some(index) => self.indexes.entry(index.to_owned()).or_default().insert(cause),
+            None => self.table.insert(cause),
+        };
+    }
+}
+
+impl Clients {
+    /// The limits that requests met in the last minutes, by the metrics that name them. Where none does, those of the indexes that the
+    /// alarm is `about`; for an alarm of the table, what comes of comparing what was consumed with what is provisioned.
+    pub(crate) async fn limits_met(
+        &self,
+        table: &str,
+        replicas: &[String],
+        about: &BTreeSet<&str>,
+        now_seconds: u64,
+    ) -> Result<Limits, ClientError> {
+        let described = self.describe(table).await?;
+        let indexes = indexes(&described, replicas);
+        let places: Vec<Option<&str>> = std::iter::once(None).chain(indexes.into_iter().map(Some)).collect();
+        let of_place = |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
+        let queries = CONSUMED.map(|metric| query(table, None, metric)).into_iter();
+        let sums = self.sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds).await?;
+        let (consumed, throttled) = sums.split_at_checked(CONSUMED.len()).unwrap_or_default();
+
+        let mut limits = Limits::default();
+        for (place, sums) in places.iter().zip(throttled.chunks(Cause::METRICS.len())) {
+            for ((_, cause), sum) in Cause::METRICS.iter().zip(sums) {
+                limits.add(*place, (*sum > 0.0).then_some(*cause));
+            }
+        }
+        if !limits.is_empty() {
+            return Ok(limits);
+        }
+        if !about.is_empty() {
+            about.iter().for_each(|index| limits.add(Some(index), Some(Cause::HotWrites)));
+            return Ok(limits);
+        }
+        if let Some(units) = capacity(&described).provisioned {
+            let [written, read] = [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
+            let nearly = |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * NEARLY_ALL;
+            limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
+            limits.add(None, nearly(read, units.read).then_some(Cause::ProvisionedReads));
+        }
+        if limits.is_empty() {
+            limits.add(None, Some(Cause::HotWrites));
+        }
+        Ok(limits)
+    }
+
+    /// The sums of metrics over the last minutes, in the order of the queries.
+    async fn sums(&self, queries: impl Iterator<Item = MetricStat>, now_seconds: u64) -> Result<Vec<f64>, ClientError> {
+        let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
+        let id = |index: usize| format!("m{index}");
+        let queries: Vec<MetricDataQuery> = queries
+            .enumerate()
+            .map(|(index, stat)| MetricDataQuery::builder().id(id(index)).metric_stat(stat).build())
+            .collect();
+        let count = queries.len();
+        let answer = self
+            .cloudwatch
+            .get_metric_data()
+            .start_time(DateTime::from_secs(to.saturating_sub_unsigned(WINDOW.as_secs())))
+            .end_time(DateTime::from_secs(to))
+            .set_metric_data_queries(Some(queries))
+            .send()
+            .await
+            .map_err(ClientError::of("GetMetricData"))?;
+        let sum = |index: usize| {
+            let results = answer.metric_data_results().iter().filter(|result| result.id() == Some(id(index).as_str()));
+            results.flat_map(|result| result.values()).sum()
+        };
+        Ok((0..count).map(sum).collect())
+    }
+}
+
+/// The global secondary indexes of a table: the replicas first, should there be too many.
+fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
+    names.sort_by_key(|name| !replicas.iter().any(|replica| replica == name));
+    if names.len() > MOST_INDEXES {
+        tracing::warn!(indexes = names.len(), looked_at = MOST_INDEXES, "not all indexes are looked at");
+        names.truncate(MOST_INDEXES);
+    }
+    names
+}
+
+fn query(table: &str, index: Option<&str>, metric: &str) -> MetricStat {
+    let dimension = |name: &str, value: &str| Dimension::builder().name(name).value(value).build();
+    let metric = Metric::builder()
+        .namespace("AWS/DynamoDB")
+        .metric_name(metric)
+        .dimensions(dimension("TableName", bare_table_name(table)));
+    let metric = match index {
+        Some(index) => metric.dimensions(dimension("GlobalSecondaryIndexName", index)),
+        None => metric,
+    };
+    MetricStat::builder().metric(metric.build()).period(PERIOD_SECONDS).stat("Sum").build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_of_an_index_names_the_limit_of_that_index_and_not_of_the_table() {
+        let metric =
+            |name: &str, index: Option<&str>| AlarmMetric { name: name.into(), index: index.map(str::to_owned) };
+        let of_index = metric("WriteKeyRangeThroughputThrottleEvents", Some("by-customer"));
+        let of_table = metric("ReadProvisionedThroughputThrottleEvents", None);
+        let no_cause = metric("WriteThrottleEvents", Some("by-day"));
+        let limits = Limits::named(&[&of_index, &of_table, &no_cause]);
+        assert_eq!(limits.table, BTreeSet::from([Cause::ProvisionedReads]));
+        assert_eq!(limits.indexes, BTreeMap::from([("by-customer".to_owned(), BTreeSet::from([Cause::HotWrites]))]));
+        assert!(Limits::named(&[&no_cause]).is_empty());
+    }
+}

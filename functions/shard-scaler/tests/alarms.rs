@@ -1,0 +1,424 @@
+//! What alarms make the shard-scaler do, where AWS says what a test wants it to say: in virtual time, over the embedded engine.
+
+mod aws;
+
+use std::time::Duration;
+
+use aws::{Aws, Reply};
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, create_tables, in_process_clients};
+use serde_json::{Value, json};
+use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
+use sharding::{Clock, Deadline, Environment, PartitionKey, ScalingActors, ShardCount, ShardedTable, TableConfig};
+use system_tests::{TestClock, config, event};
+
+const ALARM: &str = "dynamodb-write-sharding-hot-partition";
+const REPLICA: &str = "read-replica-1";
+const INDEX: &str = "by-customer";
+
+struct Fixture {
+    engine: Engine,
+    table: ShardedTable,
+    scaler: Scaler,
+    aws: Aws,
+    clock: TestClock,
+}
+
+async fn fixture(
+    change: impl FnOnce(&mut TableConfig, &mut ScalerConfig),
+    replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
+) -> Fixture {
+    let engine = Engine::in_memory().expect("an engine");
+    let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
+    change(&mut of_table, &mut of_scaler);
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &of_table).await.expect("tables");
+    engine.set_alarm_state(ALARM, "ALARM");
+    let aws = Aws::new(&engine, replies);
+    let clients = clients_over(aws.shared());
+    let clock = TestClock::default();
+    let table = ShardedTable::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
+    let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
+    let scaler = Scaler::new(table.clone(), clients, of_scaler);
+    Fixture { engine, table, scaler, aws, clock }
+}
+
+impl Fixture {
+    fn now(&self) -> u64 {
+        self.clock.now().epoch_seconds()
+    }
+
+    async fn send(&self, event: &Value) -> Result<Value, Failed> {
+        self.scaler.handle(event, self.now(), Deadline::now() + Duration::from_secs(59)).await
+    }
+
+    async fn width(&self, key: &str) -> u32 {
+        let key = PartitionKey::new(key).expect("a key");
+        let shards = self.table.shards(&key, Deadline::now() + Duration::from_secs(9)).await.expect("an answer");
+        shards.map_or(1, |shards| shards.number_of_shards.get())
+    }
+
+    async fn grow(&self, key: &str, to: u32) {
+        let (key, to) = (PartitionKey::new(key).expect("a key"), ShardCount::new(to).expect("a count"));
+        self.table.set_shards(&key, to, Deadline::now() + Duration::from_secs(9)).await.expect("grown");
+    }
+
+    fn alarm_is_ok(&self) -> bool {
+        self.engine.alarm_state(ALARM) == "OK"
+    }
+}
+
+/// The sample, without the time at which the alarm changed its state.
+fn alarm(sample: &str) -> Value {
+    let mut event = event(sample);
+    event["alarmData"]["alarmName"] = ALARM.into();
+    event["alarmData"]["state"]["timestamp"] = Value::Null;
+    event
+}
+
+/// Contributor Insights: these throttles of each stored key, in the period that began then.
+fn report(keys: &[&str], began: u64, throttles: f64) -> Reply {
+    let contributor = |key: &&str| json!({"Keys": [key], "ApproximateAggregateValue": throttles, "Datapoints": [{"Timestamp": began, "ApproximateValue": throttles}]});
+    let contributors: Vec<Value> = keys.iter().map(contributor).collect();
+    Reply::With(
+        200,
+        json!({"KeyLabels": ["PartitionKey"], "AggregationStatistic": "Sum", "Contributors": contributors}),
+    )
+}
+
+fn denied(action: &str) -> Reply {
+    Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": format!("not allowed: {action}")}))
+}
+
+fn throttled() -> Reply {
+    Reply::With(400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_relieved() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let began = Arc::new(AtomicU64::default());
+    let reported = Arc::clone(&began);
+    let fixture = fixture(
+        |_, _| {},
+        move |operation, _| match operation {
+            "GetInsightRuleReport" => report(&["hot.1", "hot.2"], reported.load(Ordering::Relaxed), 25_000.0),
+            _ => Reply::Engine,
+        },
+    )
+    .await;
+    fixture.grow("hot", 18).await;
+    let changed_at = fixture.now();
+    let minute = changed_at / 60 * 60;
+    // The cooldown is over.
+    fixture.clock.jump(Duration::from_secs(10));
+    for (period, why) in [(minute, "minute of the key's last change"), (minute - 60, "before the key's last change")] {
+        began.store(period, Ordering::Relaxed);
+        let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+        let key = &answer["keys"][0];
+        assert_eq!((&key["outcome"], &key["throttled"]), (&json!("unchanged"), &json!(0)), "{answer}");
+        assert!(key["reason"].as_str().unwrap_or_default().contains(why), "{answer}");
+        assert_eq!(fixture.width("hot").await, 18, "{answer}");
+    }
+    // Still throttled in the next minute: then it needs more.
+    fixture.clock.jump(Duration::from_secs(60));
+    began.store(minute + 60, Ordering::Relaxed);
+    let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+    assert_eq!((&answer["keys"][0]["outcome"], &answer["keys"][0]["throttled"]), (&json!("scaled"), &json!(50_000)));
+    assert!(fixture.width("hot").await > 18, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_growth_that_its_actor_left_is_finished_though_its_throttles_are_old() {
+    let fixture = fixture(
+        |_, _| {},
+        |operation, _| match operation {
+            "GetInsightRuleReport" => report(&["hot.1"], 1_699_999_920, 500.0),
+            _ => Reply::Engine,
+        },
+    )
+    .await;
+    let number = |n: u32| AttributeValue::N(n.to_string());
+    let client = clients_over(fixture.aws.shared()).dynamodb;
+    let put = client
+        .put_item()
+        .table_name("items-metadata")
+        .item("partition_key", AttributeValue::S("hot".into()))
+        .item("number_of_shards", number(2))
+        .item("read_shards", number(4))
+        .item("last_updated", number(1_699_999_999))
+        .item("shard_history", AttributeValue::Ss(vec!["1699999000:1".into(), "1699999999:2".into()]))
+        .item("generation", number(3));
+    put.send().await.expect("stored");
+    let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+    assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
+    assert_eq!(fixture.width("hot").await, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
+    type Change = fn(&mut TableConfig, &mut ScalerConfig);
+    type Replies = fn(&str, &Value) -> Reply;
+    let nothing: Change = |_, _| {};
+    let engine: Replies = |_, _| Reply::Engine;
+    let denies: Replies =
+        |operation, _| if operation == "DescribeContributorInsights" { denied(operation) } else { Reply::Engine };
+    let hangs: Replies = |operation, _| if operation == "GetInsightRuleReport" { Reply::Never } else { Reply::Engine };
+    let stale = {
+        let mut event = alarm("shard-scaler-alarm-direct");
+        event["alarmData"]["state"]["timestamp"] = "2023-11-14T00:00:00.000+0000".into();
+        event
+    };
+    let fresh = alarm("shard-scaler-alarm-direct");
+    let rows: [(&str, &Value, Change, Replies, &str); 6] = [
+        ("handled", &fresh, nothing, engine, "handled"),
+        ("stale", &stale, nothing, engine, "ignored"),
+        ("SCALING=writer", &fresh, |table, _| table.scaling = ScalingActors::Writer, engine, "ignored"),
+        ("dry run", &fresh, |_, scaler| scaler.dry_run = true, engine, "handled"),
+        ("an error", &fresh, nothing, denies, "failed"),
+        ("out of time", &fresh, nothing, hangs, "failed"),
+    ];
+    for (row, event, change, replies, outcome) in rows {
+        let fixture = fixture(change, replies).await;
+        let answer = fixture.send(event).await.unwrap_or_else(Failed::into_answer);
+        assert_eq!((&answer["outcome"], &answer["rearmed"]), (&json!(outcome), &json!(true)), "{row}: {answer}");
+        assert!(fixture.alarm_is_ok(), "{row}");
+    }
+    for sample in ["shard-scaler-alarm-other-table", "shard-scaler-alarm-ok-state"] {
+        let fixture = fixture(nothing, engine).await;
+        let answer = fixture.send(&alarm(sample)).await.expect("handled");
+        assert_eq!(answer["outcome"], "ignored", "{answer}");
+        assert!(!fixture.alarm_is_ok(), "{sample}: not this shard-scaler's to set back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
+    let fixture = fixture(
+        |_, _| {},
+        |operation, body| {
+            let is_denied = operation == "SetAlarmState" && body["AlarmName"] == "denied";
+            if is_denied { denied("cloudwatch:SetAlarmState") } else { Reply::Engine }
+        },
+    )
+    .await;
+    let answer =
+        fixture.send(&json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]})).await.expect("handled");
+    let outcomes: Vec<_> =
+        answer["alarms"].as_array().expect("alarms").iter().map(|alarm| (&alarm["alarm"], &alarm["outcome"])).collect();
+    let (absent, of_absent) = (json!("absent"), json!("not-found"));
+    let (denied, of_denied) = (json!("denied"), json!("failed"));
+    let (armed, of_armed) = (json!(ALARM), json!("rearmed"));
+    assert_eq!(outcomes, [(&absent, &of_absent), (&denied, &of_denied), (&armed, &of_armed)], "{answer}");
+    assert!(fixture.alarm_is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failures_that_a_repetition_can_mend_are_errors() {
+    type Replies = fn(&str, &Value) -> Reply;
+    let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
+    let wrong = json!({"action": "set", "partition_key": "hot", "number_of_shards": 0});
+    let updating = json!({"Table": {"TableStatus": "UPDATING", "ProvisionedThroughput": {"ReadCapacityUnits": 9, "WriteCapacityUnits": 9}}});
+    let hot = alarm("shard-scaler-alarm-direct");
+    let short = alarm("shard-scaler-alarm-provisioned");
+    let no: Replies = |_, _| Reply::Engine;
+    let report_throttled: Replies =
+        |operation, _| if operation == "GetInsightRuleReport" { throttled() } else { Reply::Engine };
+    let report_broken: Replies = |operation, _| match operation {
+        "GetInsightRuleReport" => Reply::With(500, json!({"__type": "x#InternalServiceFault"})),
+        _ => Reply::Engine,
+    };
+    let report_denied: Replies =
+        |operation, _| if operation == "GetInsightRuleReport" { denied(operation) } else { Reply::Engine };
+    let metadata_throttled: Replies =
+        |operation, _| if operation == "UpdateItem" { throttled() } else { Reply::Engine };
+    let rows: [(&Value, Replies, Result<&str, &str>); 6] = [
+        (&hot, report_throttled, Err("alarm failed: GetInsightRuleReport")),
+        (&hot, report_broken, Err("alarm failed: GetInsightRuleReport")),
+        (&hot, report_denied, Ok("failed")),
+        (&set, metadata_throttled, Err("set failed: throttled")),
+        (&set, no, Ok("scaled")),
+        (&wrong, no, Ok("refused")),
+    ];
+    for (event, replies, expected) in rows {
+        let fixture = fixture(|_, _| {}, replies).await;
+        match (fixture.send(event).await, expected) {
+            (Ok(answer), Ok(outcome)) => assert_eq!(answer["outcome"], outcome, "{answer}"),
+            (Err(failed), Err(summary)) => {
+                assert!(failed.to_string().starts_with(summary) && !failed.to_string().contains('\n'), "{failed}");
+                assert_eq!(failed.into_answer()["outcome"], "failed");
+            }
+            (handled, expected) => panic!("{event}: {handled:?}, and not {expected:?}"),
+        }
+        if event == &hot {
+            assert!(fixture.alarm_is_ok(), "armed again before the error is returned");
+        }
+    }
+    let fixture = fixture(
+        |_, scaler| scaler.max_write_units = 99,
+        move |operation, _| match operation {
+            "DescribeTable" => Reply::With(200, updating.clone()),
+            _ => Reply::Engine,
+        },
+    )
+    .await;
+    let answer = fixture.send(&short).await.expect("a table that is being updated is no error");
+    assert_eq!(answer["capacity"]["outcome"], "unchanged", "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn contributor_insights_that_tell_no_keys_are_named_with_the_command_that_helps() {
+    let insights =
+        |status: &str, rules: Value| json!({"ContributorInsightsStatus": status, "ContributorInsightsRuleList": rules});
+    let accessed_only = json!(["DynamoDBContributorInsights-PKC-items-1700000000000"]);
+    let throttled = json!(["DynamoDBContributorInsights-PKT-items-1700000000000"]);
+    let mut failed = insights("FAILED", json!([]));
+    failed["FailureException"] = json!({"ExceptionDescription": "too many rules"});
+    let rows = [
+        (insights("DISABLED", throttled.clone()), "off", "Contributor Insights is off"),
+        (insights("DISABLING", json!([])), "off", "Contributor Insights is off"),
+        (insights("ENABLED", accessed_only), "off", "does not report throttled keys"),
+        (failed, "off", "too many rules"),
+        (insights("ENABLING", throttled), "enabling", ""),
+    ];
+    for (described, state, why) in rows {
+        let fixture = fixture(
+            |_, _| {},
+            move |operation, _| match operation {
+                "DescribeContributorInsights" => Reply::With(200, described.clone()),
+                "GetInsightRuleReport" => panic!("there is no report to read"),
+                _ => Reply::Engine,
+            },
+        )
+        .await;
+        let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+        assert_eq!(
+            (&answer["outcome"], &answer["contributor_insights"]),
+            (&json!("handled"), &json!(state)),
+            "{answer}"
+        );
+        assert!(fixture.alarm_is_ok(), "{answer}");
+        let advice = answer["advice"][0].as_str().unwrap_or_default();
+        let command = "aws dynamodb update-contributor-insights --table-name items --contributor-insights-action ENABLE --contributor-insights-mode THROTTLED_KEYS";
+        assert!(advice.contains(why) && advice.contains(command) == (state == "off"), "{answer}");
+    }
+}
+
+/// The table with a replica and with an index of other keys.
+fn with_indexes(table: &mut TableConfig) {
+    table.read_replicas = vec![REPLICA.to_owned()];
+}
+
+fn two_indexes() -> Reply {
+    Reply::With(
+        200,
+        json!({"Table": {"TableStatus": "ACTIVE", "GlobalSecondaryIndexes": [{"IndexName": INDEX}, {"IndexName": REPLICA}]}}),
+    )
+}
+
+/// What Contributor Insights of the replica reports, and nothing of the table.
+fn replica_is_hot(operation: &str, body: &Value) -> Option<Reply> {
+    match operation {
+        "GetInsightRuleReport" if body["RuleName"].as_str().is_some_and(|rule| rule.contains(REPLICA)) => {
+            Some(report(&["hot.1"], 1_700_000_040, 25_000.0))
+        }
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_of_a_read_replica_grows_the_keys_that_the_replica_throttles() {
+    let fixture = fixture(
+        |table, _| with_indexes(table),
+        |operation, body| replica_is_hot(operation, body).unwrap_or(Reply::Engine),
+    )
+    .await;
+    let mut event = alarm("shard-scaler-alarm-index");
+    event["alarmData"]["configuration"]["metrics"][0]["metricStat"]["metric"]["dimensions"]["GlobalSecondaryIndexName"] =
+        REPLICA.into();
+    let answer = fixture.send(&event).await.expect("handled");
+    let expected = json!([{"index": REPLICA, "causes": ["hot-writes"], "advice": "more shards relieve the keys"}]);
+    assert_eq!((&answer["causes"], &answer["indexes"]), (&json!([]), &expected), "{answer}");
+    assert_eq!((&answer["keys"][0]["partition_key"], &answer["keys"][0]["outcome"]), (&json!("hot"), &json!("scaled")));
+    assert!(fixture.width("hot").await > 1);
+    let asked = fixture.aws.asked("DescribeContributorInsights");
+    assert_eq!(
+        asked,
+        [json!({"TableName": "items", "IndexName": REPLICA})],
+        "the table's own keys are not in question"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_of_another_index_grows_nothing_and_says_what_the_index_needs() {
+    let fixture = fixture(|table, _| with_indexes(table), |_, _| Reply::Engine).await;
+    let answer = fixture.send(&alarm("shard-scaler-alarm-index")).await.expect("handled");
+    let advice =
+        "give the index a partition key with more distinct values; more shards of the table's key need not help";
+    let expected = json!([{"index": INDEX, "causes": ["hot-writes"], "advice": advice}]);
+    assert_eq!(
+        (&answer["causes"], &answer["keys"], &answer["indexes"]),
+        (&json!([]), &json!([]), &expected),
+        "{answer}"
+    );
+    assert!(fixture.aws.asked("DescribeContributorInsights").is_empty(), "{answer}");
+    assert!(fixture.alarm_is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_that_names_no_limit_finds_those_of_the_table_and_of_every_index_in_one_request() {
+    let fixture = fixture(|table, _| with_indexes(table), |operation, body| match operation {
+        "DescribeTable" => two_indexes(),
+        "GetMetricData" => {
+            let met = [
+                (REPLICA, "WriteKeyRangeThroughputThrottleEvents"),
+                (INDEX, "ReadProvisionedThroughputThrottleEvents"),
+                (INDEX, "WriteAccountLimitThrottleEvents"),
+            ];
+            let results = body["MetricDataQueries"].as_array().expect("queries").iter().map(|query| {
+                let metric = &query["MetricStat"]["Metric"];
+                let index = metric["Dimensions"].as_array().expect("dimensions").iter().find(|one| one["Name"] == "GlobalSecondaryIndexName");
+                let is_met = met.iter().any(|(of, name)| metric["MetricName"] == *name && index.is_some_and(|index| index["Value"] == *of));
+                json!({"Id": query["Id"], "Timestamps": [1_700_000_000], "Values": [if is_met { 7.5 } else { 0.0 }], "StatusCode": "Complete"})
+            });
+            Reply::With(200, json!({"MetricDataResults": results.collect::<Vec<_>>()}))
+        }
+        _ => replica_is_hot(operation, body).unwrap_or(Reply::Engine),
+    })
+    .await;
+    let answer = fixture.send(&alarm("shard-scaler-alarm-metric-math")).await.expect("handled");
+    let indexes = json!([
+        {"index": INDEX, "causes": ["provisioned-reads", "account"], "advice": "ask for a higher account quota; more shards do not help; raise the index's provisioned read units; the shard-scaler raises the table's only"},
+        {"index": REPLICA, "causes": ["hot-writes"], "advice": "more shards relieve the keys"},
+    ]);
+    assert_eq!((&answer["causes"], &answer["indexes"]), (&json!([]), &indexes), "{answer}");
+    assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
+    let asked = fixture.aws.asked("GetMetricData");
+    assert_eq!(asked.len(), 1, "one request for all");
+    assert_eq!(asked[0]["MetricDataQueries"].as_array().map(Vec::len), Some(8 * 3 + 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_keys_cannot_be_learnt_does_not_keep_the_tables_keys_from_relief() {
+    let fixture = fixture(
+        |table, _| with_indexes(table),
+        |operation, body| match operation {
+            "DescribeContributorInsights" if body["IndexName"] == REPLICA => denied(operation),
+            "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_040, 25_000.0),
+            _ => Reply::Engine,
+        },
+    )
+    .await;
+    let mut event = alarm("shard-scaler-alarm-index");
+    let mut metrics = event["alarmData"]["configuration"]["metrics"][0].clone();
+    metrics["metricStat"]["metric"]["dimensions"] = json!({"TableName": "items"});
+    event["alarmData"]["configuration"]["metrics"][0]["metricStat"]["metric"]["dimensions"]["GlobalSecondaryIndexName"] =
+        REPLICA.into();
+    event["alarmData"]["configuration"]["metrics"].as_array_mut().expect("metrics").push(metrics);
+    let answer = fixture.send(&event).await.expect("a missing permission is no error");
+    assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
+    let index = &answer["indexes"][0];
+    assert_eq!((&index["index"], &index["outcome"]), (&json!(REPLICA), &json!("failed")), "{answer}");
+    assert!(index["detail"].as_str().unwrap_or_default().contains("DescribeContributorInsights"), "{answer}");
+}

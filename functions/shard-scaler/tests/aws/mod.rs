@@ -1,0 +1,139 @@
+//! AWS in this process: the embedded engine, and in its place what a test says of single requests.
+
+use std::fmt;
+use std::future::pending;
+use std::io::Cursor;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use ciborium::Value as Cbor;
+use embedded_dynamodb::{Engine, InProcess};
+use serde_json::{Map, Value};
+
+/// What becomes of a request.
+pub(crate) enum Reply {
+    /// The engine answers.
+    Engine,
+    /// This status and body.
+    With(u16, Value),
+    /// Nobody answers.
+    Never,
+}
+
+/// Decides by the operation's name and the request's body.
+type Replies = dyn Fn(&str, &Value) -> Reply + Send + Sync;
+
+#[derive(Clone)]
+pub(crate) struct Aws {
+    engine: InProcess,
+    replies: Arc<Replies>,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl fmt::Debug for Aws {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aws").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Aws {
+    pub(crate) fn new(engine: &Engine, replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
+        Self { engine: InProcess::new(engine.clone()), replies: Arc::new(replies), asked: Arc::default() }
+    }
+
+    pub(crate) fn shared(&self) -> SharedHttpClient {
+        SharedHttpClient::new(self.clone())
+    }
+
+    /// The bodies of all requests of one operation, in order.
+    pub(crate) fn asked(&self, operation: &str) -> Vec<Value> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().filter(|(name, _)| name == operation).map(|(_, body)| body.clone()).collect()
+    }
+}
+
+impl HttpClient for Aws {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Aws {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
+        let bytes = request.body().bytes().unwrap_or_default();
+        let (operation, body, in_cbor) = match target {
+            Some(target) => (target.to_owned(), serde_json::from_slice(bytes).expect("JSON"), false),
+            None => {
+                let operation = request.uri().rsplit('/').next().unwrap_or_default().to_owned();
+                (operation, json_of(ciborium::from_reader(Cursor::new(bytes)).expect("CBOR")), true)
+            }
+        };
+        let reply = (self.replies)(&operation, &body);
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push((operation, body));
+        let engine = self.engine.clone();
+        HttpConnectorFuture::new(async move {
+            match reply {
+                Reply::Engine => engine.call(request).await,
+                Reply::With(status, body) => Ok(response(status, &body, in_cbor)),
+                Reply::Never => pending().await,
+            }
+        })
+    }
+}
+
+fn response(status: u16, body: &Value, in_cbor: bool) -> HttpResponse {
+    let status = status.try_into().expect("a status");
+    if !in_cbor {
+        return HttpResponse::new(status, SdkBody::from(body.to_string()));
+    }
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&cbor_of(body, false), &mut bytes).expect("memory takes it");
+    let mut response = HttpResponse::new(status, SdkBody::from(bytes));
+    response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
+    response
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
+fn json_of(value: Cbor) -> Value {
+    match value {
+        Cbor::Integer(number) => i64::try_from(i128::from(number)).expect("a small number").into(),
+        Cbor::Float(number) => number.into(),
+        Cbor::Text(text) => text.into(),
+        Cbor::Bool(flag) => flag.into(),
+        Cbor::Tag(_, inner) => json_of(*inner),
+        Cbor::Array(values) => values.into_iter().map(json_of).collect(),
+        Cbor::Map(fields) => {
+            let named = |(name, value): (Cbor, Cbor)| (name.into_text().expect("a name"), json_of(value));
+            Value::Object(fields.into_iter().map(named).collect::<Map<_, _>>())
+        }
+        _ => Value::Null,
+    }
+}
+
+/// Numbers of fields named `Timestamp` or `Timestamps` are times.
+fn cbor_of(value: &Value, is_time: bool) -> Cbor {
+    match value {
+        Value::Object(fields) => Cbor::Map(
+            fields
+                .iter()
+                .map(|(name, value)| (Cbor::Text(name.clone()), cbor_of(value, name.starts_with("Timestamp"))))
+                .collect(),
+        ),
+        Value::Array(values) => Cbor::Array(values.iter().map(|value| cbor_of(value, is_time)).collect()),
+        Value::Number(number) if is_time => {
+            Cbor::Tag(1, Box::new(Cbor::Integer(number.as_u64().expect("whole seconds").into())))
+        }
+        Value::Number(number) => number
+            .as_i64()
+            .map_or_else(|| Cbor::Float(number.as_f64().expect("a number")), |whole| Cbor::Integer(whole.into())),
+        Value::String(text) => Cbor::Text(text.clone()),
+        Value::Bool(flag) => Cbor::Bool(*flag),
+        Value::Null => Cbor::Null,
+    }
+}
