@@ -17,7 +17,7 @@ use http::Uri;
 use http::uri::Scheme;
 use serde_json::{Map, Value, json};
 use sharding::{Deadline, SortKeyType};
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 use crate::Scaler;
 use crate::event::{EventError, wrong};
@@ -25,6 +25,10 @@ use crate::failure::failed;
 
 /// What is kept of an invocation's time for sending the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// The longest that the table is looked at. The template lets CloudFormation wait for a minute.
+const LONGEST_LOOK: Duration = Duration::from_secs(20);
+/// Between two looks. A role that was made a moment ago may not be known everywhere yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The answer may have 4,096 bytes, whatever DynamoDB has to say. [CloudFormation user guide, custom resource response objects]
 const LONGEST_REASON: usize = 1_000;
 
@@ -107,7 +111,9 @@ impl Scaler {
     /// Answers CloudFormation, and says what it was told.
     pub(crate) async fn deployment(&self, request: &CustomResource, deadline: Deadline) -> Value {
         let verdict = match request.kind {
-            RequestKind::Create | RequestKind::Update => self.check_table(deadline - ANSWER_TIME).await,
+            RequestKind::Create | RequestKind::Update => {
+                self.check_table((deadline - ANSWER_TIME).min(Deadline::now() + LONGEST_LOOK)).await
+            }
             // Nothing was made, so nothing is to be removed.
             RequestKind::Delete => Ok(()),
         };
@@ -151,9 +157,17 @@ impl Scaler {
     async fn check_table(&self, deadline: Deadline) -> Result<(), String> {
         let config = self.table.config();
         let name = &config.table_name;
-        let described = timeout_at(deadline, self.clients.dynamodb.describe_table().table_name(name).send()).await;
-        let described =
-            described.map_err(|_| format!("The table {name:?} could not be described: no answer in time."))?;
+        let describe = || timeout_at(deadline, self.clients.dynamodb.describe_table().table_name(name).send());
+        let described = loop {
+            let described = describe()
+                .await
+                .map_err(|_| format!("The table {name:?} could not be described: no answer in time."))?;
+            let is_denied = described.as_ref().is_err_and(|error| error.code() == Some("AccessDeniedException"));
+            if !is_denied || Deadline::now() + LOOK_AGAIN >= deadline {
+                break described;
+            }
+            sleep(LOOK_AGAIN).await;
+        };
         let table = described.map_err(|error| {
             if error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception()) {
                 return format!("The table {name:?} does not exist in this account and Region. Name one that does.");

@@ -1,8 +1,6 @@
 //! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
 
-mod cloudformation;
-
-use cloudformation::CloudFormation;
+use super::cloudformation::CloudFormation;
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};

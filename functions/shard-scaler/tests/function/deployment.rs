@@ -1,12 +1,10 @@
 //! The custom resource: whether a deployment over a table that exists already is told what is wrong with that table.
 
-mod aws;
-mod cloudformation;
-
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aws::{Aws, Reply};
-use cloudformation::CloudFormation;
+use super::aws::{Aws, Reply};
+use super::cloudformation::CloudFormation;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use serde_json::{Value, json};
@@ -33,7 +31,8 @@ async fn scaler_with(configured: TableConfig, described: impl Fn() -> Reply + Se
 }
 
 async fn send(scaler: &Scaler, event: &Value) -> Result<Value, Failed> {
-    scaler.handle(event, 1_700_000_000, Deadline::now() + Duration::from_secs(30)).await
+    // Time for two looks at the table.
+    scaler.handle(event, 1_700_000_000, Deadline::now() + Duration::from_secs(6)).await
 }
 
 #[tokio::test]
@@ -90,6 +89,19 @@ async fn a_table_that_does_not_fit_fails_with_what_was_found_and_what_is_needed(
         let reason = body["Reason"].as_str().unwrap_or_default();
         assert!(reasons.iter().all(|part| reason.contains(part)), "{reasons:?}: {reason}");
     }
+}
+
+/// A new stack's role is not known everywhere at once.
+#[tokio::test]
+async fn a_right_that_comes_a_moment_later_is_waited_for() {
+    let cloudformation = CloudFormation::start(200).await;
+    let denied = || json!({"__type": "x#AccessDeniedException", "message": "not allowed: dynamodb:DescribeTable"});
+    let first = AtomicBool::new(true);
+    let reply = move || if first.swap(false, Ordering::Relaxed) { Reply::With(400, denied()) } else { Reply::Engine };
+    let (scaler, aws) = scaler_with(config(), reply).await;
+    let answer = send(&scaler, &cloudformation.ask(event("shard-scaler-deployment"))).await.expect("handled");
+    assert_eq!(answer["status"], "SUCCESS", "{answer}");
+    assert_eq!(aws.asked("DescribeTable").len(), 2);
 }
 
 #[tokio::test]

@@ -1,10 +1,8 @@
 //! What alarms make the shard-scaler do, where AWS says what a test wants it to say: in virtual time, over the embedded engine.
 
-mod aws;
-
 use std::time::Duration;
 
-use aws::{Aws, Reply};
+use super::aws::{Aws, Reply};
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
