@@ -27,7 +27,7 @@ impl ProtocolModel {
         let request = state.requests.remove(index);
         let (before, metadata_before) = (state.table.clone(), state.metadata);
         let answer = match &request.body {
-            Body::Items { sort_key, parts } => Self::transact(state, *sort_key, parts),
+            Body::Items { sort_key, parts } => self.transact(state, *sort_key, parts),
             Body::Metadata { change, expected } => self.update_metadata(state, *change, *expected),
         };
         let applied = matches!(answer, Answer::Applied | Answer::Updated(_));
@@ -43,7 +43,7 @@ impl ProtocolModel {
     }
 
     /// One conditional operation, or a transaction of several.
-    fn transact(state: &mut State, sort_key: u8, parts: &[Part]) -> Answer {
+    fn transact(&self, state: &mut State, sort_key: u8, parts: &[Part]) -> Answer {
         if parts.iter().all(|part| part.condition.holds(state.copy(sort_key, part.shard))) {
             let row = &mut state.table[usize::from(sort_key)];
             for part in parts {
@@ -63,10 +63,14 @@ impl ProtocolModel {
             Effect::Put(stored) => Some(stored.value),
             Effect::Delete | Effect::Check => None,
         });
+        let highest = copies.iter().map(|stored| stored.version).max();
+        let is_own = |stored: &&Stored| value == Some(stored.value);
+        let is_highest = |stored: &Stored| Some(stored.version) == highest || !self.rules.own_is_highest;
         Answer::Refused {
             standing,
-            highest: copies.iter().map(|stored| stored.version).max(),
-            own: value.is_some_and(|value| copies.iter().any(|stored| stored.value == value)),
+            highest,
+            own: copies.iter().filter(is_own).any(is_highest),
+            own_below: copies.iter().filter(is_own).any(|stored| !is_highest(stored)),
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Rules {
     pub create_below_all: bool,
     /// A repeated create-only write recognises the item of its own earlier attempt.
     pub own_write: bool,
+    /// An own item counts only where none stands in a higher version: else the attempt came late, below another write.
+    pub own_is_highest: bool,
     /// After an attempt without an answer a refusal proves nothing: the outcome is unknown.
     pub refusals_prove_nothing: bool,
     /// A delete whose attempt had no answer is not repeated.
@@ -124,6 +126,7 @@ impl Default for Rules {
             tie_breakers: true,
             create_below_all: true,
             own_write: true,
+            own_is_highest: true,
             refusals_prove_nothing: true,
             deletes_once: true,
             width_one_is_candidate: true,

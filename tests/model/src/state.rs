@@ -171,6 +171,13 @@ pub(crate) struct Version {
     pub(crate) tie: u8,
 }
 
+impl Version {
+    /// A create-only write took it: it says a generation, and no time.
+    pub(crate) const fn is_of_creation(self) -> bool {
+        self.clock == 0
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v{}.{}.{}", self.clock, self.raised, self.tie)
@@ -283,7 +290,9 @@ pub(crate) enum Answer {
     Refused {
         standing: Few,
         highest: Option<Version>,
+        /// What the request would have put stands in the highest version; in a lower one.
         own: bool,
+        own_below: bool,
     },
     /// Another actor changed the metadata first.
     Outrun,

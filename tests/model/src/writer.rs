@@ -234,15 +234,16 @@ impl ProtocolModel {
         answer: Answer,
         story: &mut Story,
     ) {
-        let Answer::Refused { standing, highest, own } = answer else {
+        let Answer::Refused { standing, highest, own, own_below } = answer else {
             self.acknowledge(state, actor, op, Outcome::Done, story);
             return;
         };
         let doubt = self.rules.refusals_prove_nothing && write.attempt > 1;
         if op.kind == WriteKind::CreateOnly {
+            let created_above = own_below && highest.is_some_and(Version::is_of_creation);
             if own && self.rules.own_write {
                 self.acknowledge(state, actor, op, Outcome::Done, story);
-            } else if doubt {
+            } else if (doubt || own_below) && !created_above {
                 self.unknown(state, actor, story);
             } else {
                 self.acknowledge(state, actor, op, Outcome::Exists, story);

@@ -105,6 +105,8 @@ weakened! {
     a_creation_with_a_clocks_version_hides_a_later_one: "creating", I1, { create_below_all: false };
     a_repeated_creation_must_know_its_own_item:
         "repeating a creation", I3, { own_write: false, refusals_prove_nothing: false };
+    a_late_creation_below_another_is_no_success:
+        "repeating a creation while growing", I3, { own_is_highest: false };
     a_put_that_moves_an_item_hides_it_from_a_read: "putting in place", I1, { put_in_place: false };
     a_late_duplicate_wins_without_conditional_puts: "repeating", I1, { conditional_puts: false };
     a_refused_repetition_may_have_been_applied_before: "repeating", I1, { refusals_prove_nothing: false };

@@ -104,6 +104,19 @@ pub(super) fn scenarios(size: Size) -> Vec<Scenario> {
             )
         },
         Scenario {
+            horizon: size.pick(3, 4),
+            shows: vec![LATE_REQUEST],
+            ..Scenario::new(
+                "repeating a creation while growing",
+                "a create-only write is sent twice when its answer is lost, beside another, while the key grows",
+                vec![
+                    Cast::new("creator", [Op::Look, Op::create_only('x')]).sending_twice(),
+                    Cast::new("second creator", [Op::Look, Op::create_only('y')]),
+                    Cast::new("scaler", [out(2)]),
+                ],
+            )
+        },
+        Scenario {
             items: vec![(0, 1, 'o')],
             append_lease: 3,
             lease: 2,
