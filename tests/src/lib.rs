@@ -5,6 +5,7 @@ mod edition;
 mod lambda;
 mod services;
 pub mod simulation;
+mod size;
 mod values;
 mod wire;
 
@@ -12,5 +13,6 @@ pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
 pub use lambda::{Function, event, event_of_now};
 pub use services::Services;
+pub use size::{large_or, large_tests};
 pub use values::{count, numbered, soon, sort_key};
 pub use wire::{Call, Fate, TestClock, Wire};

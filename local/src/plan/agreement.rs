@@ -1,5 +1,5 @@
 //! The reckoning against the partition model, which is driven as the simulation drives it: Poisson writes of fixed shards in steps of ten
-//! milliseconds, over many placements. Repetitions and split for heat are off; the first ten of thirty seconds, in which partitions spend
+//! milliseconds, over many placements. Repetitions and split for heat are off; the first ten of twenty seconds, in which partitions spend
 //! what they had saved, does not count.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::demand::Demand;
 use super::throttling::throttled;
 
 const STEP: Duration = Duration::from_millis(10);
-const STEPS: u32 = 3_000;
+const STEPS: u32 = 2_000;
 const WARM_UP: u32 = 1_000;
 /// The reckoned part and the measured one may differ by this part of the measured one.
 const TOLERATED: f64 = 0.2;
@@ -106,7 +106,7 @@ fn differ(reckoned: f64, measured: f64) -> bool {
 fn what_is_reckoned_is_what_the_partition_model_measures() {
     println!("writes/s  bytes   keys  shards  partitions  reckoned  measured (standard error)");
     for workload in DEMANDING {
-        let placements = 7_200 / u64::from(workload.shards * workload.keys);
+        let placements = 5_600 / u64::from(workload.shards * workload.keys);
         let (reckoned, (measured, error)) = (workload.reckoned(), workload.measured(placements));
         let Workload { writes, item_bytes, keys, shards, partitions } = workload;
         println!(

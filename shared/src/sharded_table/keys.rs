@@ -205,8 +205,10 @@ impl Inner {
             return Ok(view);
         }
         for _ in 0..OLD_ANSWERS {
+            // Another request of this instance may register the key meanwhile.
+            let was_registered = state.registered();
             let view = self.read_view_and_look_for_loss(key, state, deadline).await?;
-            if view.metadata.is_none() && state.registered() {
+            if view.metadata.is_none() && was_registered {
                 return Err(TableError::Lost("its item was there and is gone".into()));
             }
             let read = Arc::new(view.clone());

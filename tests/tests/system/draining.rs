@@ -358,7 +358,8 @@ async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothin
         page.await.expect("it ends")
     };
     assert_eq!(read(Duration::from_secs(1)).await.expect("a page").items.len(), 1);
-    assert!(matches!(read(Duration::from_secs(3)).await, Err(ReadError::Capacity(_))));
+    let late = read(Duration::from_secs(3)).await;
+    assert!(matches!(late, Err(ReadError::Capacity(_))), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]

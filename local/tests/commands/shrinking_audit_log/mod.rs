@@ -22,14 +22,19 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use site::{PATIENCE, Served, Site};
+use system_tests::large_or;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// Lines of the audit log that are stored, all of its hottest keys.
-const LINES: usize = 3_000;
+fn stored_lines() -> usize {
+    large_or(3_000, 1_200)
+}
 const HOTTEST: usize = 8;
-const KILLS: usize = 20;
+fn wanted_kills() -> usize {
+    large_or(20, 5)
+}
 /// So many keys have to grow.
 const SEVERAL: usize = 3;
 /// Shards that a key is given beyond those that it had, where it grows again.
@@ -57,7 +62,7 @@ fn audit_log() -> (tempfile::NamedTempFile, Log) {
     hottest.truncate(HOTTEST);
     let is_hot = |event: &Value| hottest.iter().any(|(hot, _)| *hot == key(event));
     let (mut part, mut log) = (tempfile::NamedTempFile::new().expect("a temporary file"), Log::new());
-    for (line, event) in lines.iter().zip(events).filter(|(_, event)| is_hot(event)).take(LINES) {
+    for (line, event) in lines.iter().zip(events).filter(|(_, event)| is_hot(event)).take(stored_lines()) {
         writeln!(part, "{line}").expect("written");
         let sort_key = format!("{}#{}", event["time"], event["commit"].as_str().expect("a commit"));
         log.entry(key(&event)).or_default().insert(sort_key, event);
@@ -76,7 +81,7 @@ async fn store(file: &Path, url: &str) -> Summary {
         attempts: 50,
     };
     let summary = load(&options).await.expect("loaded");
-    assert_eq!((summary.stored, summary.failed.as_slice()), (LINES as u64, &[][..]), "{summary}");
+    assert_eq!((summary.stored, summary.failed.as_slice()), (stored_lines() as u64, &[][..]), "{summary}");
     summary
 }
 
@@ -214,7 +219,7 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     let began = Instant::now();
     let (mut kills, mut rounds, mut begun) = (Vec::new(), 0u32, 0);
     let mut steps: BTreeMap<String, u32> = BTreeMap::new();
-    while kills.len() < KILLS {
+    while kills.len() < wanted_kills() {
         if rounds > 0 {
             // Growing again, with a second copy of every event at its home among the shards.
             join_all(widths.iter().map(|(key, width)| widen(&site, key, (width + WIDER).min(16)))).await;
@@ -229,7 +234,7 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
         let mut shrinking: JoinSet<u32> = keys.iter().map(|key| narrow(site.clone(), key.clone())).collect();
         while !shrinking.is_empty() {
             let gap = Duration::from_millis(rng.random_range(300..6_500));
-            let due = sleep(if kills.len() < KILLS { gap } else { 2 * PATIENCE });
+            let due = sleep(if kills.len() < wanted_kills() { gap } else { 2 * PATIENCE });
             tokio::pin!(due);
             let is_due = loop {
                 tokio::select! {

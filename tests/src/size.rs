@@ -1,0 +1,20 @@
+//! How much the longest tests do: little while somebody waits, and all of it with `TEST_SIZE=large`, as in `.ci/run`.
+
+/// Whether the environment asks for the large form of the longest tests.
+///
+/// # Panics
+/// Where `TEST_SIZE` is neither `small` nor `large`.
+#[must_use]
+pub fn large_tests() -> bool {
+    match std::env::var("TEST_SIZE").as_deref() {
+        Err(_) | Ok("small") => false,
+        Ok("large") => true,
+        Ok(other) => panic!("TEST_SIZE is {other:?}; allowed: small, large"),
+    }
+}
+
+/// The first in the large form, else the second.
+#[must_use]
+pub fn large_or<T>(large: T, small: T) -> T {
+    if large_tests() { large } else { small }
+}
