@@ -3,10 +3,12 @@
 mod counting;
 mod edition;
 mod lambda;
+pub mod pages;
 mod services;
 pub mod simulation;
 mod size;
 mod values;
+pub mod warm_write;
 mod wire;
 
 pub use counting::CountingMetadata;

@@ -252,13 +252,17 @@ impl ScalingPolicy {
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: impl Into<Seen>) -> GrowthRecord {
         let seen = seen.into();
-        if self.growth != Growth::Proportional || !seen.is_sample {
+        if self.growth != Growth::Proportional {
             return GrowthRecord::default();
         }
-        let before = metadata.growth;
         let known = metadata.last_growth().is_some() && !seen.growth_helped;
-        let rejected = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
-        if known { before.grown(rejected) } else { GrowthRecord::default().grown(rejected) }
+        let before = if known { metadata.growth } else { GrowthRecord::default() };
+        // A report has no fraction to compare; that there is one after a growth says that it has not sufficed.
+        let rejected = match seen.is_sample {
+            true => ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32,
+            false => before.rejected_percent,
+        };
+        before.grown(rejected)
     }
 
     /// What the width lacks, times the headroom, on top of what it has.
@@ -403,8 +407,10 @@ mod tests {
             (grown(0), seen(100), ScalingDecision::ScaleOut(count(38))),
             (grown(1), seen(100), ScalingDecision::ShortOfPartitions { until: 1_590 }),
             (grown(3), seen(100), ScalingDecision::ShortOfPartitions { until: 990 + 2_400 }),
-            // A report is no sample: nothing can be compared.
-            (grown(1), Seen { is_sample: false, ..seen(100) }, ScalingDecision::ScaleOut(count(38))),
+            // A report is no sample: it counts as a growth that has not helped, and where nothing is known, for nothing.
+            (grown(1), Seen { is_sample: false, ..seen(60) }, ScalingDecision::ShortOfPartitions { until: 1_590 }),
+            (grown(0), Seen { is_sample: false, ..seen(100) }, ScalingDecision::ScaleOut(count(38))),
+            (settled(20, 990), Seen { is_sample: false, ..seen(100) }, ScalingDecision::ScaleOut(count(38))),
             (ShardMetadata { shrunk_at: 990, ..grown(1) }, seen(100), ScalingDecision::ScaleOut(count(38))),
         ];
         for (metadata, seen, expected) in rows {
@@ -412,7 +418,8 @@ mod tests {
         }
         assert_eq!(policy.record(&grown(1), seen(100)), GrowthRecord { rejected_percent: 20, fruitless: 2 });
         assert_eq!(policy.record(&grown(1), seen(60)), GrowthRecord { rejected_percent: 12, fruitless: 0 });
-        assert_eq!(policy.record(&grown(1), Pressure::default()), GrowthRecord::default());
+        assert_eq!(policy.record(&grown(0), Pressure::default()), GrowthRecord { rejected_percent: 20, fruitless: 1 });
+        assert_eq!(policy.record(&settled(20, 990), Pressure::default()), GrowthRecord::default());
     }
 
     #[test]

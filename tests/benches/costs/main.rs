@@ -1,11 +1,10 @@
 //! What sharding costs: pages, writes, merge and placement, each beside what it is compared with, in one run.
 //!
-//! `cargo bench -p system-tests` prints the tables. Instructions are counted by valgrind, where it is installed; units are those that
-//! the engine bills; latencies are medians of calls that alternate between the two sides.
+//! `cargo bench -p system-tests --bench costs` prints the tables, and one of them by its name behind `--`. Instructions are counted by valgrind, where
+//! it is installed; latencies are medians of calls that alternate between the two sides.
 
 #![expect(clippy::print_stdout, reason = "the tables are the product of a benchmark")]
 
-mod instructions;
 mod pages;
 mod pure;
 mod writes;
@@ -17,19 +16,20 @@ const SERVICE_TIME: Duration = Duration::from_millis(3);
 
 fn main() {
     // The benchmark calls itself under valgrind, to count the instructions of one side.
-    if let Some(side) = std::env::var_os(instructions::SIDE) {
-        return writes::run_side(&side.to_string_lossy());
+    if system_tests::warm_write::run_side() {
+        return;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     if runs("pages") {
-        runtime.block_on(pages::units());
         runtime.block_on(pages::latency());
     }
-    if runs("writes") {
+    if runs("instructions") {
         writes::instructions();
+    }
+    if runs("writes") {
         runtime.block_on(writes::latency());
     }
     if runs("pure") {

@@ -258,6 +258,7 @@ async fn simulate(plan: Plan) -> Result<Totals, String> {
         .map(|index| {
             let rates = match index {
                 _ if index >= WRITERS + READERS => FaultRates::DRAINING,
+                0 => FaultRates::LATE,
                 _ if index >= WRITERS && shrinkers > 0 => FaultRates::READING,
                 _ => FaultRates::SERVING,
             };
@@ -358,10 +359,12 @@ enum PointDeedKind {
 }
 
 /// Registers that are only created, or appended once and put, are new ones after so many milliseconds.
-const WINDOW_MS: u128 = 1_500;
+const WINDOW_MS: u128 = 3_000;
+/// So many registers at a time are only created: few writers meet at one, some of them before and some after the key has grown.
+const ONLY_CREATED: u32 = 8;
 /// How often a client sends a request with an idempotency key.
 const REQUESTS: u32 = 3;
-/// Of a request with an idempotency key, half of the time.
+/// Of a request with an idempotency key, three times of four.
 const IMPATIENT: Duration = Duration::from_millis(800);
 
 impl PointDeed {
@@ -369,7 +372,10 @@ impl PointDeed {
     fn draw(rng: &mut StdRng, world: &World, which: usize, id: u64) -> Self {
         let window = world.age().as_millis() / WINDOW_MS;
         let (sort_key, kind) = match rng.random_range(0..10) {
-            0..4 => (format!("~only-created-{window}"), PointDeedKind::Create(id)),
+            0..4 => {
+                let register = rng.random_range(0..ONLY_CREATED);
+                (format!("~only-created-{window}-{register}"), PointDeedKind::Create(id))
+            }
             4 | 5 => {
                 // A repetition brings what the first request brought.
                 let once = PointDeedKind::Once((1 << 50) + u64::try_from(window).unwrap_or(u64::MAX));
@@ -392,8 +398,8 @@ impl PointDeed {
         };
         let is_keyed = matches!(kind, PointDeedKind::Create(_)) && rng.random();
         let key = is_keyed.then(|| IdempotencyKey::new(&format!("request-{id}")).expect("a key"));
-        let deadline = if is_keyed && rng.random() { IMPATIENT } else { WRITE_DEADLINE };
-        let pause = Duration::from_millis(rng.random_range(100..6_000));
+        let deadline = if is_keyed && rng.random_range(0..4) > 0 { IMPATIENT } else { WRITE_DEADLINE };
+        let pause = Duration::from_millis(rng.random_range(500..8_000));
         Self { sort_key, kind, idempotency_key: key, deadline, pause }
     }
 
@@ -480,7 +486,7 @@ async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, s
         let answered = if rng.random_range(0..6) == 0 {
             let window = world.age().as_millis() / WINDOW_MS;
             let wanted = match rng.random_range(0..4) {
-                0 => format!("~only-created-{window}"),
+                0 => format!("~only-created-{window}-{}", rng.random_range(0..ONLY_CREATED)),
                 1 => format!("~once-{window}"),
                 _ => format!("~register-{}", rng.random_range(0..6)),
             };

@@ -98,13 +98,17 @@ pub(super) struct FaultRates {
     pub(super) any: u32,
     /// Of its reads of items, besides: those that arrive so late that the rest of the same page has long been read.
     pub(super) slow_reads: u32,
+    /// Of its writes of items, besides: those that arrive when nobody waits for them any more.
+    pub(super) late_writes: u32,
 }
 
 impl FaultRates {
     /// No fault at all.
-    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0 };
+    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0, late_writes: 0 };
     /// An instance that answers requests.
-    pub(super) const SERVING: Self = Self { any: 40, ..Self::NONE };
+    pub(super) const SERVING: Self = Self { any: 40, late_writes: 20, ..Self::NONE };
+    /// One whose writes often arrive late.
+    pub(super) const LATE: Self = Self { late_writes: 250, ..Self::SERVING };
     /// One that answers reads while items are moved.
     pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
     /// One that carries on with drains: thousands of requests, one after another.
@@ -216,8 +220,12 @@ impl Instance {
         }
         let drawn = state.rng.random_range(0..1_000);
         if drawn >= self.rates.any {
-            let slow = !is_metadata && !is_write && drawn < self.rates.any + self.rates.slow_reads;
-            return slow.then_some(Fault::SlowRead);
+            let besides = drawn - self.rates.any;
+            return match (is_metadata, is_write) {
+                (false, false) if besides < self.rates.slow_reads => Some(Fault::SlowRead),
+                (false, true) if besides < self.rates.late_writes => Some(Fault::AppliedLate),
+                _ => None,
+            };
         }
         const REASONS: [&str; 4] =
             ["ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded", ""];

@@ -6,6 +6,8 @@ mod alarm_scaling;
 mod audit_log;
 mod concurrent_creation;
 mod console;
+mod costs;
+mod documented;
 mod draining;
 mod foreign_metadata;
 mod http_contract;

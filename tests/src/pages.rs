@@ -1,0 +1,184 @@
+//! A key with many items, on one shard or on several, and what a page of it costs: unsharded, by an oracle, by us, and by asking each
+//! shard for the whole page.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{create_tables, in_process_clients};
+use sharding::{
+    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, ShardedTable, SortKey, SortKeyType,
+};
+use tokio::task::JoinSet;
+
+use crate::config;
+
+const ITEMS: usize = 3_000;
+/// Items of a page.
+pub const PAGE: usize = 100;
+/// Bytes of an item, all its attributes and their names included.
+const ITEM_BYTES: usize = 1_024;
+/// Bytes that one half of a read unit pays for.
+const UNIT_BYTES: usize = 4_096;
+/// Numbers of shards to compare.
+pub const WIDTHS: [u32; 3] = [4, 16, 64];
+
+/// The key.
+#[derive(Debug)]
+pub struct PageBench {
+    engine: Engine,
+    shard_keys: ShardKeys,
+    keys: Keys,
+    width: u32,
+}
+
+/// Where the items lie in sort-key order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// As counters and regular times do: where a page ends can be foreseen.
+    Even,
+    /// In bursts, with gaps between 1 and some thousands, as a heavy tail draws them.
+    Uneven,
+}
+
+/// One divided by a number that is spread evenly below one.
+fn gap(number: usize) -> usize {
+    let spread = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11;
+    let below_one = (spread.wrapping_mul(0xD129_0D3F_2B5C_6A17) >> 11) as f64 / (1u64 << 53) as f64;
+    (1.0 / (below_one + 0.0001)) as usize
+}
+
+impl Keys {
+    fn sort_key(self, number: usize) -> SortKey {
+        let place = match self {
+            Self::Even => number,
+            Self::Uneven => (0..number).map(gap).sum(),
+        };
+        SortKey::parse(SortKeyType::String, &format!("{place:012}")).expect("a sort key")
+    }
+
+    fn home(self, number: usize, width: u32) -> u32 {
+        let width = ShardCount::new(width).expect("a count");
+        Placement::Calculated.home(&key(), &self.sort_key(number), width).expect("a home").get()
+    }
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new("hot").expect("a key")
+}
+
+impl PageBench {
+    /// A key of this width, filled with items that look as this product stores them.
+    ///
+    /// # Panics
+    /// Where the engine does not answer.
+    pub async fn new(width: u32, keys: Keys) -> Self {
+        let engine = Engine::in_memory().expect("an engine");
+        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        engine.set_limits([("items".to_owned(), limits)]);
+        let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
+        let client = bench.client(Duration::ZERO);
+        create_tables(&client, &config()).await.expect("tables");
+        let table = ShardedTable::new(&client, config());
+        let soon = Deadline::now() + Duration::from_secs(30);
+        table.set_shards(&key(), ShardCount::new(width).expect("a count"), soon).await.expect("scaled");
+        for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
+            let puts = chunk.iter().map(|number| {
+                let put = PutRequest::builder().set_item(Some(bench.item(*number))).build().expect("a put");
+                WriteRequest::builder().put_request(put).build()
+            });
+            client.batch_write_item().request_items("items", puts.collect()).send().await.expect("stored");
+        }
+        bench
+    }
+
+    /// A client whose requests take this long.
+    #[must_use]
+    pub fn client(&self, service_time: Duration) -> Client {
+        in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time)).dynamodb
+    }
+
+    fn shard_key(&self, shard: u32) -> String {
+        let count = ShardCount::new(shard).expect("a count");
+        self.shard_keys.build(&key(), count.shards().last().expect("a shard")).expect("a shard key")
+    }
+
+    fn item(&self, number: usize) -> std::collections::HashMap<String, AttributeValue> {
+        let mut texts = BTreeMap::from([
+            ("partition_key", self.shard_key(self.keys.home(number, self.width))),
+            ("sort_key", self.keys.sort_key(number).to_string()),
+            ("_partition_key", "hot".to_owned()),
+        ]);
+        let version = 1_764_000_000_000_000_123_456_789u128 + number as u128;
+        // A number of 25 digits takes 14 bytes.
+        let own: usize =
+            texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>() + "_version".len() + 14;
+        texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
+        let mut item: std::collections::HashMap<_, _> =
+            texts.into_iter().map(|(name, text)| (name.to_owned(), AttributeValue::S(text))).collect();
+        item.insert("_version".into(), AttributeValue::N(version.to_string()));
+        item
+    }
+}
+
+/// One shard, asked plainly for so many items after a position; the units.
+async fn ask(client: &Client, shard_key: String, after: SortKey, limit: i32) -> f64 {
+    let answer = client
+        .query()
+        .table_name("items")
+        .key_condition_expression("partition_key = :p AND sort_key > :a")
+        .expression_attribute_values(":p", AttributeValue::S(shard_key))
+        .expression_attribute_values(":a", AttributeValue::S(after.to_string()))
+        .limit(limit)
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await
+        .expect("a page");
+    answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
+}
+
+impl PageBench {
+    /// A plain query of the first shard; the units.
+    pub async fn unsharded(&self, client: &Client, after: usize) -> f64 {
+        ask(client, self.shard_key(1), self.keys.sort_key(after), PAGE as i32).await
+    }
+
+    /// Every shard, asked for the whole page; the units.
+    pub async fn ask_all(&self, client: &Client, after: usize) -> f64 {
+        let mut asked = JoinSet::new();
+        for shard in 1..=self.width {
+            let (client, shard_key, after) = (client.clone(), self.shard_key(shard), self.keys.sort_key(after));
+            asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
+        }
+        asked.join_all().await.into_iter().sum()
+    }
+
+    /// The page as this product reads it; the units.
+    ///
+    /// # Panics
+    /// Where it is not the right page.
+    pub async fn ours(&self, table: &ShardedTable, after: usize) -> f64 {
+        let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
+        let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
+        let first = page.items.first().map(|item| item.sort_key.clone());
+        assert_eq!((page.items.len(), first), (PAGE, Some(self.keys.sort_key(after + 1))));
+        page.consumed_capacity
+    }
+
+    /// What the page costs who knows beforehand how many items each shard contributes.
+    #[must_use]
+    pub fn oracle(&self, after: usize) -> f64 {
+        let mut contributes = vec![0usize; self.width as usize];
+        for number in after + 1..=after + PAGE {
+            contributes[self.keys.home(number, self.width) as usize - 1] += 1;
+        }
+        contributes.into_iter().map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5).sum()
+    }
+}
+
+/// Places to start pages from, all over the key, in no order.
+pub fn starts() -> impl Iterator<Item = usize> {
+    (0..150).map(|i| (i * 67) % 150 * 18)
+}

@@ -1,0 +1,154 @@
+//! A write of a warm key beside a bare `PutItem` of the same item, and the instructions of both by valgrind: the same whatever else the machine does.
+
+use std::process::Command;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use local::clients_over;
+use sharding::{
+    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType, Value,
+};
+
+use crate::config;
+
+/// The environment variable by which a program, called by itself, knows which side to run.
+const SIDE: &str = "INSTRUCTIONS_SIDE";
+/// How often the side runs its operation.
+const TIMES: &str = "INSTRUCTIONS_TIMES";
+
+/// Instructions of one bare `PutItem` and of one write of ours: each the difference of two runs of this program with these arguments, which must
+/// reach [`run_side`], so that start and warm-up do not count. `None` without valgrind.
+///
+/// # Panics
+/// Where a run fails.
+#[must_use]
+pub fn per_write(arguments: &[&str], few: u64, many: u64) -> Option<(f64, f64)> {
+    let of_side = |side: &str| {
+        let (few_count, many_count) = (count(arguments, side, few)?, count(arguments, side, many)?);
+        Some((many_count - few_count) as f64 / (many - few) as f64)
+    };
+    Some((of_side("bare")?, of_side("ours")?))
+}
+
+fn count(arguments: &[&str], side: &str, times: u64) -> Option<u64> {
+    let this = std::env::current_exe().expect("this program's own path");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(this)
+        .args(arguments)
+        .env(SIDE, side)
+        .env(TIMES, times.to_string())
+        .output()
+        .ok()?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let line = told.lines().find(|line| line.contains("Collected :"))?;
+    line.split(':').nth(1)?.trim().parse().ok()
+}
+
+/// Answers at once, the same to every request: a key that is registered, with one shard.
+#[derive(Debug, Clone)]
+struct AtOnce;
+
+impl HttpClient for AtOnce {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for AtOnce {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let is_get = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
+        let body = if is_get {
+            r#"{"Item":{"partition_key":{"S":"k"},"number_of_shards":{"N":"1"},"last_updated":{"N":"1"},"shard_history":{"SS":["1:1"]},"generation":{"N":"1"}}}"#
+        } else {
+            "{}"
+        };
+        let response = 200.try_into().map(|status| HttpResponse::new(status, SdkBody::from(body)));
+        HttpConnectorFuture::ready(
+            response
+                .map_err(|error| aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)),
+        )
+    }
+}
+
+/// An item of about a KB.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn item(number: usize) -> Item {
+    let attributes = Attributes::from([
+        ("path".to_owned(), Value::S("/shared/firetvGen2.txt".into())),
+        ("bytes".to_owned(), Value::N("1024".into())),
+        ("filler".to_owned(), Value::S("x".repeat(800))),
+    ]);
+    let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
+    Item { partition_key: PartitionKey::new("k").expect("a key"), sort_key, attributes }
+}
+
+/// What a user of the SDK writes without this product.
+///
+/// # Panics
+/// Where it fails.
+pub async fn bare(client: &Client, number: usize) {
+    client
+        .put_item()
+        .table_name("items")
+        .item("partition_key", AttributeValue::S("k".into()))
+        .item("sort_key", AttributeValue::S(format!("{number:012}")))
+        .item("path", AttributeValue::S("/shared/firetvGen2.txt".into()))
+        .item("bytes", AttributeValue::N("1024".into()))
+        .item("filler", AttributeValue::S("x".repeat(800)))
+        .send()
+        .await
+        .expect("stored");
+}
+
+/// The same by this product.
+///
+/// # Panics
+/// Where it fails.
+pub async fn ours(table: &ShardedTable, item: &Item) {
+    table.append(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
+}
+
+/// Runs one side of the comparison, if the program is called for that; says whether it was.
+///
+/// # Panics
+/// Where a write fails.
+#[must_use]
+pub fn run_side() -> bool {
+    let Ok(side) = std::env::var(SIDE) else { return false };
+    let times = std::env::var(TIMES).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = clients_over(SharedHttpClient::new(AtOnce)).dynamodb;
+    runtime.block_on(async {
+        // Under valgrind a second passes quickly; the clock of a warm key stands, so that no view ages.
+        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
+        ours(&table, &item(0)).await;
+        table.finish_background_work().await;
+        for number in 0..times {
+            match side.as_str() {
+                "bare" => bare(&client, number).await,
+                _ => ours(&table, &item(number)).await,
+            }
+        }
+    });
+    true
+}
+
+struct StandingClock;
+
+impl Clock for StandingClock {
+    fn now(&self) -> Moment {
+        Moment { monotonic: Duration::from_secs(1), wall: Duration::from_secs(1_764_000_000) }
+    }
+}

@@ -1,0 +1,8 @@
+//! Holds the documents to what tests measure.
+
+/// Prints a row of a table, and fails unless the document has it.
+#[track_caller]
+pub(crate) fn documented(document: &str, row: &str) {
+    println!("{row}");
+    assert!(document.lines().any(|line| line == row), "the documents do not have this row:\n{row}");
+}
