@@ -1,4 +1,5 @@
-"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print with what the documents show.
+"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print with what the documents show. Of the other
+documents (ARCHITECTURE.md, CONTRIBUTING.md, ...), whose commands build and test, only links and blocks are checked.
 
 Usage: documentation.py LOCAL_BINARY [DOCUMENT...]
 
@@ -313,6 +314,11 @@ def broken_links(document, text):
             yield f"{target}: {file.name} has no such heading"
 
 
+def is_run(document):
+    """Whether the commands of a document are run."""
+    return document == ROOT / "README.md" or ROOT / "docs" in document.parents
+
+
 def check(document, binary, told):
     """Yields what is wrong with a document, and counts what was run."""
     text = document.read_text(encoding="utf-8")
@@ -321,6 +327,9 @@ def check(document, binary, told):
         blocks = blocks_of(text)
     except Wrong as wrong:
         yield str(wrong)
+        return
+    if not is_run(document):
+        told["documents of which only links and blocks were checked"] += 1
         return
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(binary, folder)
@@ -347,14 +356,14 @@ def check(document, binary, told):
 def main():
     binary = str(pathlib.Path(sys.argv[1]).resolve())
     documents = [pathlib.Path(each).resolve() for each in sys.argv[2:]]
-    documents = documents or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    documents = documents or [*sorted(ROOT.glob("*.md")), ROOT / "shared/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     failed, total = 0, collections.Counter()
     for document in documents:
         told, began = collections.Counter(), time.monotonic()
         for wrong in check(document, binary, told):
             failed += 1
             print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
-        if told:
+        if told and is_run(document):
             print(f"{os.path.relpath(document, ROOT)}: {told['run']} commands run in {time.monotonic() - began:.0f} s", flush=True)
         total += told
     print(f"{total['run']} commands were run, the output of {total['compared']} compared")
@@ -362,7 +371,7 @@ def main():
         if reason not in ("run", "compared"):
             print(f"{count} {reason}")
     print(f"{failed} wrong")
-    return 1 if failed or not total["run"] else 0
+    return 1 if failed or (any(map(is_run, documents)) and not total["run"]) else 0
 
 
 if __name__ == "__main__":

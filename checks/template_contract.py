@@ -210,7 +210,7 @@ REFUSED = {
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
-    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "busy_at"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "fruitless_growths"},
     "rising reads of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxReadUnits": 500},
     "rising writes of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxWriteUnits": 500},
     "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
