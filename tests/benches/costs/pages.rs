@@ -1,7 +1,7 @@
 //! The time that a page of 100 items of 1 KB takes: unsharded, by us, and by asking each shard for the whole page. Its units and round trips are
 //! exact, and asserted by `tests/tests/system/costs.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sharding::ShardedTable;
 use system_tests::config;
