@@ -36,10 +36,11 @@ struct FailedItem {
 /// Answers one request of the writer's routes.
 pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
     let result = match (request.method().as_str(), request.uri().path()) {
-        ("POST", "/items") => post_item(table, &request, deadline).await,
-        ("POST", "/items/batch") => post_batch(table, &request, deadline).await,
-        ("PUT", "/item") => put_item(table, &request, deadline).await,
-        ("DELETE", "/item") => delete_item(table, &request, deadline).await,
+        // Boxed, as the SDK's futures nest deeply.
+        ("POST", "/items") => Box::pin(post_item(table, &request, deadline)).await,
+        ("POST", "/items/batch") => Box::pin(post_batch(table, &request, deadline)).await,
+        ("PUT", "/item") => Box::pin(put_item(table, &request, deadline)).await,
+        ("DELETE", "/item") => Box::pin(delete_item(table, &request, deadline)).await,
         (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
         (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
         (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, DELETE")),

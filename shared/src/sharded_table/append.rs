@@ -106,7 +106,8 @@ impl Inner {
             // Nobody else uses the sort key but to replace the item: below every put, on whatever shard the repetition comes to lie.
             Repeatable::Yes => Version::LOWEST,
         };
-        let written = AppendRun::new(self, item, version).run(deadline).await;
+        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+        let written = Box::pin(AppendRun::new(self, item, version).run(deadline)).await;
         telemetry::write(&written);
         written
     }
