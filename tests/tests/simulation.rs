@@ -9,10 +9,10 @@ use system_tests::large_or;
 use system_tests::simulation::{Plan, Shrinking, Totals, run};
 
 /// Seeds of a large run, and of another.
-const SEEDS: (u64, u64) = (80, 10);
+const SEEDS: (u64, u64) = (60, 10);
 
 /// Seeds in which keys shrink again: such a run takes longer.
-const SHRINKING_SEEDS: (u64, u64) = (12, 1);
+const SHRINKING_SEEDS: (u64, u64) = (8, 1);
 
 fn as_built(seed: u64) -> Plan {
     Plan { seed, without_waiting: false, shrinking: Shrinking::Never, settling: false, adopting: false }
