@@ -143,20 +143,18 @@ async fn an_operation_costs_what_the_documents_say() {
     counted.costs("`GET /items`, a warm key of 8 shards", async |table| page(table, &grown).await).await;
 }
 
-/// What the test below runs under valgrind; by itself it does nothing.
-#[test]
-fn one_side_of_the_comparison() {
-    let _ = warm_write::run_side();
-}
-
-/// Debug builds inline little, so that the ratio is above that of the benchmark (1.08); like that one, it is the same on every run.
+/// Debug builds inline little, so that the ratio is above that of the benchmark; like that one, it is the same on every run.
 #[test]
 fn a_warm_write_takes_few_more_instructions_than_a_bare_put() {
-    let this = ["--exact", "costs::one_side_of_the_comparison", "--test-threads=1"];
+    // Under valgrind this test is called by itself, to run one side of the comparison.
+    if warm_write::run_side() {
+        return;
+    }
+    let this = ["--exact", "costs::a_warm_write_takes_few_more_instructions_than_a_bare_put", "--test-threads=1"];
     match warm_write::per_write(&this, 20, 70) {
         Some((bare, ours)) => {
             println!("instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {:.3}", ours / bare);
-            assert!(ours < 1.22 * bare, "{ours} / {bare}");
+            assert!(ours < 1.15 * bare, "{ours} / {bare}");
         }
         None => println!("not counted: valgrind is not installed"),
     }
