@@ -2,6 +2,7 @@
 //! shard for the whole page.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -50,11 +51,17 @@ fn gap(number: usize) -> usize {
     (1.0 / (below_one + 0.0001)) as usize
 }
 
+/// Where the uneven keys lie.
+static UNEVEN: LazyLock<Vec<usize>> = LazyLock::new(|| {
+    let next = |place: &mut usize, number| Some(std::mem::replace(place, *place + gap(number)));
+    (0..=ITEMS).scan(0, next).collect()
+});
+
 impl Keys {
     fn sort_key(self, number: usize) -> SortKey {
         let place = match self {
             Self::Even => number,
-            Self::Uneven => (0..number).map(gap).sum(),
+            Self::Uneven => UNEVEN[number],
         };
         SortKey::parse(SortKeyType::String, &format!("{place:012}")).expect("a sort key")
     }

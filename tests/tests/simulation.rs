@@ -1,5 +1,5 @@
-//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one; `TEST_SIZE=large` runs those that guard
-//! `main`.
+//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one; `TEST_SIZE=large` and
+//! `--include-ignored` run what guards `main`.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -177,30 +177,35 @@ fn caught(known: u64, broken: impl Fn(u64) -> Plan) -> String {
 }
 
 #[test]
+#[ignore = "some minutes; .ci/run runs it"]
 fn a_shrink_that_does_not_wait_for_writers_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, ..as_built(seed) };
     println!("shrinking without waiting for writers, {}", caught(5, broken));
 }
 
 #[test]
+#[ignore = "some minutes; .ci/run runs it"]
 fn a_shrink_that_does_not_wait_for_reads_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, ..as_built(seed) };
     println!("shrinking without waiting for reads, {}", caught(2, broken));
 }
 
 #[test]
+#[ignore = "some minutes; .ci/run runs it"]
 fn a_settling_that_does_not_wait_for_writers_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForWriters, settling: true, ..as_built(seed) };
     println!("settling without waiting for writers, {}", caught(5, broken));
 }
 
 #[test]
+#[ignore = "some minutes; .ci/run runs it"]
 fn a_settling_that_does_not_wait_for_reads_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, settling: true, ..as_built(seed) };
     println!("settling without waiting for reads, {}", caught(13, broken));
 }
 
 #[test]
+#[ignore = "some minutes; .ci/run runs it"]
 fn a_migration_that_does_not_wait_for_reads_is_caught() {
     let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, adopting: true, ..as_built(seed) };
     println!("migrating without waiting for reads, {}", caught(3, broken));

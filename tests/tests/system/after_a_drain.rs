@@ -195,6 +195,7 @@ async fn units_a_second(table: &ShardedTable, next: &Arc<AtomicU64>, units: usiz
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "half a minute or more; .ci/run runs it"]
 async fn point_writes_of_a_settled_key_grow_with_its_shards() {
     for width in large_or(&[4, 16][..], &[4]).iter().copied() {
         let limits = PartitionLimits { partitions: 256, split_after: None, ..PartitionLimits::default() };

@@ -65,6 +65,7 @@ async fn until_relieved(edition: &TestEdition, keys: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "half a minute or more; .ci/run runs it"]
 async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     let config = TableConfig { scaling: ScalingActors::Alarm, ..config() };
     let options =

@@ -33,7 +33,7 @@ fn stored_lines() -> usize {
 }
 const HOTTEST: usize = 8;
 fn wanted_kills() -> usize {
-    large_or(20, 5)
+    large_or(20, 2)
 }
 /// So many keys have to grow.
 const SEVERAL: usize = 3;
