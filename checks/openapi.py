@@ -70,8 +70,8 @@ BEYOND_SCHEMAS = {
 
 @schemathesis.hook
 def map_case(context, case):
-    """Otherwise most requests would be refused: a cursor is given out and not made up, a prefix does not go with a range, nor an idempotency
-    key with a sort key."""
+    """Otherwise most requests would be refused: a cursor is not made up, and neither do a prefix and a range go together,
+    nor an idempotency key and a sort key."""
     if case.operation.path == "/items" and case.method == "GET" and case.meta and case.meta.generation.mode.is_positive:
         case.query.pop("cursor", None)
         if "prefix" in case.query:

@@ -1,5 +1,5 @@
-//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one; `TEST_SIZE=large` and
-//! `--include-ignored` run what guards `main`.
+//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one. With `TEST_SIZE=large`
+//! and `--include-ignored` everything is run that guards `main`.
 
 use std::ops::Range;
 use std::sync::Mutex;
