@@ -24,7 +24,7 @@ VARIABLES = {
     "MAX_SHARDS",
     "COOLDOWN_SECONDS",
     "LEASE_MS",
-    "COLD_APPEND",
+    "WRITES",
     "SCALING",
     "SCALING_POLICY",
     "READ_REPLICAS",
@@ -41,7 +41,7 @@ CONFIGURATIONS = {
     ROOT / "shared/src/config.rs": VARIABLES,
     ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
 }
-METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata.rs"
+METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
 ROUTES = {
@@ -50,14 +50,14 @@ ROUTES = {
     "ShardScalerFunction": set(),
 }
 
-METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:UpdateItem"}
 RIGHTS = {
     "WriterFunction": {
         "MainTable": {
             "dynamodb:PutItem",
             "dynamodb:DeleteItem",
-            "dynamodb:ConditionCheckItem",
             "dynamodb:GetItem",
+            "dynamodb:BatchGetItem",
             "dynamodb:Query",
         },
         "MetadataTable": METADATA_CHANGES,
@@ -75,7 +75,6 @@ RIGHTS = {
             "dynamodb:GetItem",
             "dynamodb:PutItem",
             "dynamodb:DeleteItem",
-            "dynamodb:ConditionCheckItem",
         },
         "the indexes of MainTable": {"dynamodb:DescribeContributorInsights"},
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
@@ -127,7 +126,8 @@ DEPLOYMENTS = {
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
-    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": "86400"}, []),
+    "fewer shards again": ({"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": "86400", "SettleAfterSeconds": "86400"}, []),
+    "appends only": ({"Writes": "appends"}, []),
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
@@ -204,13 +204,14 @@ REFUSED = {
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
     "shrinking without a schedule": {"ShrinkAfterSeconds": "3600"},
-    "settling without a schedule": {"SettleAfterSeconds": "3600", "ColdAppend": "false"},
-    "settling with cold appends": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)"},
+    "settling without a schedule": {"SettleAfterSeconds": "3600"},
+    "settling appends": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)", "Writes": "appends"},
+    "settling what is placed at random": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)", "ShardPlacement": "random"},
     "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
-    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "fruitless_growths"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "busy_at"},
     "rising reads of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxReadUnits": 500},
     "rising writes of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxWriteUnits": 500},
     "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
@@ -403,9 +404,8 @@ class Contract:
 
     def no_key_is_named_as_the_metadatas_attributes(self):
         code = METADATA_ATTRIBUTES.read_text(encoding="utf-8")
-        names = dict(re.findall(r'const (\w+): &str = "(\w+)";', code))
-        listed = re.search(r"ATTRIBUTES: \[&str; \d+\] = \[([^\]]*)\]", code)[1]
-        wanted = {names[each.strip()] for each in listed.split(",") if each.strip()}
+        listed = re.search(r"attribute_names! \{\n(.*?)\n\}", code, re.DOTALL)[1]
+        wanted = set(re.findall(r'\w+ = "(\w+)";', listed))
         refused = [
             set(each["Assert"]["Fn::Not"][0]["Fn::Contains"][0])
             for each in self.template["Rules"]["KeyNames"]["Assertions"]

@@ -65,8 +65,8 @@ function inWords({ from, to, outcome }) {
     return `stays at ${shards(to)} (${outcome})`;
   }
   const change = `${count(from)} → ${shards(to)}`;
-  if (outcome === 'expanding') {
-    return `expanding, ${change}: readers look at them first`;
+  if (outcome === 'closing') {
+    return `changing, ${change}: writers wait about a second`;
   }
   return outcome === 'scaled' ? change : `${change} (${outcome})`;
 }

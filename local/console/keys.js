@@ -24,8 +24,8 @@ function showRow(row, key) {
   row.dataset.key = key.partition_key;
   setText(name, key.partition_key);
   setText(write, count(key.number_of_shards));
-  const expanding = key.read_shards !== key.number_of_shards;
-  row.toggleAttribute('data-expanding', expanding);
-  setText(read, expanding ? `${count(key.read_shards)} expanding` : count(key.read_shards));
+  const state = key.closing ? ' changing' : key.draining ? ' draining' : '';
+  row.toggleAttribute('data-changing', state !== '');
+  setText(read, `${count(key.read_shards)}${state}`);
   setText(throttled, count(key.throttled));
 }

@@ -9,7 +9,7 @@ pub(crate) struct Decision {
     pub(crate) partition_key: String,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// `expanding`, `scaled` or `unchanged`.
+    /// `closing`, `scaled`, `drained` or `unchanged`.
     pub(crate) outcome: &'static str,
     /// The function that acted.
     pub(crate) by: &'static str,
@@ -27,8 +27,8 @@ impl Decision {
             ScalingReason::TakenOver => "its actor did not finish it".to_owned(),
         };
         let (outcome, to, reason) = match event.step {
-            ScalingStep::Expanded(to) => ("expanding", to, why),
-            ScalingStep::Activated(to) => ("scaled", to, why),
+            ScalingStep::Closed(to) => ("closing", to, why),
+            ScalingStep::Opened(to) => ("scaled", to, why),
             ScalingStep::Drained(to) => ("drained", to, "its items are moved".to_owned()),
             ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
         };
@@ -58,8 +58,8 @@ mod tests {
             step,
             reason,
         };
-        let told = Decision::of(&event(ScalingStep::Expanded(count(13)), ScalingReason::Throttled(seen)));
-        assert_eq!((told.from, told.to, told.outcome, told.by), (4, 13, "expanding", "writer"));
+        let told = Decision::of(&event(ScalingStep::Closed(count(13)), ScalingReason::Throttled(seen)));
+        assert_eq!((told.from, told.to, told.outcome, told.by), (4, 13, "closing", "writer"));
         assert_eq!(told.reason, "62 of 80 first attempts throttled");
         let step = ScalingStep::Unchanged(ScalingDecision::AtMaximum);
         let told = Decision::of(&event(step, ScalingReason::Reported(seen)));

@@ -28,12 +28,12 @@ pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
     }
 }
 
-/// The same table with drains that wait this long for writers, and again for reads: views are relied on, and reads last, for less.
+/// The same table with drains that wait this long for requests, and again for reads: views are relied on, and reads last, for less.
 pub(crate) fn with_wait(mut config: TableConfig, wait: Duration) -> TableConfig {
     let bound = wait.saturating_sub(MARGIN);
     config.append_lease = config.append_lease.min(bound);
     config.longest_read = config.longest_read.min(bound);
-    config.drain.wait_for_writers = wait;
+    config.drain.wait_for_requests = wait;
     config.drain.wait_for_reads = wait;
     config
 }
@@ -50,7 +50,7 @@ mod tests {
             let config = with_wait(usual.clone(), wait);
             assert!(config.append_lease < wait && config.longest_read < wait, "{config:?}");
             assert!(config.append_lease <= usual.append_lease && config.longest_read <= usual.longest_read);
-            assert_eq!((config.drain.wait_for_writers, config.drain.wait_for_reads), (wait, wait));
+            assert_eq!((config.drain.wait_for_requests, config.drain.wait_for_reads), (wait, wait));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
-use sharding::{ConfigError, ScalingActors, ShardedTable, TableConfig};
+use sharding::{ConfigError, Deadline, ScalingActors, ShardedTable, TableConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -21,6 +21,8 @@ use crate::{alarm, drain, dynamodb_port, http_api, tables};
 
 /// What is left to open requests, and then to background work, when the edition is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the start waits for the metadata table.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the edition listens and what it stands on.
 #[derive(Debug, Clone, Args)]
@@ -58,7 +60,7 @@ pub struct ServeOptions {
     /// Seconds between two runs that go on with shrinking and settling
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub drain_period: u32,
-    /// Seconds that shrinking and settling wait for writers, and again for reads, instead of 1020 and 120; not while functions use the DynamoDB port
+    /// Seconds that shrinking and settling wait for requests, and again for reads, instead of 960 and 120; not while functions use the DynamoDB port
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
     pub drain_wait: Option<u32>,
 }
@@ -107,7 +109,7 @@ pub enum EditionError {
         /// What is wrong.
         cause: String,
     },
-    /// The tables cannot be made.
+    /// The tables cannot be made or used.
     #[error("{0}")]
     Tables(String),
     /// A server ended.
@@ -151,9 +153,11 @@ impl Edition {
         };
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
-        let table = ShardedTable::new(&client, config);
-        let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+        let table = ShardedTable::new(&client, scaler.with_pace(config));
+        let claimed = Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await;
+        claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
+        let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = Scaler::new(table.clone(), clients, scaler);
         let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());

@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for time in ["123456789101", "123456789102", "123456789103"] {
         let sort_key = SortKey::parse(SortKeyType::String, time)?;
         let item = Item { partition_key: partition_key.clone(), sort_key, attributes: Attributes::new() };
-        let written = table.append(&item, soon()).await?;
+        let written = table.put(&item, soon()).await?;
         println!("{time}: stored on shard {} of {}", written.shard, written.number_of_shards);
     }
     let page = table.query(&PageQuery { limit: 10, ..PageQuery::new(partition_key) }, soon()).await?;

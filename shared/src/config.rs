@@ -6,7 +6,8 @@ use crate::core::capacity::CapacityScope;
 use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
 use crate::core::policy::{Growth, ScalingPolicy};
-use crate::core::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
+use crate::protocol::drain::Waits;
+use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::sharded_table::pace::DrainPace;
 use crate::table::METADATA_ATTRIBUTES;
 use crate::table::attributes::RESERVED;
@@ -52,15 +53,15 @@ pub struct TableConfig {
     pub shard_keys: ShardKeys,
     /// `MAX_SHARDS`, `COOLDOWN_SECONDS` and `SCALING_POLICY`.
     pub policy: ScalingPolicy,
-    /// `LEASE_MS`: how long reads rely on a view; at most [`MAX_LEASE`].
+    /// `LEASE_MS`: how long reads, writes and moves rely on a view; at most [`MAX_LEASE`].
     pub lease: Duration,
-    /// How long plain appends, and moves of a drain, rely on a view; longer than [`APPEND_LEASE`] counts as that. Shorter only together with
+    /// How long writes of an append-only table, and moves of a drain there, rely on a view; longer than [`APPEND_LEASE`] counts as that. Shorter only together with
     /// a shorter [`drain`](Self::drain), and in every process that writes to the table: no function reads it from a variable.
     pub append_lease: Duration,
     /// How long one read may take; longer than [`LONGEST_READ`] counts as that. Shorter as `append_lease` is.
     pub longest_read: Duration,
-    /// `COLD_APPEND`: whether a plain write of a key that is not in the cache goes out at once, to shard 1.
-    pub cold_append: bool,
+    /// `WRITES`: what the table takes. All functions of a table must agree.
+    pub writes: Writes,
     /// `SCALING`.
     pub scaling: ScalingActors,
     /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
@@ -76,6 +77,22 @@ pub struct TableConfig {
     pub adopt_unsharded: bool,
     /// `ADOPT_SHARDS`: how many shards a key without metadata has; for tables that were sharded by a fixed number before.
     pub adopt_shards: ShardCount,
+}
+
+/// What a table takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Writes {
+    /// Items: they are stored, replaced, created and deleted, and of two writes the one that is acknowledged later stands.
+    #[default]
+    Items,
+    /// Appends only: a write needs no view and never waits, and of two writes of one sort key the one stands that is later by its
+    /// writer's clock. Always so with random placement.
+    Appends,
+}
+
+impl Writes {
+    /// Each with the name that configuration uses for it.
+    pub const NAMES: [(&'static str, Self); 2] = [("items", Self::Items), ("appends", Self::Appends)];
 }
 
 /// A variable that is missing or wrong; the function must not start.
@@ -104,7 +121,7 @@ pub enum ConfigError {
 /// The most global secondary indexes of a table. [DynamoDB limits]
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id and _width, and from the metadata's own attributes";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width and _deleted, and from the metadata's own attributes";
 
 impl TableConfig {
     /// A configuration with the defaults of every optional variable.
@@ -122,7 +139,7 @@ impl TableConfig {
             lease: MAX_LEASE,
             append_lease: APPEND_LEASE,
             longest_read: LONGEST_READ,
-            cold_append: true,
+            writes: Writes::default(),
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
             drain: DrainPace::default(),
@@ -133,9 +150,29 @@ impl TableConfig {
         }
     }
 
-    /// As long as every drain waits, at most.
-    pub(crate) fn append_lease(&self) -> Duration {
-        self.append_lease.min(APPEND_LEASE)
+    /// What the table takes: with random placement, appends only.
+    #[must_use]
+    pub fn writes(&self) -> Writes {
+        if self.placement == Placement::Random { Writes::Appends } else { self.writes }
+    }
+
+    /// How long reads rely on a view.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease.min(MAX_LEASE)
+    }
+
+    /// How long writes rely on a view.
+    pub(crate) fn write_lease(&self) -> Duration {
+        match self.writes() {
+            Writes::Items => self.lease(),
+            Writes::Appends => self.append_lease.min(APPEND_LEASE),
+        }
+    }
+
+    /// How long a drain waits for what.
+    pub(crate) fn waits(&self) -> Waits {
+        let pace = self.drain;
+        Waits { lease: self.write_lease(), reads: pace.wait_for_reads, signatures: pace.wait_for_requests }
     }
 
     /// As long as every drain waits, at most.
@@ -171,10 +208,9 @@ impl TableConfig {
             &read.required("TABLE_NAME", TABLE, table_name)?,
             &read.required("METADATA_TABLE_NAME", TABLE, table_name)?,
         );
-        read.set(&mut config.partition_key_name, "PARTITION_KEY_NAME", ATTRIBUTE, attribute_name)?;
-        let partition_key_name = config.partition_key_name.clone();
+        read.set(&mut config.partition_key_name, "PARTITION_KEY_NAME", ATTRIBUTE, key_name)?;
         read.set(&mut config.sort_key_name, "SORT_KEY_NAME", ATTRIBUTE, |name| {
-            attribute_name(name).filter(|name| *name != partition_key_name)
+            key_name(name).filter(|name| *name != config.partition_key_name)
         })?;
         read.set(&mut config.sort_key_type, "SORT_KEY_TYPE", "S or N", |value| match value {
             "S" => Some(SortKeyType::String),
@@ -182,41 +218,33 @@ impl TableConfig {
             _ => None,
         })?;
         let placements = "calculated, random, modulo-sha256, modulo-md5 or code-points";
-        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| value.parse().ok())?;
+        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| named(&Placement::NAMES, value))?;
         let separators = "1 to 16 bytes without a digit";
         read.set(&mut config.shard_keys, "SHARD_SEPARATOR", separators, |v| Separator::new(v).map(ShardKeys::new))?;
-        read.set(&mut config.policy.max_shards, "MAX_SHARDS", "a whole number from 1 to 10000", |value| {
-            number(value, 1, 10_000).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
-        })?;
+        let counts = "a whole number from 1 to 10000";
+        read.set(&mut config.policy.max_shards, "MAX_SHARDS", counts, |value| shards(value, 10_000))?;
         let seconds = "a whole number from 0 to 86400";
         read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| number(v, 0, 86_400))?;
         let policies = "proportional, plus-one or doubling";
         read.set(&mut config.policy.growth, "SCALING_POLICY", policies, |value| named(&Growth::NAMES, value))?;
-        read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", |value| {
-            number(value, 1, 1_000).map(Duration::from_millis)
-        })?;
-        read.set(&mut config.cold_append, "COLD_APPEND", "true or false", |value| value.parse().ok())?;
+        let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
+        read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
+        read.set(&mut config.writes, "WRITES", "items or appends", |value| named(&Writes::NAMES, value))?;
         read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| named(&ScalingActors::NAMES, v))?;
         let indexes =
             "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
         read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
         let ttl = "an attribute name of 1 to 255 bytes that is none of the keys' and none of the product's own";
-        let keys = [config.partition_key_name.clone(), config.sort_key_name.clone()];
         read.set(&mut config.ttl_attribute, "TTL_ATTRIBUTE", ttl, |name| {
-            let free =
-                (1..=255).contains(&name.len()) && !RESERVED.contains(&name) && !keys.iter().any(|key| key == name);
-            free.then(|| Some(name.to_owned()))
+            let is_key = name == config.partition_key_name || name == config.sort_key_name;
+            attribute_name(name).filter(|_| !is_key).map(Some)
         })?;
-        read.set(&mut config.let_expire, "LET_EXPIRE_SECONDS", "a whole number from 0 to 31536000", |value| {
-            number(value, 0, 31_536_000).map(Duration::from_secs)
-        })?;
+        let expiry = |value: &str| number(value, 0, 31_536_000).map(Duration::from_secs);
+        read.set(&mut config.let_expire, "LET_EXPIRE_SECONDS", "a whole number from 0 to 31536000", expiry)?;
         read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| value.parse().ok())?;
-        let unsharded = config.adopt_unsharded;
+        let highest = if config.adopt_unsharded { 1 } else { 10_000 };
         let counts = "a whole number from 1 to 10000; with ADOPT_UNSHARDED=true, 1";
-        read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| {
-            let highest = if unsharded { 1 } else { 10_000 };
-            number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
-        })?;
+        read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| shards(value, highest))?;
         Ok(config)
     }
 }
@@ -266,25 +294,31 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
 }
 
 fn table_name(name: &str) -> Option<String> {
-    let good = (3..=255).contains(&name.len()) && name.chars().all(is_plain)
-        || name.starts_with("arn:") && name.contains(":table/") && name.len() <= 1_024;
-    good.then(|| name.to_owned())
+    let is_arn = name.starts_with("arn:") && name.contains(":table/") && name.len() <= 1_024;
+    (is_plain(name) || is_arn).then(|| name.to_owned())
 }
 
 fn index_names(list: &str) -> Option<Vec<String>> {
     let names: Vec<String> = list.split(',').map(|name| name.trim().to_owned()).collect();
-    let different: std::collections::BTreeSet<&String> = names.iter().collect();
-    let good = names.iter().all(|name| (3..=255).contains(&name.len()) && name.chars().all(is_plain));
-    (good && different.len() == names.len() && names.len() <= MAX_INDEXES).then_some(names)
+    let is_good = |name: &String| is_plain(name) && names.iter().filter(|other| *other == name).count() == 1;
+    (names.iter().all(is_good) && names.len() <= MAX_INDEXES).then_some(names)
 }
 
-const fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+/// Whether it can be the name of a table or an index.
+fn is_plain(name: &str) -> bool {
+    (3..=255).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
 fn attribute_name(name: &str) -> Option<String> {
-    let taken = RESERVED.contains(&name) || METADATA_ATTRIBUTES.contains(&name);
-    ((1..=255).contains(&name.len()) && !taken).then(|| name.to_owned())
+    ((1..=255).contains(&name.len()) && !RESERVED.contains(&name)).then(|| name.to_owned())
+}
+
+fn key_name(name: &str) -> Option<String> {
+    attribute_name(name).filter(|_| !METADATA_ATTRIBUTES.contains(&name))
+}
+
+fn shards(value: &str, highest: u64) -> Option<ShardCount> {
+    number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
 }
 
 /// A whole number within these bounds, themselves included.
@@ -312,34 +346,28 @@ mod tests {
 
     #[test]
     fn every_variable_set_wrong_is_named_with_its_value() {
-        let rows = [
-            ("TABLE_NAME", "x"),
-            ("TABLE_NAME", "with space"),
-            ("METADATA_TABLE_NAME", "ä-table"),
-            ("PARTITION_KEY_NAME", "_version"),
-            ("PARTITION_KEY_NAME", "shard_history"),
-            ("SORT_KEY_NAME", "partition_key"),
-            ("SORT_KEY_TYPE", "B"),
-            ("SHARD_PLACEMENT", "modulo"),
-            ("SHARD_SEPARATOR", "-1-"),
-            ("MAX_SHARDS", "0"),
-            ("MAX_SHARDS", "10001"),
-            ("COOLDOWN_SECONDS", "-1"),
-            ("SCALING_POLICY", "triple"),
-            ("LEASE_MS", "1001"),
-            ("LEASE_MS", "0"),
-            ("COLD_APPEND", "yes"),
-            ("SCALING", "none"),
-            ("READ_REPLICAS", "a,b"),
-            ("READ_REPLICAS", "replica-1,replica-1"),
-            ("READ_REPLICAS", "replica 1"),
+        let rows: [(&'static str, &[&str]); 15] = [
+            ("TABLE_NAME", &["x", "with space"]),
+            ("METADATA_TABLE_NAME", &["ä-table"]),
+            ("PARTITION_KEY_NAME", &["_version", "shard_history"]),
+            ("SORT_KEY_NAME", &["partition_key"]),
+            ("SORT_KEY_TYPE", &["B"]),
+            ("SHARD_PLACEMENT", &["modulo"]),
+            ("SHARD_SEPARATOR", &["-1-"]),
+            ("MAX_SHARDS", &["0", "10001"]),
+            ("COOLDOWN_SECONDS", &["-1"]),
+            ("SCALING_POLICY", &["triple"]),
+            ("LEASE_MS", &["1001", "0"]),
+            ("WRITES", &["yes"]),
+            ("SCALING", &["none"]),
+            ("READ_REPLICAS", &["a,b", "replica-1,replica-1", "replica 1"]),
+            ("TTL_ATTRIBUTE", &["_width", "sort_key"]),
         ];
-        for (variable, value) in rows {
-            match with(variable, value) {
-                Err(ConfigError::Wrong { variable: named, value: shown, .. }) => {
-                    assert_eq!((named, shown.as_str()), (variable, value))
-                }
-                other => panic!("{variable}={value}: {other:?}"),
+        for (variable, values) in rows {
+            for value in values {
+                let error = with(variable, value).unwrap_err();
+                let start = format!("{variable} is {value:?}; allowed: ");
+                assert!(error.to_string().starts_with(&start), "{error}");
             }
         }
         assert!(matches!(with("TABLE_NAME", ""), Err(ConfigError::Missing { variable: "TABLE_NAME", .. })));
@@ -347,11 +375,10 @@ mod tests {
 
     #[test]
     fn a_hot_partition_of_a_replica_is_cured_by_shards() {
-        let with_replicas =
-            TableConfig { read_replicas: vec!["replica".into()], ..TableConfig::new("items", "metadata") };
-        assert!(with_replicas.is_cured_by_shards(CapacityScope::IndexKeyRange));
+        let replicated = TableConfig { read_replicas: vec!["replica".into()], ..TableConfig::new("items", "metadata") };
+        assert!(replicated.is_cured_by_shards(CapacityScope::IndexKeyRange));
         assert!(!TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange));
-        assert!(!with_replicas.is_cured_by_shards(CapacityScope::Table));
+        assert!(!replicated.is_cured_by_shards(CapacityScope::Table));
     }
 
     #[test]
@@ -361,7 +388,7 @@ mod tests {
         assert_eq!(with("MAX_SHARDS", "7").unwrap().policy.max_shards.get(), 7);
         assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
         assert_eq!(with("READ_REPLICAS", "one, two").unwrap().read_replicas, ["one", "two"]);
-        assert!(!with("COLD_APPEND", "false").unwrap().cold_append);
+        assert_eq!(with("WRITES", "appends").unwrap().writes, Writes::Appends);
         assert!(!with("SCALING", "alarm").unwrap().scaling.includes_writer());
         assert_eq!(with("SORT_KEY_TYPE", "N").unwrap().sort_key_type, SortKeyType::Number);
         assert!(with("TABLE_NAME", "arn:aws:dynamodb:eu-west-1:123456789012:table/items").is_ok());

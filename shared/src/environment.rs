@@ -6,10 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::core::version::{TIE_BREAKERS, Version};
-use crate::core::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
+use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
 
-const ACTIVATION_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
+const OPENING_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
 
 /// Where a table takes its time from.
 pub trait Clock: Send + Sync + 'static {
@@ -55,16 +54,16 @@ impl Environment {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the edge where chance comes in")]
     pub fn system() -> Self {
-        Self { clock: Box::new(SystemClock::default()), rng: Mutex::new(rand::make_rng()), wait: ACTIVATION_WAIT }
+        Self { clock: Box::new(SystemClock::default()), rng: Mutex::new(rand::make_rng()), wait: OPENING_WAIT }
     }
 
     /// A given clock and seed: the same inputs give the same run.
     #[must_use]
     pub fn seeded(clock: impl Clock, seed: u64) -> Self {
-        Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)), wait: ACTIVATION_WAIT }
+        Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)), wait: OPENING_WAIT }
     }
 
-    /// Breaks the protocol: a width is activated at once, while readers hold views from before.
+    /// Breaks the protocol: a closing opens at once, while others rely on views from before.
     #[cfg(feature = "test-switches")]
     #[must_use]
     pub const fn without_waiting_for_views(mut self) -> Self {
@@ -72,8 +71,8 @@ impl Environment {
         self
     }
 
-    /// How long nobody writes to new shards after an expansion.
-    pub(crate) const fn activation_wait(&self) -> Duration {
+    /// How long writers wait between a close and its open.
+    pub(crate) const fn opening_wait(&self) -> Duration {
         self.wait
     }
 
@@ -93,12 +92,6 @@ impl Environment {
 
     pub(crate) fn bytes<const N: usize>(&self) -> [u8; N] {
         self.with_rng(|rng| rng.random())
-    }
-
-    /// A version for a write that is about to be sent for the first time.
-    pub(crate) fn version(&self) -> Version {
-        let micros = u64::try_from(self.now().wall.as_micros()).unwrap_or(u64::MAX);
-        Version::new(micros, self.below(TIE_BREAKERS))
     }
 
     fn with_rng<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {

@@ -3,16 +3,16 @@
 pub mod config;
 mod core;
 mod environment;
+#[doc(hidden)]
+pub mod protocol;
 mod sharded_table;
 mod table;
 mod telemetry;
 
-pub use config::{ConfigError, ScalingActors, TableConfig};
+pub use config::{ConfigError, ScalingActors, TableConfig, Writes};
 pub use core::capacity::CapacityScope;
 pub use core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
-pub use core::drain::{Drain, DrainError, DrainGoal, DrainPosition, DrainStep};
 pub use core::growth::GrowthRecord;
-pub use core::history::{HistoryEntry, HistoryError, ShardHistory};
 pub use core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use core::key::{
     KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
@@ -20,7 +20,6 @@ pub use core::key::{
 };
 pub use core::load::Load;
 pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
-pub use core::metadata::ShardMetadata;
 pub use core::number::{Number, NumberError};
 pub use core::placement::Placement;
 pub use core::policy::{Growth, ScalingDecision, ScalingPolicy, ShrinkDecision};
@@ -28,12 +27,14 @@ pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
 pub use core::survey::{KeyFindings, Survey};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
-pub use core::version::Version;
-pub use core::view::{
+pub use environment::{Clock, Environment, SystemClock};
+pub use protocol::history::{HistoryEntry, HistoryError, ShardHistory};
+pub use protocol::metadata::{Drain, Phase, ShardMetadata};
+pub use protocol::version::Version;
+pub use protocol::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE, SIGNATURE_VALIDITY,
     THROTTLED_VIEW, View,
 };
-pub use environment::{Clock, Environment, SystemClock};
 pub use sharded_table::drain::{DrainRefused, Drained};
 pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use sharded_table::pace::{DrainBudget, DrainPace};

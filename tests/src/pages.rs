@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use sharding::{
-    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, ShardedTable, SortKey, SortKeyType,
+    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, ShardedTable, SortKey, SortKeyType, Version,
 };
 use tokio::task::JoinSet;
 
@@ -118,10 +118,11 @@ impl PageBench {
             ("sort_key", self.keys.sort_key(number).to_string()),
             ("_partition_key", "hot".to_owned()),
         ]);
-        let version = 1_764_000_000_000_000_123_456_789u128 + number as u128;
-        // A number of 25 digits takes 14 bytes.
+        let (era, tie_breaker) = (if self.width == 1 { 1 } else { 2 }, 123_456_789 + number as u32);
+        let version = Version::new(era, 1_764_000_000_000_000, tie_breaker);
+        // A number of 28 digits takes 15 bytes.
         let own: usize =
-            texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>() + "_version".len() + 14;
+            texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>() + "_version".len() + 15;
         texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
         let mut item: std::collections::HashMap<_, _> =
             texts.into_iter().map(|(name, text)| (name.to_owned(), AttributeValue::S(text))).collect();

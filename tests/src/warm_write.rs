@@ -117,7 +117,7 @@ pub async fn bare(client: &Client, number: usize) {
 /// # Panics
 /// Where it fails.
 pub async fn ours(table: &ShardedTable, item: &Item) {
-    table.append(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
+    table.put(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
 }
 
 /// Runs one side of the comparison, if the program is called for that; says whether it was.

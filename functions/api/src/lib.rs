@@ -26,5 +26,5 @@ pub use problem::Problem;
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content};
 pub use run::{Tracing, Trigger, serve};
-pub use start::{aws_configuration, invocation_deadline, table_from_environment};
+pub use start::{Access, agree, aws_configuration, invocation_deadline};
 pub use telemetry::{NAMESPACE, Telemetry};

@@ -131,10 +131,10 @@ impl Problem {
             .on("idempotency-key")
     }
 
-    /// 405: the table's placement is random. `allow` names what the route takes all the same.
+    /// 405: the table takes appends only. `allow` names the methods that the route still has.
     #[must_use]
     pub fn append_only(allow: &'static str) -> Self {
-        let detail = "this table places items at random, which takes neither PUT nor DELETE nor If-None-Match; allowed: plain POST";
+        let detail = "the table takes appends only (WRITES=appends, or random placement): neither PUT nor DELETE nor If-None-Match; allowed: plain POST";
         let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
         problem.0.allow = Some(allow);
         problem

@@ -5,7 +5,7 @@ use lambda_http::tower::Service;
 use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
 use sharding::{Deadline, ShardedTable};
 
-use crate::start::{invocation_deadline, start_table};
+use crate::start::{Access, invocation_deadline, start_table};
 use crate::telemetry::Telemetry;
 
 /// What invokes a function.
@@ -63,15 +63,15 @@ impl Tracing {
 /// Serves the routes of one function on Lambda, with the table that the environment describes.
 ///
 /// # Errors
-/// Where a variable is wrong, or the runtime API fails.
-pub async fn serve<H, F>(handle: H) -> Result<(), Error>
+/// Where a variable is wrong, the function and the table do not agree on what the table takes, or the runtime API fails.
+pub async fn serve<H, F>(access: Access, handle: H) -> Result<(), Error>
 where
     H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let tracing = Tracing::start()?;
     // For the whole life of the process.
-    let table: &'static ShardedTable = Box::leak(Box::new(start_table().await?));
+    let table: &'static ShardedTable = Box::leak(Box::new(start_table(access).await?));
     let telemetry = Telemetry::start(&table.config().table_name)?;
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {
         let context = request.lambda_context();

@@ -4,8 +4,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_config::BehaviorVersion;
 use aws_smithy_http_client::{Builder, tls};
+use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
-use sharding::{ConfigError, Deadline, ShardedTable, TableConfig};
+use sharding::{Deadline, ShardedTable, TableConfig, TableError};
 
 /// What is kept of an invocation's time for the answer to get out.
 const ANSWER_MARGIN: Duration = Duration::from_millis(400);
@@ -14,27 +15,62 @@ const WITHOUT_DEADLINE: Duration = Duration::from_secs(9);
 /// No function runs longer.
 const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60);
 
+/// How long the start waits for the metadata table. Lambda gives a start ten seconds.
+const START_PATIENCE: Duration = Duration::from_secs(8);
+/// Between two tries of a start that lacks a right. A role that was made a moment ago may not be known everywhere yet.
+const RIGHT_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a function may do with its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read items and metadata.
+    Read,
+    /// Change them, too.
+    Write,
+}
+
 /// The SDK's configuration by the standard `AWS_*` variables, over one HTTP client.
 pub async fn aws_configuration() -> aws_config::SdkConfig {
     let http = Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
     aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await
 }
 
-/// The sharded table that the environment describes.
-///
-/// # Errors
-/// [`ConfigError`] names the variable that is missing or wrong.
-pub fn table_from_environment(client: &aws_sdk_dynamodb::Client) -> Result<ShardedTable, ConfigError> {
-    let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
-    Ok(ShardedTable::new(client, config))
-}
-
 /// The sharded table that the environment describes, over a client of its own.
 ///
 /// # Errors
-/// As [`table_from_environment`].
-pub(crate) async fn start_table() -> Result<ShardedTable, ConfigError> {
-    table_from_environment(&aws_sdk_dynamodb::Client::new(&aws_configuration().await))
+/// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong; else as [`agree`].
+pub(crate) async fn start_table(access: Access) -> Result<ShardedTable, Error> {
+    let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
+    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws_configuration().await), config);
+    agree(&table, access).await?;
+    Ok(table)
+}
+
+/// Makes sure that the function and the table agree on what the table takes. What is in the way is logged: the function must not start.
+///
+/// # Errors
+/// As [`ShardedTable::claim_mode`].
+pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableError> {
+    let deadline = Deadline::now() + START_PATIENCE;
+    loop {
+        // Boxed: the SDK's futures nest deeply.
+        let agreed = match access {
+            Access::Read => Box::pin(table.check_mode(deadline)).await,
+            Access::Write => Box::pin(table.claim_mode(deadline)).await,
+        };
+        match agreed {
+            Ok(()) => return Ok(()),
+            Err(TableError::Unusable(why))
+                if why.starts_with("AccessDenied") && Deadline::now() + RIGHT_PAUSE < deadline =>
+            {
+                tokio::time::sleep(RIGHT_PAUSE).await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the function does not start");
+                return Err(error);
+            }
+        }
+    }
 }
 
 /// The instant by which an invocation must have its answer, with a margin for sending it.

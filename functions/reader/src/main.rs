@@ -2,5 +2,5 @@
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
-    api::serve(reader::handle).await
+    api::serve(api::Access::Read, reader::handle).await
 }

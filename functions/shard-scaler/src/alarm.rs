@@ -78,7 +78,7 @@ impl Scaler {
         let limits = self.limits(firing, now_seconds).await?;
         let hot = self.hot_keys(&limits, now_seconds).await?;
         let mut keys = reported(hot.reads, &hot.writes);
-        keys.extend(self.relieve_all(hot.writes.by_key, deadline).await);
+        keys.extend(self.relieve_all(hot.writes.by_key, now_seconds, deadline).await);
         let capacity = self.raise_capacity(&limits.table).await?;
 
         let causes: Vec<&str> = limits.table.iter().map(|cause| cause.name()).collect();

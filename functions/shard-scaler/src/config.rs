@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use sharding::ConfigError;
 use sharding::config::{Variables, number};
+use sharding::{ConfigError, TableConfig};
+
+use crate::relieve::PARTITION_WRITE_UNITS;
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +18,11 @@ pub struct ScalerConfig {
     pub max_read_units: u64,
     /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for so long gives up half of its shards; 0, the default, for never.
     pub shrink_after: Duration,
-    /// `SETTLE_AFTER_SECONDS`: a key that takes point writes is settled when its width has been kept for so long; 0, the default, for never.
+    /// `SETTLE_AFTER_SECONDS`: a key that has kept its width for so long is settled; 0, the default, for never, or for an hour in a table with a
+    /// time to live.
     pub settle_after: Duration,
-    /// `DRAIN_SHARE_PERCENT`: the part of a partition's write units that a drain takes of a key, and of a provisioned table's that all drains
-    /// take. Default 20.
+    /// `DRAIN_SHARE_PERCENT`: the part of a partition's write units that a drain takes of each shard, and of a provisioned table's that all
+    /// drains take together. Default 20.
     pub drain_share_percent: u32,
     /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
     pub dry_run: bool,
@@ -33,7 +36,7 @@ impl Default for ScalerConfig {
             max_read_units: 0,
             shrink_after: Duration::ZERO,
             settle_after: Duration::ZERO,
-            drain_share_percent: 20,
+            drain_share_percent: 30,
             dry_run: false,
         }
     }
@@ -66,6 +69,13 @@ impl ScalerConfig {
         read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
     }
+
+    /// A table whose drains go at the pace of `DRAIN_SHARE_PERCENT`.
+    #[must_use]
+    pub fn with_pace(self, mut table: TableConfig) -> TableConfig {
+        table.drain.units_per_second = PARTITION_WRITE_UNITS * self.drain_share_percent / 100;
+        table
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +96,8 @@ mod tests {
         assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
         assert_eq!(with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after, Duration::from_secs(60));
         assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().drain_share_percent, 5);
+        let table = TableConfig::new("items", "items-metadata");
+        assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().with_pace(table).drain.units_per_second, 50);
         assert!(with("DRY_RUN", "true").unwrap().dry_run);
         for (variable, value) in [
             ("MAX_EVENT_AGE_SECONDS", "0"),

@@ -76,14 +76,22 @@ impl Scaler {
 }
 
 fn describe(metadata: &ShardMetadata) -> Value {
-    json!({
+    let drain = metadata
+        .draining()
+        .map(|drain| json!({"began": drain.began, "busy_until": drain.busy_until, "in_doubt": drain.in_doubt, "emptied_at": drain.emptied_at}));
+    let mut described = json!({
         "number_of_shards": metadata.number_of_shards.get(),
         "read_shards": metadata.read_shards.get(),
         "last_updated": metadata.last_updated,
         "shard_history": metadata.shard_history.to_strings(),
+        "era": metadata.era,
         "generation": metadata.generation,
-        "draining": metadata.draining,
-        "drain": metadata.drain.as_ref().map(ToString::to_string),
+        "draining": drain.is_some(),
+        "drain": drain,
         "settled": metadata.settled,
-    })
+    });
+    if let (Some(to), Some(object)) = (metadata.closing(), described.as_object_mut()) {
+        object.insert("closing".into(), to.get().into());
+    }
+    described
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sharding::{
     Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount, ShardMetadata, ShrinkDecision,
+    TableConfig, Writes,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -14,11 +15,10 @@ use tokio::task::JoinSet;
 use crate::Scaler;
 use crate::clients::ClientError;
 use crate::failure::failed;
-use crate::relieve::PARTITION_WRITE_UNITS;
 use crate::throttled_keys::Insights;
 use crate::told::{refused, told};
 
-/// The most keys that are drained at once; each keeps to its own pace.
+/// The most keys that are drained at once; each shard of each keeps to its own pace.
 const AT_ONCE: usize = 8;
 /// The most keys with which one run of the schedule begins something: it can wait.
 const MOST_BEGUN: usize = 20;
@@ -28,6 +28,9 @@ const MOST_TOLD: usize = 100;
 const RUN_TIME: Duration = Duration::from_secs(20);
 /// For how long one key is worked on before others have their turn.
 const TURN_TIME: Duration = Duration::from_secs(5);
+/// How many seconds a key keeps its width before it is settled in a table with a time to live, unless it is configured. Until then an item
+/// that expires may reveal an older copy of it.
+const SETTLE_EXPIRING_AFTER: u64 = 3_600;
 /// What is kept of a run's time for its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
@@ -36,8 +39,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(3);
 enum Begin {
     Shrink(ShardCount),
     Settle,
-    /// A growth that its actor has left.
-    Activate,
+    /// The open of a change that its actor has left after the close.
+    Open,
 }
 
 impl Scaler {
@@ -66,8 +69,8 @@ impl Scaler {
         begun("settle", &key, self.table.begin_settle(&key, deadline).await)
     }
 
-    /// Goes on with every drain, and begins to shrink keys that have been calm for long, where the configuration says how long that is. It looks
-    /// on where the last run came no farther.
+    /// Goes on with every drain, finishes changes that their actors have left, and begins to shrink and settle keys that are due. A run begins
+    /// with the key that the last run did not come to.
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
         let deadline = deadline.min(Deadline::now() + RUN_TIME) - ANSWER_TIME;
         let throttled = if self.config.shrink_after.is_zero() {
@@ -111,7 +114,7 @@ impl Scaler {
                 is_round |= has_wrapped && first.as_ref() == Some(&key);
                 let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
                 let begin = if begun_now < MOST_BEGUN { self.due(&metadata, is_calm, now_seconds) } else { None };
-                if !metadata.draining && begin.is_none() {
+                if metadata.draining().is_none() && begin.is_none() {
                     continue;
                 }
                 begun_now += usize::from(begin.is_some());
@@ -145,9 +148,9 @@ impl Scaler {
     /// What is due for a key.
     fn due(&self, metadata: &ShardMetadata, is_calm: bool, now_seconds: u64) -> Option<Begin> {
         let config = self.table.config();
-        let (shrink_after, settle_after) = (self.config.shrink_after.as_secs(), self.config.settle_after.as_secs());
-        if metadata.expansion().is_some() {
-            return Some(Begin::Activate);
+        let shrink_after = self.config.shrink_after.as_secs();
+        if metadata.closing().is_some() {
+            return Some(Begin::Open);
         }
         // By an event it can be tried again.
         if metadata.has_unmovable() {
@@ -160,12 +163,12 @@ impl Scaler {
             return Some(Begin::Shrink(to));
         }
         let since = metadata.last_change().unwrap_or_default();
-        // A key that is throttled on shard 1 needs it most.
-        let is_due = settle_after > 0 && !config.cold_append && now_seconds >= since.saturating_add(settle_after);
+        let is_due = |after: u64| now_seconds >= since.saturating_add(after);
+        let is_due = settle_after(metadata, config, self.config.settle_after.as_secs()).is_some_and(is_due);
         (is_due && metadata.wants_settling()).then_some(Begin::Settle)
     }
 
-    /// What all drains together may take; `None` where the table's capacity is not provisioned.
+    /// The write units that all drains share; `None` where the table's capacity is not provisioned.
     async fn budget_of_all(&self) -> Result<Option<DrainBudget>, ClientError> {
         let capacity = self.clients.capacity(&self.table.config().table_name).await?;
         let share = f64::from(self.config.drain_share_percent) / 100.0;
@@ -185,9 +188,7 @@ impl Scaler {
         slots: &Semaphore,
         deadline: Deadline,
     ) -> Value {
-        let share = PARTITION_WRITE_UNITS as f64 * f64::from(self.config.drain_share_percent) / 100.0;
-        let of_key = DrainBudget::new(share);
-        let budgets: Vec<&DrainBudget> = std::iter::once(&of_key).chain(budget_of_all).collect();
+        let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
         let mut begin = begin;
         let mut items = 0;
         loop {
@@ -217,15 +218,15 @@ impl Scaler {
         if self.config.dry_run {
             let to = match begin {
                 Some(Begin::Shrink(to)) => Some(to.get()),
-                Some(Begin::Settle | Begin::Activate) | None => None,
+                Some(Begin::Settle | Begin::Open) | None => None,
             };
             return json!({"partition_key": name, "outcome": "dry-run", "to": to});
         }
         let begun = match begin {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
-            Some(Begin::Activate) => {
-                return told("activate", key, self.table.scale_by_policy(key, Pressure::default(), deadline).await);
+            Some(Begin::Open) => {
+                return told("open", key, self.table.scale_by_policy(key, Pressure::default(), deadline).await);
             }
             None => Ok(()),
         };
@@ -236,14 +237,14 @@ impl Scaler {
             Ok(Drained::Nothing) => {
                 json!({"partition_key": name, "outcome": "unchanged", "reason": "its drain has ended"})
             }
-            Ok(Drained::Waiting { step, until }) => {
-                json!({"partition_key": name, "outcome": "waiting", "step": step.name(), "until": until})
+            Ok(Drained::Waiting { until }) => {
+                json!({"partition_key": name, "outcome": "waiting", "until": until})
             }
-            Ok(Drained::Working { step, items }) => {
-                json!({"partition_key": name, "outcome": "working", "step": step.name(), "items": items})
+            Ok(Drained::Working { items }) => {
+                json!({"partition_key": name, "outcome": "working", "items": items})
             }
-            Ok(Drained::Done { goal, from, to, items }) => {
-                json!({"partition_key": name, "outcome": "done", "goal": goal.name(), "from": from.get(), "to": to.get(), "items": items})
+            Ok(Drained::Done { from, to, items }) => {
+                json!({"partition_key": name, "outcome": "done", "from": from.get(), "to": to.get(), "items": items})
             }
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
@@ -257,9 +258,20 @@ impl Scaler {
         let config = self.table.config();
         match self.clients.throttled_keys(&config.table_name, None, &config.shard_keys, now_seconds).await? {
             Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
-            // Then what the writers noted of the demand decides alone.
+            // Then the demand that the writers noted decides alone.
             Insights::Enabling | Insights::Off(_) => Ok(BTreeSet::new()),
         }
+    }
+}
+
+/// For how many seconds a key keeps its width before it is settled; `None` where it is not settled by itself.
+fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) -> Option<u64> {
+    match table.writes() {
+        Writes::Appends => None,
+        // The drain of a shrink has not begun, or was cut off: readers look at shards that are not written to.
+        Writes::Items if metadata.read_shards > metadata.number_of_shards => Some(table.policy.cooldown_seconds),
+        Writes::Items if configured == 0 => table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER),
+        Writes::Items => Some(configured),
     }
 }
 
@@ -277,13 +289,35 @@ fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRe
             failed(json!({"action": action, "partition_key": key.as_str()}), &error, error.is_retryable())
         }
         Err(error @ DrainRefused::NotLower { .. }) => refused("number_of_shards", error),
-        Err(
-            error @ (DrainRefused::Busy(_)
-            | DrainRefused::ColdAppend
-            | DrainRefused::NoHomes
-            | DrainRefused::NotAdopting),
-        ) => {
+        Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting)) => {
             json!({"action": action, "partition_key": key.as_str(), "outcome": "unchanged", "reason": error.to_string()})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_settled_where_items_expire_and_where_the_drain_of_a_shrink_was_left() {
+        let items = TableConfig::new("items", "items-metadata");
+        let expiring = TableConfig { ttl_attribute: Some("expires".into()), ..items.clone() };
+        let appends = TableConfig { writes: Writes::Appends, ..expiring.clone() };
+        let whole = ShardMetadata::unregistered();
+        let left = ShardMetadata { read_shards: ShardCount::new(8).unwrap(), ..whole.clone() };
+        let rows = [
+            (&whole, &items, 0, None),
+            (&whole, &items, 600, Some(600)),
+            (&whole, &expiring, 0, Some(3_600)),
+            (&whole, &expiring, 600, Some(600)),
+            (&whole, &appends, 600, None),
+            (&left, &items, 0, Some(items.policy.cooldown_seconds)),
+            (&left, &appends, 0, None),
+        ];
+        for (metadata, table, configured, expected) in rows {
+            let (read, writes) = (metadata.read_shards, table.writes());
+            assert_eq!(settle_after(metadata, table, configured), expected, "{read} {writes:?} {configured}");
         }
     }
 }

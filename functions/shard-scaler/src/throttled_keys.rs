@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
-use sharding::{PartitionKey, ShardKeys, ShardNumber};
+use sharding::{PartitionKey, ShardKeys};
 
 use crate::clients::{ClientError, Clients};
 
@@ -41,13 +41,11 @@ pub(crate) struct ThrottledKeys {
     pub(crate) foreign: usize,
 }
 
-/// When a key was throttled, and where.
+/// When a key was throttled.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Throttles {
     /// Counts by the second in which their period began.
     counts: BTreeMap<u64, u64>,
-    /// The report names shard 1 of the key, no other, and had room for others.
-    pub(crate) only_shard_1: bool,
 }
 
 /// Throttles of a key, by what they say of its present width.
@@ -81,7 +79,6 @@ impl Throttles {
 
     /// Takes in throttles of the same key at another place: what an index throttles is not counted for the table.
     pub(crate) fn merge(&mut self, other: Self) {
-        self.only_shard_1 &= other.only_shard_1;
         for (began, count) in other.counts {
             *self.counts.entry(began).or_default() += count;
         }
@@ -118,18 +115,13 @@ impl ThrottledKeys {
     /// The physical keys of a report, mapped to logical ones.
     fn of(contributors: &[InsightRuleContributor], shard_keys: &ShardKeys, now_seconds: u64) -> Self {
         let mut throttled = Self::default();
-        // A report that is full may have left shards out.
-        let is_full = contributors.len() >= MOST_CONTRIBUTORS as usize;
         for contributor in contributors {
             let key = contributor.keys().first().and_then(|stored| shard_keys.parse(stored));
-            let Some((key, shard)) = key else {
+            let Some((key, _)) = key else {
                 throttled.foreign += 1;
                 continue;
             };
-            let is_first = shard == ShardNumber::FIRST && !is_full;
-            let throttles =
-                throttled.by_key.entry(key).or_insert(Throttles { only_shard_1: is_first, ..Throttles::default() });
-            throttles.only_shard_1 &= is_first;
+            let throttles = throttled.by_key.entry(key).or_default();
             for datapoint in contributor.datapoints() {
                 let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or(now_seconds);
                 *throttles.counts.entry(began).or_default() +=
@@ -206,7 +198,7 @@ mod tests {
 
     #[test]
     fn throttles_of_a_period_that_began_before_the_change_had_taken_effect_do_not_count() {
-        let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]), only_shard_1: false };
+        let throttles = Throttles { counts: BTreeMap::from([(60, 5), (120, 7), (180, 9)]) };
         let rows = [
             (None, (21, 0, 0)),
             (Some(117), (16, 5, 0)),

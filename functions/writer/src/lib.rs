@@ -2,7 +2,7 @@
 
 use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
 use serde::Serialize;
-use sharding::{Deadline, Item, PartitionKey, Placement, ShardedTable, SortKey, WriteError, Written};
+use sharding::{Deadline, Item, PartitionKey, ShardedTable, SortKey, WriteError, Writes, Written};
 
 /// Attempts of all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
@@ -61,9 +61,9 @@ async fn post_item(
     let written = if create_only {
         table.create(&item, idempotency_key.as_ref(), deadline).await
     } else if idempotency_key.is_some() {
-        table.append_once(&item, deadline).await
+        table.put_once(&item, deadline).await
     } else {
-        table.append(&item, deadline).await
+        table.put(&item, deadline).await
     };
     Ok(answer(written, &item.sort_key, |done| json(201, &stored(&item, done))))
 }
@@ -100,7 +100,10 @@ fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, S
 }
 
 fn takes_point_writes(table: &ShardedTable) -> Result<(), Problem> {
-    if table.config().placement == Placement::Random { Err(Problem::append_only("GET")) } else { Ok(()) }
+    match table.config().writes() {
+        Writes::Items => Ok(()),
+        Writes::Appends => Err(Problem::append_only("GET")),
+    }
 }
 
 fn answer(
@@ -136,10 +139,7 @@ async fn post_batch(
     let idempotency_key = api::idempotency_key(request)?;
     let items = items_body(&Body::of(request)?, table, idempotency_key.as_ref())?;
     let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
-    let results = match idempotency_key {
-        Some(_) => table.append_batch_once(items, deadline).await,
-        None => table.append_batch(items, deadline).await,
-    };
+    let results = table.put_all(items, idempotency_key.is_some(), deadline).await;
     let mut effort = Effort::default();
     let mut answer = BatchAnswer { written: 0, failed: Vec::new() };
     for (index, (result, sort_key)) in results.into_iter().zip(&sort_keys).enumerate() {

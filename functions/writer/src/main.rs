@@ -2,5 +2,5 @@
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
-    api::serve(writer::handle).await
+    api::serve(api::Access::Write, writer::handle).await
 }

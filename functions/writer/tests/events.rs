@@ -67,6 +67,16 @@ async fn every_sample_event_has_its_answer() {
 }
 
 #[tokio::test]
+async fn a_table_that_takes_something_else_stops_the_function() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let mut variables = Function::variables(&edition.dynamodb_url());
+    variables.push(("WRITES", "appends".to_owned()));
+    let log = Function::refusal(BINARY, &variables).await;
+    assert!(log.contains("it takes items") && log.contains("for appends") && log.contains("Changing WRITES"), "{log}");
+    edition.stop().await;
+}
+
+#[tokio::test]
 async fn a_wrong_variable_stops_the_function_with_its_name() {
     let mut variables = Function::variables("http://127.0.0.1:9");
     variables.push(("MAX_SHARDS", "many".to_owned()));

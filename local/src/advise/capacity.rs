@@ -34,9 +34,7 @@ pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
         ScalingDecision::AtMaximum => u64::from(u32::MAX),
         ScalingDecision::Calm
         | ScalingDecision::CoolingDown { .. }
-        | ScalingDecision::Expanding(_)
-        | ScalingDecision::Draining
-        | ScalingDecision::StopDraining
+        | ScalingDecision::Closing(_)
         | ScalingDecision::ShortOfPartitions { .. } => 1,
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                             continue;
                         }
                     }
-                    ScalingStep::Expanded(_) | ScalingStep::Activated(_) | ScalingStep::Drained(_) => {
+                    ScalingStep::Closed(_) | ScalingStep::Opened(_) | ScalingStep::Drained(_) => {
                         refused.remove(&event.partition_key);
                     }
                 }

@@ -101,6 +101,10 @@ pub(super) struct Key {
     pub(super) partition_key: String,
     pub(super) number_of_shards: u32,
     pub(super) read_shards: u32,
+    /// The number of shards to come, while writers wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) closing: Option<u32>,
+    pub(super) draining: bool,
     pub(super) throttled: u64,
 }
 

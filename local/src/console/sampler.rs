@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
-use sharding::{Deadline, PartitionKey};
+use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -159,9 +159,16 @@ impl Keys {
             asked.spawn(async move {
                 let logical = PartitionKey::new(&name).ok()?;
                 let metadata = table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
-                let (number_of_shards, read_shards) =
-                    metadata.map_or((1, 1), |metadata| (metadata.number_of_shards.get(), metadata.read_shards.get()));
-                Some((rank, Key { partition_key: name, number_of_shards, read_shards, throttled }))
+                let metadata = metadata.unwrap_or_else(ShardMetadata::unregistered);
+                let key = Key {
+                    partition_key: name,
+                    number_of_shards: metadata.number_of_shards.get(),
+                    read_shards: metadata.read_shards.get(),
+                    closing: metadata.closing().map(ShardCount::get),
+                    draining: metadata.draining().is_some(),
+                    throttled,
+                };
+                Some((rank, key))
             });
         }
         let mut shown: Vec<(usize, Key)> = asked.join_all().await.into_iter().flatten().collect();

@@ -225,8 +225,8 @@ impl Side {
 fn words(decision: &Decision) -> Option<String> {
     let Decision { from, to, reason, .. } = decision;
     match decision.outcome {
-        "expanding" => Some(format!("{reason}: {from} -> {to} shards; readers look there first (expand)")),
-        "scaled" => Some(format!("every reader knows the {to} shards: writers use them now (activate)")),
+        "closing" => Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)")),
+        "scaled" => Some(format!("every reader knows the {to} shards: writers use them now (open)")),
         _ => None,
     }
 }

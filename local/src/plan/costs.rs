@@ -26,9 +26,8 @@ const AT_ONCE: u32 = 64;
 const LOG_BYTES: f64 = 1_600.0;
 /// API Gateway counts requests in steps of so many bytes.
 const METERED_BYTES: f64 = 512.0 * 1_024.0;
-/// A reading instance looks at a key's metadata anew after this part of its lease of a second, a writing one after 45 of its 60 seconds.
-const READER_LOOKS_AFTER: f64 = 0.7;
-const WRITER_LOOKS_AFTER: f64 = 45.0;
+/// An instance that reads or writes a key looks at its metadata anew after so many seconds, a part of its lease of a second.
+const LOOKS_AFTER: f64 = 0.6;
 /// What the throttled-keys mode of Contributor Insights makes for a table with a sort key.
 const INSIGHT_RULES: f64 = 2.0;
 /// What DynamoDB counts as stored with each item, besides the item. (DynamoDB pricing, "Data storage".)
@@ -171,9 +170,9 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
 /// The metadata table, always on demand: every instance that reads or writes a key looks at its item now and then.
 fn metadata(usage: &Usage<'_>, prices: &Prices) -> Line {
     let keys = f64::from(usage.demand.keys);
-    let looks = |requests: f64, seconds: f64, after: f64| (keys * requests * seconds / after).min(requests);
-    let looks = looks(requests_of_writer(usage), seconds_of_writer(usage), WRITER_LOOKS_AFTER)
-        + looks(usage.pages_per_second, seconds_of_reader(usage), READER_LOOKS_AFTER);
+    let looks = |requests: f64, seconds: f64| (keys * requests * seconds / LOOKS_AFTER).min(requests);
+    let looks = looks(requests_of_writer(usage), seconds_of_writer(usage))
+        + looks(usage.pages_per_second, seconds_of_reader(usage));
     line(Service::DynamoDB, "shard metadata", looks * SECONDS, &prices.dynamodb_read_request_units)
 }
 

@@ -68,11 +68,9 @@ pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
             }
             ScalingDecision::AtMaximum => PolicyEnd::AtMaximum,
             ScalingDecision::ShortOfPartitions { .. } => PolicyEnd::ShortOfPartitions,
-            ScalingDecision::Calm
-            | ScalingDecision::CoolingDown { .. }
-            | ScalingDecision::Expanding(_)
-            | ScalingDecision::Draining
-            | ScalingDecision::StopDraining => PolicyEnd::Calm,
+            ScalingDecision::Calm | ScalingDecision::CoolingDown { .. } | ScalingDecision::Closing(_) => {
+                PolicyEnd::Calm
+            }
         };
         return PolicyPath { widths, end };
     }

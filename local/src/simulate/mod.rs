@@ -40,7 +40,7 @@ pub struct SimulateOptions {
     /// Write every second of every run to this CSV file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw the throttled share over time to this SVG file
+    /// Draw the share of writes that is throttled or waits, over time, to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }

@@ -67,7 +67,7 @@ pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The throttled share of the first minute: one panel for each demand and table, one line for each policy.
+/// The share of new writes that was throttled or waited, in the first minute: one panel for each demand and table, one line for each policy.
 ///
 /// # Errors
 /// Where the file cannot be drawn.
@@ -102,7 +102,12 @@ pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error
             .x_label_area_size(32)
             .y_label_area_size(42)
             .build_cartesian_2d(0..SECONDS, 0.0..1.0)?;
-        chart.configure_mesh().x_desc("seconds").y_desc("first attempts throttled").light_line_style(WHITE).draw()?;
+        chart
+            .configure_mesh()
+            .x_desc("seconds")
+            .y_desc("new writes not taken at once")
+            .light_line_style(WHITE)
+            .draw()?;
         for (outcome, colour) in panel.iter().zip(COLOURS) {
             let points =
                 outcome.by_second.iter().take(SECONDS).enumerate().map(|(second, (throttled, _))| (second, *throttled));

@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_millis(10);
 const STEPS_A_SECOND: u64 = 100;
 /// After this a request gives up: what the template gives the writer, less the margin for the answer.
 const DEADLINE_STEPS: u64 = 960;
-/// Relief: less than this part of the first attempts is throttled...
+/// Relief: less than this part of the new writes is throttled or waits for an open...
 const RELIEVED: f64 = 0.01;
 /// ...in so many seconds on end.
 const STAYS_RELIEVED: usize = 5;
@@ -46,7 +46,7 @@ pub struct Scenario {
 pub struct Outcome {
     /// The scenario.
     pub scenario: Scenario,
-    /// Seconds until under 1 % of the first attempts were throttled, for five seconds on end; `None` where that never came.
+    /// Seconds until under 1 % of the new writes were throttled or waited for an open, for five seconds on end; `None` where that never came.
     pub relieved_after: Option<f64>,
     /// The part of the writes that was accepted within their deadline.
     pub accepted: f64,
@@ -56,7 +56,7 @@ pub struct Outcome {
     pub updates_made: u64,
     /// Conditional updates that were tried.
     pub updates_tried: u64,
-    /// The throttled part of the first attempts of every second, with the write width at its end.
+    /// The part of the new writes of every second that was throttled or waited for an open, with the write width at its end.
     pub by_second: Vec<(f64, u32)>,
 }
 
@@ -74,12 +74,33 @@ struct World {
     keys: Vec<StoredKey>,
     /// Due in the steps to come.
     retries: VecDeque<Cohorts>,
+    /// Of instances that wait for an open.
+    held: Requests,
+    /// The part of the instances that waited in the last step.
+    paused: f64,
     rng: StdRng,
 }
 
-/// What a step let in, of first attempts and of all.
+/// Requests of one step.
+#[derive(Default)]
+struct Requests {
+    /// Never sent before: born -> how many.
+    first: BTreeMap<u64, u64>,
+    again: Cohorts,
+}
+
+impl Requests {
+    fn first(&self) -> u64 {
+        self.first.values().sum()
+    }
+
+    fn again(&self) -> u64 {
+        self.again.values().sum()
+    }
+}
+
+/// What a step let in, of all attempts and by the width that they were placed under.
 struct Admitted {
-    first: f64,
     share: f64,
     by_width: Vec<(ShardCount, f64)>,
 }
@@ -95,6 +116,8 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         writers: Writers::new(scenario.writers, policy, scenario.seed),
         keys: Vec::new(),
         retries: VecDeque::new(),
+        held: Requests::default(),
+        paused: 0.0,
         rng: StdRng::seed_from_u64(scenario.seed ^ 0x5EED),
     };
     let per_step = f64::from(scenario.demand) / STEPS_A_SECOND as f64;
@@ -106,21 +129,27 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         let now = STEP.saturating_mul(u32::try_from(step).unwrap_or(u32::MAX));
         let arrivals = world.poisson(per_step);
         let due = world.retries.pop_front().unwrap_or_default();
-        let repeated: u64 = due.values().sum();
-        let admitted = world.admit(arrivals, repeated, now);
+        let sent = world.sent(step, arrivals, due);
+        let (first, repeated) = (sent.first(), sent.again());
+        let admitted = world.admit(first + repeated, now);
         offered += arrivals;
-        accepted += admitted.first as u64;
         of_second += arrivals as f64;
-        throttled_of_second += arrivals as f64 - admitted.first;
-        world.again(step, 0, arrivals - admitted.first as u64);
-        for ((born, tries), count) in due {
-            let let_in = super::writers::whole(count as f64 * admitted.share, &mut world.rng).min(count);
+        throttled_of_second += arrivals as f64;
+        for (born, count) in sent.first {
+            let let_in = world.let_in(count, admitted.share);
+            accepted += let_in;
+            // A write that waited for an open before it was sent was not taken at once.
+            throttled_of_second -= if born == step { let_in as f64 } else { 0.0 };
+            world.again(born, 0, count - let_in);
+        }
+        for ((born, tries), count) in sent.again {
+            let let_in = world.let_in(count, admitted.share);
             accepted += let_in;
             if step < born + DEADLINE_STEPS {
                 world.again(born, tries + 1, count - let_in);
             }
         }
-        world.writers.learn(arrivals as f64, repeated as f64, &admitted.by_width, now);
+        world.writers.learn(first as f64, repeated as f64, &admitted.by_width, now);
         world.writers.act(now);
         if (step + 1) % STEPS_A_SECOND == 0 {
             let share = if of_second > 0.0 { throttled_of_second / of_second } else { 0.0 };
@@ -130,6 +159,7 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
     }
     // What is still on its way has not failed.
     let waiting: u64 = world.retries.iter().flat_map(BTreeMap::values).sum();
+    let waiting = waiting + world.held.first() + world.held.again();
     Outcome {
         scenario: scenario.clone(),
         relieved_after: relieved_after(&by_second),
@@ -148,9 +178,54 @@ fn relieved_after(by_second: &[(f64, u32)]) -> Option<f64> {
 }
 
 impl World {
+    /// The requests that go out in a step: those of instances that wait for an open are held until they see it.
+    fn sent(&mut self, step: u64, arrivals: u64, due: Cohorts) -> Requests {
+        let (before, now) = (self.paused, self.writers.paused());
+        self.paused = now;
+        let released = if now < before { (before - now) / before } else { 0.0 };
+        let mut sent = Requests::default();
+        let held = std::mem::take(&mut self.held);
+        let fresh = self.part(arrivals, 1.0 - now);
+        sent.first.insert(step, fresh);
+        *self.held.first.entry(step / BORN * BORN).or_default() += arrivals - fresh;
+        for (born, count) in held.first {
+            let freed = self.part(count, released);
+            *sent.first.entry(born).or_default() += freed;
+            *self.held.first.entry(born).or_default() += count - freed;
+        }
+        for (of, count) in due {
+            let free = self.part(count, 1.0 - now);
+            *sent.again.entry(of).or_default() += free;
+            *self.held.again.entry(of).or_default() += count - free;
+        }
+        for (of, count) in held.again {
+            let freed = self.part(count, released);
+            *sent.again.entry(of).or_default() += freed;
+            *self.held.again.entry(of).or_default() += count - freed;
+        }
+        self.held.first.retain(|_, count| *count > 0);
+        self.held.again.retain(|_, count| *count > 0);
+        sent
+    }
+
+    /// How many of so many attempts are accepted.
+    fn let_in(&mut self, count: u64, share: f64) -> u64 {
+        super::writers::whole(count as f64 * share, &mut self.rng).min(count)
+    }
+
+    /// A part of so many requests; chance decides only where the part is neither none nor all.
+    fn part(&mut self, count: u64, share: f64) -> u64 {
+        if share <= 0.0 {
+            0
+        } else if share >= 1.0 {
+            count
+        } else {
+            self.let_in(count, share)
+        }
+    }
+
     /// Spreads attempts over the shards of each width in use, and takes what their partitions give.
-    fn admit(&mut self, arrivals: u64, repeated: u64, now: Duration) -> Admitted {
-        let all = arrivals + repeated;
+    fn admit(&mut self, all: u64, now: Duration) -> Admitted {
         let (mut wanted_sum, mut granted_sum) = (0.0, 0.0);
         let mut by_width = Vec::new();
         for (width, share) in self.writers.widths() {
@@ -169,8 +244,7 @@ impl World {
             granted_sum += granted;
         }
         let share = if wanted_sum > 0.0 { granted_sum / wanted_sum } else { 1.0 };
-        let first = super::writers::whole(arrivals as f64 * share, &mut self.rng).min(arrivals);
-        Admitted { first: first as f64, share, by_width }
+        Admitted { share, by_width }
     }
 
     /// Sort keys are scattered, which gives DynamoDB's own split its best chance.

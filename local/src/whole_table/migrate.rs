@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::{
-    Deadline, DrainGoal, DrainRefused, Drained, PartitionKey, ScaleError, ShardedTable, TableConfig, TableError,
-};
+use sharding::{Deadline, DrainRefused, Drained, PartitionKey, ScaleError, ShardedTable, TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -32,7 +30,7 @@ pub struct MigrateOptions {
     /// Where and how fast
     #[command(flatten)]
     pub table: TableOptions,
-    /// Write units a second for the items of one key; an item takes eight for each KB, four when it is copied and four when it is deleted
+    /// Write units a second that a drain takes of each shard; an item takes two for each KB, one when it is copied and one when it is deleted
     #[arg(long, default_value_t = 200, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=40_000))]
     pub drain_units: u32,
     /// As the --drain-wait of the local edition that serves the table; on AWS, leave it out
@@ -122,15 +120,13 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
     }
 }
 
-/// The keys whose migration is under way.
+/// The keys that are being drained, which brings home what stands under their bare keys, too.
 async fn begun(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
     let (mut begun, mut after) = (Vec::new(), None);
     loop {
         let (keys, next) = table.list_keys(after.as_ref(), Deadline::now() + PATIENCE).await?;
-        let migrating = keys.into_iter().filter(|(_, metadata)| {
-            metadata.draining && metadata.drain.as_ref().is_some_and(|drain| drain.goal == DrainGoal::Migrate)
-        });
-        begun.extend(migrating.map(|(key, _)| key));
+        let draining = keys.into_iter().filter(|(_, metadata)| metadata.draining().is_some());
+        begun.extend(draining.map(|(key, _)| key));
         match next {
             Some(next) => after = Some(next),
             None => return Ok(begun),
@@ -171,7 +167,7 @@ async fn bring_key_home(table: &ShardedTable, key: &PartitionKey, slots: &Semaph
     for _ in 0..TURNS {
         let turn = slots.acquire().await;
         match table.begin_migration(key, Deadline::now() + PATIENCE).await {
-            // A migration that is under way already is gone on with; so is any other drain, which must end first.
+            // A drain that is under way already, whatever it was begun for, does the same.
             Ok(_) | Err(DrainRefused::Busy(_)) => {}
             Err(DrainRefused::Table(error)) if error.is_retryable() => {
                 drop(turn);
@@ -186,11 +182,10 @@ async fn bring_key_home(table: &ShardedTable, key: &PartitionKey, slots: &Semaph
             let drained = table.drain(key, Deadline::now() + TURN).await;
             drop(turn);
             match drained {
-                Ok(Drained::Done { goal: DrainGoal::Migrate, .. }) => return Ok(()),
-                Ok(Drained::Done { .. }) => break,
+                Ok(Drained::Done { .. }) => return Ok(()),
                 Ok(Drained::Working { .. }) => {}
-                Ok(Drained::Waiting { until, .. }) => sleep(until_second(until)).await,
-                // It is growing, or has turned hot.
+                Ok(Drained::Waiting { until }) => sleep(until_second(until)).await,
+                // Its width is changing, or another actor has ended the drain.
                 Ok(Drained::Nothing) => {
                     sleep(BUSY_PAUSE).await;
                     break;

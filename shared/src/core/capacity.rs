@@ -30,12 +30,8 @@ impl CapacityScope {
     /// ```
     #[must_use]
     pub fn from_reason(reason: &str) -> Self {
-        let limit = reason
-            .trim_start_matches("Table")
-            .trim_start_matches("Index")
-            .trim_start_matches("Read")
-            .trim_start_matches("Write");
-        match limit {
+        let words = ["Table", "Index", "Read", "Write"];
+        match words.into_iter().fold(reason, |rest, word| rest.trim_start_matches(word)) {
             "KeyRangeThroughputExceeded" if reason.starts_with("Index") => Self::IndexKeyRange,
             "KeyRangeThroughputExceeded" => Self::KeyRange,
             "ProvisionedThroughputExceeded" => Self::Table,
@@ -77,24 +73,18 @@ mod tests {
 
     #[test]
     fn all_sixteen_documented_reasons_have_their_scope() {
-        for resource in ["Table", "Index"] {
-            for access in ["Read", "Write"] {
-                let key_range =
-                    if resource == "Table" { CapacityScope::KeyRange } else { CapacityScope::IndexKeyRange };
-                for (limit, scope) in [
-                    ("KeyRangeThroughputExceeded", key_range),
-                    ("ProvisionedThroughputExceeded", CapacityScope::Table),
-                    ("AccountLimitExceeded", CapacityScope::Account),
-                    ("MaxOnDemandThroughputExceeded", CapacityScope::OnDemandMaximum),
-                ] {
-                    assert_eq!(CapacityScope::from_reason(&format!("{resource}{access}{limit}")), scope);
-                }
+        for (resource, key_range) in [("Table", CapacityScope::KeyRange), ("Index", CapacityScope::IndexKeyRange)] {
+            for (limit, scope) in [
+                ("KeyRangeThroughputExceeded", key_range),
+                ("ProvisionedThroughputExceeded", CapacityScope::Table),
+                ("AccountLimitExceeded", CapacityScope::Account),
+                ("MaxOnDemandThroughputExceeded", CapacityScope::OnDemandMaximum),
+            ] {
+                let of = |access: &str| CapacityScope::from_reason(&format!("{resource}{access}{limit}"));
+                assert_eq!((of("Read"), of("Write")), (scope, scope));
             }
         }
-    }
-
-    #[test]
-    fn a_key_range_reason_wins_and_no_reason_is_unknown() {
+        // A key range wins, and no reason is unknown.
         let both = ["TableWriteAccountLimitExceeded", "TableWriteKeyRangeThroughputExceeded"];
         assert_eq!(CapacityScope::from_reasons(both), CapacityScope::KeyRange);
         assert_eq!(CapacityScope::from_reasons([]), CapacityScope::Unknown);

@@ -19,7 +19,8 @@ pub(crate) fn id(attributes: &Attributes) -> Uuid {
     Uuid::from_bytes(half)
 }
 
-fn add(digest: &mut Sha256, kind: u8, bytes: &[u8]) {
+/// Adds bytes with their kind and their length.
+pub(crate) fn add(digest: &mut Sha256, kind: u8, bytes: &[u8]) {
     digest.update([kind]);
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);

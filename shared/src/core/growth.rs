@@ -4,7 +4,7 @@
 //! that, for demand may have risen meanwhile; two in a row do.
 
 /// What a key's last growths have brought. All 0 where nothing is known, as after a growth that was asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct GrowthRecord {
     /// The part of the demand, in percent, that was rejected when the key last grew.
     pub rejected_percent: u32,

@@ -10,6 +10,8 @@ use super::number::{Number, NumberError};
 pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
 /// The most bytes of a sort key. [DynamoDB limits]
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
+/// Records of the product's own in the metadata table have keys that begin so.
+const RESERVED_PREFIX: &str = "_sharding:";
 
 /// Why a key cannot be used; the text says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,32 +27,41 @@ pub enum KeyError {
         /// What is allowed in this place.
         allowed: usize,
     },
+    /// Partition keys that begin so are the product's own.
+    #[error("it begins with _sharding:, which is reserved")]
+    Reserved,
     /// The table's sort key is a number, and this is none.
     #[error("it must be a number: {0}")]
     NotANumber(NumberError),
 }
 
-/// The caller's own partition key: one to 2,048 bytes of UTF-8.
+/// The caller's own partition key: one to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(Arc<str>);
 
 impl PartitionKey {
     /// # Errors
-    /// [`KeyError::Empty`] and [`KeyError::TooLong`]. Whether a shard suffix still fits is checked where one is added.
+    /// [`KeyError::Empty`], [`KeyError::TooLong`] and [`KeyError::Reserved`]. Whether a shard suffix still fits is checked where one is added.
     pub fn new(key: &str) -> Result<Self, KeyError> {
-        if key.is_empty() {
-            return Err(KeyError::Empty);
+        if key.starts_with(RESERVED_PREFIX) {
+            return Err(KeyError::Reserved);
         }
-        if key.len() > MAX_PARTITION_KEY_BYTES {
-            return Err(KeyError::TooLong { bytes: key.len(), allowed: MAX_PARTITION_KEY_BYTES });
-        }
-        Ok(Self(key.into()))
+        sized(key, MAX_PARTITION_KEY_BYTES).map(|key| Self(key.into()))
     }
 
     /// The key as the caller wrote it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The text, where it has one to `allowed` bytes.
+fn sized(text: &str, allowed: usize) -> Result<&str, KeyError> {
+    match text.len() {
+        0 => Err(KeyError::Empty),
+        bytes if bytes > allowed => Err(KeyError::TooLong { bytes, allowed }),
+        _ => Ok(text),
     }
 }
 
@@ -84,14 +95,9 @@ impl SortKey {
     /// # Errors
     /// [`KeyError`] where the text is empty, over 1,024 bytes, or no number where a number is needed.
     pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
-        if text.is_empty() {
-            return Err(KeyError::Empty);
-        }
         match key_type {
-            SortKeyType::String if text.len() > MAX_SORT_KEY_BYTES => {
-                Err(KeyError::TooLong { bytes: text.len(), allowed: MAX_SORT_KEY_BYTES })
-            }
-            SortKeyType::String => Ok(Self::String(text.into())),
+            SortKeyType::String => sized(text, MAX_SORT_KEY_BYTES).map(|text| Self::String(text.into())),
+            SortKeyType::Number if text.is_empty() => Err(KeyError::Empty),
             SortKeyType::Number => text.parse().map(Self::Number).map_err(KeyError::NotANumber),
         }
     }
@@ -279,63 +285,65 @@ impl ShardKeys {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn the_guides_day_has_the_shard_keys_1_to_200() {
-        let day = PartitionKey::new("2014-07-09").unwrap();
-        let keys = ShardKeys::default();
-        let all: Vec<_> =
-            ShardCount::new(200).unwrap().shards().map(|shard| keys.build(&day, shard).unwrap()).collect();
-        assert_eq!(
-            (all[0].as_str(), all[1].as_str(), all[199].as_str()),
-            ("2014-07-09.1", "2014-07-09.2", "2014-07-09.200")
-        );
-        assert_eq!(all.len(), 200);
-    }
-
-    #[test]
     fn what_is_no_shard_key_is_not_parsed() {
-        let keys = ShardKeys::default();
         for stored in ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"] {
-            assert_eq!(keys.parse(stored), None, "{stored}");
+            assert_eq!(ShardKeys::default().parse(stored), None, "{stored}");
         }
     }
 
     #[test]
+    fn the_products_own_prefix_is_reserved() {
+        assert_eq!(PartitionKey::new("_sharding:table"), Err(KeyError::Reserved));
+        assert!(PartitionKey::new("_sharding").is_ok() && PartitionKey::new("a_sharding:").is_ok());
+    }
+
+    #[test]
     fn the_suffix_counts_towards_the_length() {
-        let keys = ShardKeys::default();
-        let key = PartitionKey::new(&"k".repeat(2_045)).unwrap();
-        assert!(keys.check(&key, ShardCount::new(99).unwrap()).is_ok());
-        assert_eq!(
-            keys.check(&key, ShardCount::new(100).unwrap()),
-            Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 })
-        );
+        let check = |width| ShardKeys::default().check(&key(&"k".repeat(2_045)), count(width));
+        assert_eq!((check(99), check(100)), (Ok(()), Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 })));
     }
 
     proptest! {
         #[test]
-        fn shard_keys_round_trip(key in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", shard in 1u32..) {
+        fn shard_keys_round_trip(k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..) {
             let keys = ShardKeys::new(Separator::new(&separator).unwrap());
-            let key = PartitionKey::new(&key).unwrap();
-            let shard = ShardNumber::new(shard).unwrap();
-            prop_assert_eq!(keys.parse(&keys.build(&key, shard).unwrap()), Some((key, shard)));
+            prop_assert_eq!(keys.parse(&keys.build(&key(&k), shard(n)).unwrap()), Some((key(&k), shard(n))));
         }
 
         #[test]
         fn different_keys_never_share_a_shard_key(a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30) {
             let keys = ShardKeys::default();
-            let (x, y) = (PartitionKey::new(&a).unwrap(), PartitionKey::new(&b).unwrap());
-            let same = keys.build(&x, ShardNumber::new(m).unwrap()) == keys.build(&y, ShardNumber::new(n).unwrap());
-            prop_assert_eq!(same, a == b && m == n);
+            prop_assert_eq!(keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)), a == b && m == n);
         }
 
         #[test]
         fn string_sort_keys_order_by_bytes(a in "\\PC{1,8}", b in "\\PC{1,8}") {
-            let (x, y) = (SortKey::parse(SortKeyType::String, &a).unwrap(), SortKey::parse(SortKeyType::String, &b).unwrap());
-            prop_assert_eq!(x.cmp(&y), a.as_bytes().cmp(b.as_bytes()));
+            prop_assert_eq!(text(&a).cmp(&text(&b)), a.as_bytes().cmp(b.as_bytes()));
         }
+    }
+
+    pub(crate) fn key(text: &str) -> PartitionKey {
+        PartitionKey::new(text).unwrap()
+    }
+
+    pub(crate) fn text(text: &str) -> SortKey {
+        SortKey::parse(SortKeyType::String, text).unwrap()
+    }
+
+    pub(crate) fn number(text: impl ToString) -> SortKey {
+        SortKey::parse(SortKeyType::Number, &text.to_string()).unwrap()
+    }
+
+    pub(crate) fn count(n: u32) -> ShardCount {
+        ShardCount::new(n).unwrap()
+    }
+
+    pub(crate) fn shard(n: u32) -> ShardNumber {
+        ShardNumber::new(n).unwrap()
     }
 }

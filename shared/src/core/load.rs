@@ -6,7 +6,7 @@
 use super::key::ShardCount;
 
 /// A minute's writes of a key, and what they were judged by. All 0 where none were noted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Load {
     /// The minute that is counted: epoch seconds / 60.
     pub minute: u64,
@@ -71,22 +71,13 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::key::tests::count;
     use proptest::prelude::*;
-
-    fn count(n: u32) -> ShardCount {
-        ShardCount::new(n).unwrap()
-    }
 
     /// A day of so many units a minute under each width; the last epoch second that was busy.
     fn busy_at(days: &[(u32, u64)]) -> u64 {
-        let mut load = Load::default();
-        let mut minute = 0;
-        for (width, units) in days {
-            for _ in 0..1_440 {
-                minute += 1;
-                load = load.next(count(*width), minute, *units);
-            }
-        }
+        let minutes = days.iter().flat_map(|day| [day; 1_440]).zip(1..);
+        let load = minutes.fold(Load::default(), |load, ((width, units), at)| load.next(count(*width), at, *units));
         load.judged(count(days.last().unwrap().0)).busy_at
     }
 
@@ -98,11 +89,8 @@ mod tests {
         assert_eq!(busy_at(&[(16, 800_000), (16, 300_000)]), end(1), "8 shards take that");
         assert_eq!(busy_at(&[(16, 800_000), (16, 300_000), (8, 300_000)]), end(3), "and 4 do not");
         assert_eq!(busy_at(&[(64, 10_000)]), 0, "next to nothing, after a peak that never came");
-        assert_eq!(
-            busy_at(&[(64, 10_000), (8, 10_000), (4, 10_000)]),
-            end(3),
-            "two shards would take more than is known of them"
-        );
+        let narrower = busy_at(&[(64, 10_000), (8, 10_000), (4, 10_000)]);
+        assert_eq!(narrower, end(3), "two shards would take more than is known of them");
     }
 
     #[test]

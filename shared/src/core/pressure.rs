@@ -1,9 +1,8 @@
 //! What one instance saw of a key's demand, and whether growing has helped.
 //!
-//! Why not simply the throttled fraction of the first attempts? Under overload every throttled request tries again, and its
-//! repetitions compete with the first attempts for the same capacity: after a few seconds nearly every first attempt is
-//! throttled, whatever the true ratio, and the key would be grown many times too far. So an instance compares what arrived (first
-//! attempts) with what was let in (first or not): in the long run their ratio is capacity to demand, repetitions or none.
+//! Why not simply the throttled fraction of the first attempts? Repetitions compete with first attempts for the same capacity: after a
+//! few seconds of overload nearly every first attempt is throttled, whatever the true ratio, and the key would grow many times too far.
+//! So an instance compares first attempts with all that was let in: in the long run their ratio is capacity to demand.
 
 use std::time::Duration;
 
@@ -74,27 +73,22 @@ impl Pressure {
     /// ```
     #[must_use]
     pub fn lower_bound(self, z: f64) -> f64 {
-        wilson_lower(1.0 - self.let_in(), self.attempts, z)
+        if self.attempts == 0 {
+            return 0.0;
+        }
+        let (p, n) = (1.0 - self.let_in(), self.attempts as f64);
+        let centre = p + z * z / (2.0 * n);
+        let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+        ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
     }
 
-    /// Bounds of the fraction that was let in, so wide that hardly the luckiest of many instances is outside by chance. What arrives and
-    /// what succeeds vary apart (repetitions succeed, too), so these are the bounds of a ratio of two counts.
+    /// Bounds of the fraction that was let in, as a ratio of two counts: hardly the luckiest of many instances is outside by chance.
     fn certain_bounds(self) -> (f64, f64) {
         let ratio = self.let_in();
         let samples = self.attempts.max(1) as f64;
         let spread = CERTAIN * ((ratio + ratio * ratio) / samples).sqrt();
         ((ratio - spread).max(0.0), ratio + spread + CERTAIN * CERTAIN / (2.0 * samples))
     }
-}
-
-fn wilson_lower(p: f64, samples: u64, z: f64) -> f64 {
-    if samples == 0 {
-        return 0.0;
-    }
-    let n = samples as f64;
-    let centre = p + z * z / (2.0 * n);
-    let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
 }
 
 /// What a decision is made from.
@@ -197,30 +191,44 @@ impl PressureTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::key::tests::count;
 
-    fn count(n: u32) -> ShardCount {
-        ShardCount::new(n).unwrap()
+    /// At so many milliseconds, a width that is learnt, or attempts under it and how many of them were throttled.
+    type Row = (u64, u32, Option<(u64, u64)>);
+
+    fn pressure((attempts, throttled): (u64, u64)) -> Pressure {
+        Pressure { attempts, throttled, accepted: attempts - throttled }
     }
 
-    fn record(tracker: &mut PressureTracker, width: u32, attempts: u64, throttled: u64, at: Duration) {
-        tracker.record(count(width), Pressure { attempts, throttled, accepted: attempts - throttled }, at);
+    fn seen(rows: &[Row]) -> Seen {
+        let (mut tracker, mut now) = (PressureTracker::default(), Duration::ZERO);
+        for &(at, width, attempts) in rows {
+            now = Duration::from_millis(at);
+            match attempts {
+                Some(attempts) => tracker.record(count(width), pressure(attempts), now),
+                None => tracker.observe_width(count(width), now),
+            }
+        }
+        tracker.seen(now)
     }
 
     #[test]
-    fn what_is_long_ago_does_not_dilute_a_step() {
-        let mut tracker = PressureTracker::default();
-        tracker.observe_width(count(1), Duration::ZERO);
-        record(&mut tracker, 1, 100_000, 0, Duration::from_secs(1));
-        record(&mut tracker, 1, 50, 45, Duration::from_secs(60));
-        assert_eq!(
-            tracker.seen(Duration::from_secs(60)).pressure,
-            Pressure { attempts: 50, throttled: 45, accepted: 5 }
-        );
+    fn what_is_seen_is_of_the_last_seconds_and_the_present_width() {
+        let rows: [(&[Row], (u64, u64)); 3] = [
+            // What is long ago does not dilute a step.
+            (&[(0, 1, None), (1_000, 1, Some((100_000, 0))), (60_000, 1, Some((50, 45)))], (50, 45)),
+            // An overload begins with its first throttle.
+            (&[(0, 1, None), (900, 1, Some((1_000, 0))), (950, 1, Some((20, 19))), (990, 1, Some((20, 19)))], (40, 38)),
+            // Attempts under another width do not count.
+            (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
+        ];
+        for (rows, expected) in rows {
+            assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
+        }
     }
 
     #[test]
     fn a_growth_helps_where_it_certainly_lets_more_in() {
-        let second = Duration::from_secs;
         let rows = [
             // From one shard to eight, of which before 5 % was let in; now of 200 are throttled:
             (1, 8, 190, 200, 40, true),
@@ -233,41 +241,17 @@ mod tests {
             (60, 90, 160, 200, 158, false),
         ];
         for (before, after, throttled_before, attempts, throttled, helped) in rows {
-            let mut tracker = PressureTracker::default();
-            tracker.observe_width(count(before), second(0));
-            record(&mut tracker, before, 200, throttled_before, second(1));
-            tracker.observe_width(count(after), second(2));
-            record(&mut tracker, after, attempts, throttled, second(3));
-            assert_eq!(tracker.seen(second(3)).growth_helped, helped, "{before} to {after}: {throttled} of {attempts}");
+            let first = [(0, before, None), (1_000, before, Some((200, throttled_before)))];
+            let then = [(2_000, after, None), (3_000, after, Some((attempts, throttled)))];
+            let seen = seen(&[first, then].concat());
+            assert_eq!(seen.growth_helped, helped, "{before} to {after}: {throttled} of {attempts}");
         }
-    }
-
-    #[test]
-    fn an_overload_begins_with_its_first_throttle() {
-        let mut tracker = PressureTracker::default();
-        tracker.observe_width(count(1), Duration::ZERO);
-        record(&mut tracker, 1, 1_000, 0, Duration::from_millis(900));
-        record(&mut tracker, 1, 20, 19, Duration::from_millis(950));
-        record(&mut tracker, 1, 20, 19, Duration::from_millis(990));
-        assert_eq!(
-            tracker.seen(Duration::from_secs(1)).pressure,
-            Pressure { attempts: 40, throttled: 38, accepted: 2 }
-        );
     }
 
     #[test]
     fn repetitions_do_not_make_the_demand_look_greater() {
         // Twice the capacity, and every turned-away write tries again three times: of the first attempts, far fewer than half are let in.
         let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
-        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON);
-        assert!(seen.lower_bound(1.0) < 0.5);
-    }
-
-    #[test]
-    fn attempts_under_another_width_do_not_count() {
-        let mut tracker = PressureTracker::default();
-        tracker.observe_width(count(4), Duration::ZERO);
-        record(&mut tracker, 1, 10, 10, Duration::ZERO);
-        assert_eq!(tracker.seen(Duration::ZERO).pressure, Pressure::default());
+        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.lower_bound(1.0) < 0.5);
     }
 }

@@ -56,12 +56,9 @@ pub struct PageQuery {
 impl PageQuery {
     /// The most items of one page.
     pub const MAX_LIMIT: usize = 1_000;
-    /// The items of a page where nothing else is said.
-    pub const DEFAULT_LIMIT: usize = 100;
 
-    /// The place that a page starts after, `None` for the beginning of its range; and no place at all where it lies beyond the range.
-    ///
-    /// A place outside the range is one that DynamoDB would refuse.
+    /// The place that a page starts after, `None` for the beginning of its range; and no place at all where it lies beyond the range,
+    /// which DynamoDB would refuse.
     pub(crate) fn start(&self) -> Option<Option<SortKey>> {
         let Some(after) = &self.after else { return Some(None) };
         let (first, last) = match self.order {
@@ -84,12 +81,12 @@ impl PageQuery {
         Some((!is_before).then(|| after.clone()))
     }
 
-    /// The first page of everything, in ascending order, eventually consistent.
+    /// The first page of everything: at most 100 items in ascending order, eventually consistent.
     #[must_use]
     pub const fn new(partition_key: PartitionKey) -> Self {
         Self {
             partition_key,
-            limit: Self::DEFAULT_LIMIT,
+            limit: 100,
             after: None,
             order: Order::Ascending,
             from: None,
@@ -103,38 +100,32 @@ impl PageQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::SortKeyType;
-
-    fn key(text: &str) -> SortKey {
-        SortKey::parse(SortKeyType::String, text).unwrap()
-    }
+    use crate::core::key::tests::{key, text};
 
     #[test]
     fn a_place_outside_the_range_starts_at_its_beginning_or_nowhere() {
-        let all = PageQuery::new(PartitionKey::new("k").unwrap());
-        let range = PageQuery { from: Some(key("d")), to: Some(key("m")), ..all.clone() };
+        let all = PageQuery::new(key("k"));
+        let range = PageQuery { from: Some(text("d")), to: Some(text("m")), ..all.clone() };
         let prefix = PageQuery { prefix: Some("d".into()), ..all };
-        let start = |query: &PageQuery, order, after: &str| {
-            PageQuery { order, after: Some(key(after)), ..query.clone() }.start()
-        };
         let (up, down) = (Order::Ascending, Order::Descending);
         for (query, order, after, expected) in [
             (&range, up, "a", Some(None)),
-            (&range, up, "d", Some(Some(key("d")))),
-            (&range, up, "f", Some(Some(key("f")))),
+            (&range, up, "d", Some(Some("d"))),
+            (&range, up, "f", Some(Some("f"))),
             (&range, up, "m", None),
             (&range, up, "z", None),
             (&range, down, "z", Some(None)),
-            (&range, down, "f", Some(Some(key("f")))),
+            (&range, down, "f", Some(Some("f"))),
             (&range, down, "d", None),
             (&range, down, "a", None),
             (&prefix, up, "a", Some(None)),
-            (&prefix, up, "dx", Some(Some(key("dx")))),
+            (&prefix, up, "dx", Some(Some("dx"))),
             (&prefix, up, "e", None),
             (&prefix, down, "e", Some(None)),
             (&prefix, down, "a", None),
         ] {
-            assert_eq!(start(query, order, after), expected, "{order:?} {after}");
+            let start = PageQuery { order, after: Some(text(after)), ..query.clone() }.start();
+            assert_eq!(start, expected.map(|place: Option<&str>| place.map(text)), "{order:?} {after}");
         }
     }
 }

@@ -1,16 +1,15 @@
 //! What a look at the whole main table says of its keys: how wide they must be, and which items stand under bare keys.
 //!
-//! Every item says where it stands, when it was written, and under which width. That is enough to find the widths again when the metadata is
-//! lost: every shard that holds an item is read again, every item is at home under some width of the history, and the width in force is the
-//! one of the latest write.
+//! Every item says where it stands, when it was written, and under which width. That is enough to find lost widths again: every shard that
+//! holds an item is read, every item is at home under some width of the history, and the width in force is the one of the latest write.
 
 use std::collections::BTreeMap;
 
-use super::history::ShardHistory;
 use super::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
-use super::metadata::ShardMetadata;
 use super::placement::Placement;
-use super::version::Version;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
+use crate::protocol::version::Version;
 
 /// A width is not believed where chance alone leaves its upper shards empty less often than this.
 const NOT_BY_CHANCE: f64 = 1e-9;
@@ -28,22 +27,13 @@ impl Place {
     /// From the stored key, and the logical one where the item has it. Without it, an item of a table that is adopted with bare keys is one
     /// of those, whatever its key looks like.
     pub(crate) fn of(keys: &ShardKeys, adopting: bool, stored: &str, logical: Option<&str>) -> Self {
-        let parsed = keys.parse(stored);
-        let bare = || PartitionKey::new(stored).map_or(Self::Unknown, |key| Self::Of(key, ShardNumber::UNSHARDED));
-        match (logical, parsed) {
-            (Some(logical), _) if logical == stored => {
-                if adopting {
-                    bare()
-                } else {
-                    Self::Unknown
-                }
-            }
-            (Some(logical), Some((key, shard))) if key.as_str() == logical => Self::Of(key, shard),
-            (Some(_), _) => Self::Unknown,
-            (None, _) if adopting => bare(),
-            (None, Some((key, shard))) => Self::Of(key, shard),
-            (None, None) => Self::Unknown,
-        }
+        let may_be = |key: &str| logical.is_none_or(|logical| logical == key);
+        let place = if adopting && may_be(stored) {
+            PartitionKey::new(stored).ok().map(|key| (key, ShardNumber::UNSHARDED))
+        } else {
+            keys.parse(stored).filter(|(key, _)| may_be(key.as_str()))
+        };
+        place.map_or(Self::Unknown, |(key, shard)| Self::Of(key, shard))
     }
 }
 
@@ -86,18 +76,6 @@ pub(crate) enum Known {
 }
 
 impl KeyFindings {
-    fn new(known: Known, width: ShardCount) -> Self {
-        Self {
-            known,
-            missed: 0,
-            items: BTreeMap::new(),
-            widest: ShardNumber::FIRST,
-            newest: (Version::NONE, width),
-            widths: BTreeMap::new(),
-            astray: 0,
-        }
-    }
-
     fn observe(&mut self, placement: Placement, always: Option<ShardCount>, key: &PartitionKey, item: &Surveyed<'_>) {
         *self.items.entry(item.width).or_default() += 1;
         self.widest = self.widest.max(item.shard);
@@ -118,17 +96,14 @@ impl KeyFindings {
         let width = std::iter::once(item.width).chain(known).chain(narrowest).find(|width| explains(*width));
         match width {
             Some(width) => {
-                let first = self.widths.entry(width).or_insert(item.version);
-                *first = item.version.min(*first);
+                self.widths.entry(width).and_modify(|first| *first = item.version.min(*first)).or_insert(item.version);
             }
             None => self.astray += 1,
         }
     }
 
-    /// How many shards the key has, as far as its items tell.
-    ///
-    /// That of the latest write; but where all the items of that width keep to lower shards, the key was shrunk since. Never below the highest
-    /// shard that holds an item.
+    /// How many shards the key has, as far as its items tell: the width of the latest write, unless all the items of that width keep to
+    /// lower shards, for then the key was shrunk since. Never below the highest shard that holds an item.
     #[must_use]
     pub fn width(&self) -> ShardCount {
         let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
@@ -136,6 +111,11 @@ impl KeyFindings {
         let items = self.items.get(&told).copied().unwrap_or_default();
         let by_chance = (f64::from(widest.get()) / f64::from(told.get())).powf(items as f64);
         if told > widest && by_chance > NOT_BY_CHANCE { told } else { widest }
+    }
+
+    /// The highest era in which one of its items was written. What is written under metadata of an earlier era loses to what stands.
+    pub(crate) const fn era(&self) -> u64 {
+        self.newest.0.era()
     }
 
     /// Items on shards on which no width would place them.
@@ -154,17 +134,18 @@ impl KeyFindings {
     /// Whether reads by the metadata that was known miss none of the items.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        matches!(self.known, Known::Is(_)) && self.widest_is_read() && self.missed == self.astray
+        matches!(&self.known, Known::Is(metadata) if self.are_within(metadata)) && self.missed == self.astray
     }
 
-    fn widest_is_read(&self) -> bool {
-        matches!(&self.known, Known::Is(metadata) if self.widest.get() <= metadata.read_shards.get())
+    /// Whether all of it stands on shards that are read by this metadata, and in eras that it knows.
+    fn are_within(&self, metadata: &ShardMetadata) -> bool {
+        self.widest.get() <= metadata.read_shards.get() && self.era() <= metadata.era
     }
 
     /// Whether this metadata, read later, names what was missed.
     pub(crate) fn are_told_by(&self, metadata: &ShardMetadata) -> bool {
         let named = |width: &ShardCount| metadata.widths().any(|known| known == *width);
-        self.widest.get() <= metadata.read_shards.get() && self.widths.keys().all(named)
+        self.are_within(metadata) && self.widths.keys().all(named)
     }
 }
 
@@ -190,6 +171,7 @@ impl Survey {
         // Until a key is seen to be wider, its items say nothing that an absent item does not.
         let is_plain = shard.get() <= unregistered.get()
             && item.width == unregistered
+            && item.version.era() <= FIRST_ERA
             && placement.home(key, item.sort_key, unregistered).is_none_or(|home| home == *shard);
         let is_new = *shard != ShardNumber::UNSHARDED && !is_plain && !self.keys.contains_key(key);
         is_new.then_some(key)
@@ -197,7 +179,15 @@ impl Survey {
 
     /// Takes a key in.
     pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
-        self.keys.entry(key.clone()).or_insert_with(|| KeyFindings::new(known, unregistered));
+        self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
+            known,
+            missed: 0,
+            items: BTreeMap::new(),
+            widest: ShardNumber::FIRST,
+            newest: (Version::NONE, unregistered),
+            widths: BTreeMap::new(),
+            astray: 0,
+        });
     }
 
     pub(crate) fn observe(
@@ -220,11 +210,6 @@ impl Survey {
                 }
             }
         }
-    }
-
-    /// Takes in a key whose metadata cannot be read, whatever its items say.
-    pub(crate) fn know_damaged(&mut self, key: &PartitionKey, unregistered: ShardCount) {
-        self.know(key, Known::Damaged, unregistered);
     }
 
     /// Counts an item that cannot be read.
@@ -265,48 +250,44 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::SortKeyType;
+    use crate::core::key::tests::{count, key, shard, text};
+    use crate::core::placement::Placement::{Calculated, ModuloMd5};
 
-    fn count(n: u32) -> ShardCount {
-        ShardCount::new(n).unwrap()
+    fn sort_key(serial: u64) -> SortKey {
+        text(&format!("order-{serial}"))
     }
 
-    fn key() -> PartitionKey {
-        PartitionKey::new("2014-07-09").unwrap()
+    fn home(placement: Placement, serial: u64, width: u32) -> ShardNumber {
+        placement.home(&key("2014-07-09"), &sort_key(serial), count(width)).unwrap()
     }
 
-    fn take_in(survey: &mut Survey, placement: Placement, known: &Known, item: &Surveyed<'_>) {
-        let place = Place::Of(key(), item.shard);
-        if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, item) {
-            survey.know(key, known.clone(), ShardCount::ONE);
-        }
-        survey.observe((placement, &ShardKeys::default()), None, place, item);
-    }
-
-    /// Items of one key, each written under a width at a second.
-    fn surveyed(placement: Placement, known: &Known, written: &[(u32, u64, u32)]) -> KeyFindings {
+    /// A look at items of one key: where each stands, its version, and the width that it was written under.
+    fn survey(placement: Placement, known: &Known, items: &[(ShardNumber, Version, u32)]) -> Survey {
         let mut survey = Survey::default();
-        let mut serial = 0u32;
-        for (items, second, width) in written {
-            for _ in 0..*items {
-                serial += 1;
-                let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
-                let shard = placement.home(&key(), &sort_key, count(*width)).unwrap();
-                let version = Version::new(second * 1_000_000 + u64::from(serial), 0);
-                let item = Surveyed { sort_key: &sort_key, shard, version, width: count(*width) };
-                take_in(&mut survey, placement, known, &item);
+        for (serial, &(shard, version, width)) in (0..).zip(items) {
+            let item = Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
+            let place = Place::Of(key("2014-07-09"), shard);
+            if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, &item) {
+                survey.know(key, known.clone(), ShardCount::ONE);
             }
+            survey.observe((placement, &ShardKeys::default()), None, place, &item);
         }
-        survey.keys().next().map(|(_, findings)| findings.clone()).unwrap()
+        survey
+    }
+
+    fn findings(placement: Placement, known: &Known, items: &[(ShardNumber, Version, u32)]) -> KeyFindings {
+        survey(placement, known, items).keys().next().unwrap().1.clone()
+    }
+
+    fn is(metadata: &ShardMetadata) -> Known {
+        Known::Is(Box::new(metadata.clone()))
     }
 
     #[test]
     fn a_place_is_told_by_the_logical_key() {
         let keys = ShardKeys::default();
         let of = |stored: &str, logical: Option<&str>, adopting| Place::of(&keys, adopting, stored, logical);
-        let on = |key: &str, shard| {
-            Place::Of(PartitionKey::new(key).unwrap(), ShardNumber::new(shard).unwrap_or(ShardNumber::UNSHARDED))
-        };
+        let on = |name: &str, number| Place::Of(key(name), ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED));
         for adopting in [true, false] {
             assert_eq!(of("orders.1", Some("orders"), adopting), on("orders", 1));
             assert_eq!(of("orders.1", Some("bills"), adopting), Place::Unknown);
@@ -321,25 +302,27 @@ mod tests {
 
     #[test]
     fn the_widths_of_a_key_are_found_again() {
-        for placement in [Placement::Calculated, Placement::ModuloMd5] {
-            let written = [(50, 100, 1), (60, 200, 5), (3, 300, 16)];
-            let findings = surveyed(placement, &Known::Absent, &written);
-            assert_eq!(findings.width(), count(16), "three items tell, wherever they are");
-            assert_eq!((findings.astray(), findings.is_whole()), (0, false));
-            let rebuilt = ShardMetadata {
-                number_of_shards: count(16),
-                read_shards: count(16),
-                shard_history: findings.history(),
-                ..ShardMetadata::unregistered()
-            };
-            let by = |metadata: &ShardMetadata| surveyed(placement, &Known::Is(Box::new(metadata.clone())), &written);
-            assert!(by(&rebuilt).is_whole() && findings.are_told_by(&rebuilt), "{rebuilt:?}");
+        for placement in [Calculated, ModuloMd5] {
+            let mut written = Vec::new();
+            for (items, second, width) in [(50, 100, 1), (60, 200, 5), (3, 300, 16)] {
+                for serial in (written.len() as u64..).take(items) {
+                    let version = Version::new(1, second * 1_000_000 + serial, 0);
+                    written.push((home(placement, serial, width), version, width));
+                }
+            }
+            let found = findings(placement, &Known::Absent, &written);
+            assert_eq!(found.width(), count(16), "three items tell, wherever they are");
+            assert_eq!((found.astray(), found.is_whole()), (0, false));
+            let (number_of_shards, read_shards, shard_history) = (count(16), count(16), found.history());
+            let unregistered = ShardMetadata::unregistered();
+            let rebuilt = ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
+            assert!(findings(placement, &is(&rebuilt), &written).is_whole() && found.are_told_by(&rebuilt));
             for narrow in [
                 ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
                 ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
             ] {
-                let findings = by(&narrow);
-                assert!(!findings.is_whole() && !findings.are_told_by(&narrow), "{narrow:?}");
+                let found = findings(placement, &is(&narrow), &written);
+                assert!(!found.is_whole() && !found.are_told_by(&narrow), "{narrow:?}");
             }
         }
     }
@@ -347,68 +330,50 @@ mod tests {
     /// What a settling leaves behind: each item at home under 4 shards, though many say that they were placed under fewer.
     #[test]
     fn metadata_that_tells_of_every_item_is_whole() {
-        let mut survey = Survey::default();
-        let mut history = ShardHistory::default();
-        history = history.with(1, count(4));
-        let settled = ShardMetadata {
-            number_of_shards: count(4),
-            read_shards: count(4),
-            shard_history: history,
-            settled: true,
-            ..ShardMetadata::unregistered()
+        let (number_of_shards, shard_history) = (count(4), ShardHistory::default().with(1, count(4)));
+        let unregistered = ShardMetadata { settled: true, ..ShardMetadata::unregistered() };
+        let settled = ShardMetadata { number_of_shards, read_shards: number_of_shards, shard_history, ..unregistered };
+        let item = |serial| {
+            let shard = home(Calculated, serial, 4);
+            (shard, Version::new(1, serial, 0), if home(Calculated, serial, 2) == shard { 2 } else { 4 })
         };
-        for serial in 0..200u32 {
-            let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
-            let shard = Placement::Calculated.home(&key(), &sort_key, count(4)).unwrap();
-            let before = Placement::Calculated.home(&key(), &sort_key, count(2)).unwrap();
-            let width = if before == shard { count(2) } else { count(4) };
-            let item = Surveyed { sort_key: &sort_key, shard, version: Version::new(u64::from(serial), 0), width };
-            take_in(&mut survey, Placement::Calculated, &Known::Is(Box::new(settled.clone())), &item);
-        }
-        assert_eq!(survey.keys().map(|(_, findings)| findings.is_whole()).collect::<Vec<_>>(), [true]);
+        assert!(findings(Calculated, &is(&settled), &(0..200).map(item).collect::<Vec<_>>()).is_whole());
+    }
+
+    #[test]
+    fn metadata_of_an_earlier_era_is_not_whole() {
+        // A key that has grown and was shrunk to one shard again: nothing but the era of its items tells of it.
+        let of_era = |era| ShardMetadata { era, ..ShardMetadata::unregistered() };
+        let found = |known: &Known| findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)]);
+        let lost = found(&Known::Absent);
+        assert_eq!((lost.era(), lost.width()), (3, ShardCount::ONE));
+        assert!(!lost.are_told_by(&of_era(1)) && lost.are_told_by(&of_era(3)));
+        assert!(found(&is(&of_era(3))).is_whole() && !found(&is(&of_era(1))).is_whole());
     }
 
     #[test]
     fn a_wrong_formula_invents_no_widths() {
-        let mut survey = Survey::default();
-        for serial in 0..500u32 {
-            let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
-            let shard = ShardNumber::from_index(serial % 10);
-            let item = Surveyed { sort_key: &sort_key, shard, version: Version::NONE, width: count(10) };
-            take_in(&mut survey, Placement::ModuloMd5, &Known::Absent, &item);
-        }
-        let (_, findings) = survey.keys().next().unwrap();
-        assert_eq!((findings.width(), findings.history().entries().len()), (count(10), 1));
-        assert!(findings.astray() > 300);
+        let items: Vec<_> = (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
+        let found = findings(ModuloMd5, &Known::Absent, &items);
+        assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
+        assert!(found.astray() > 300);
     }
 
     #[test]
     fn a_key_that_was_shrunk_is_not_wide_again() {
         // Written under 16 shards; those on the shards that were given up were moved, and say 4.
-        let mut survey = Survey::default();
-        for serial in 0..200u32 {
-            let sort_key = SortKey::parse(SortKeyType::String, &format!("order-{serial}")).unwrap();
-            let wide = Placement::Calculated.home(&key(), &sort_key, count(16)).unwrap();
-            let (shard, width) = match wide.get() {
-                1..=4 => (wide, count(16)),
-                _ => (Placement::Calculated.home(&key(), &sort_key, count(4)).unwrap(), count(4)),
-            };
-            let version = Version::new(1_000_000 + u64::from(serial), 0);
-            let item = Surveyed { sort_key: &sort_key, shard, version, width };
-            take_in(&mut survey, Placement::Calculated, &Known::Absent, &item);
-        }
-        assert_eq!(survey.keys().next().map(|(_, findings)| findings.width()), Some(count(4)));
+        let item = |serial| {
+            let wide = home(Calculated, serial, 16);
+            let (shard, width) = if wide.get() <= 4 { (wide, 16) } else { (home(Calculated, serial, 4), 4) };
+            (shard, Version::new(1, 1_000_000 + serial, 0), width)
+        };
+        let items: Vec<_> = (0..200).map(item).collect();
+        assert_eq!(findings(Calculated, &Known::Absent, &items).width(), count(4));
     }
 
     #[test]
     fn keys_of_one_shard_take_no_memory() {
-        let mut survey = Survey::default();
-        for serial in 0..100 {
-            let sort_key = SortKey::parse(SortKeyType::String, &serial.to_string()).unwrap();
-            let shard = ShardNumber::FIRST;
-            let item = Surveyed { sort_key: &sort_key, shard, version: Version::new(1, 0), width: ShardCount::ONE };
-            take_in(&mut survey, Placement::Calculated, &Known::Absent, &item);
-        }
+        let survey = survey(Calculated, &Known::Absent, &[(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100]);
         assert_eq!((survey.items(), survey.keys().len()), (100, 0));
     }
 }

@@ -97,8 +97,6 @@ pub(crate) fn value_size(value: &Value) -> usize {
 /// About one byte for two significant digits, and one more.
 fn number_size(number: &str) -> usize {
     let mantissa = number.split(['e', 'E']).next().unwrap_or(number);
-    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
-    let significant = digits.iter().skip_while(|digit| **digit == b'0').count();
-    let trailing = digits.iter().rev().take_while(|digit| **digit == b'0').count();
-    1 + significant.saturating_sub(trailing).div_ceil(2)
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    1 + digits.trim_matches('0').len().div_ceil(2)
 }

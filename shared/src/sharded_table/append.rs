@@ -1,70 +1,59 @@
-//! Append: store an item under a sort key, the plain POST.
+//! Storing items: one or many, and what follows a write in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
-use super::keys::{KeyState, Running};
-use super::retry::{Backoff, may_send_again};
-use super::write::{WriteError, WriteErrorKind, Written};
+use super::keys::KeyJob;
+use super::write::{Attempts, End, WriteError, WriteErrorKind, WriteRun, Written};
 use super::{Deadline, Inner, ShardedTable};
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
+use crate::config::Writes;
+use crate::core::idempotency::IdempotencyKey;
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::core::pressure::Pressure;
 use crate::core::value::Item;
-use crate::core::version::Version;
-use crate::core::view::{THROTTLED_VIEW, View};
-use crate::table::LeaseLasts;
+use crate::protocol::append::{Append, AppendNext};
+use crate::protocol::copies::Answer;
+use crate::protocol::metadata::Change;
+use crate::protocol::version::TIE_BREAKERS;
+use crate::protocol::view::View;
+use crate::protocol::write::{Kind, Outcome};
+use crate::protocol::write_id::WriteId;
 use crate::table::error::TableError;
-use crate::telemetry;
+use crate::table::{ATTEMPT_TIMEOUT, LeaseLasts};
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
-/// How many places that are another key's are tried.
+/// Part of the lease after which an append's view is renewed ahead of its end.
+const RENEW_AT: f64 = 0.7;
+/// In a table that is adopted, so many random places may be another key's.
 const OCCUPIED_PLACES: u32 = 8;
-/// A view is renewed in the background when this part of the append lease is used up.
-const RENEW_AT: f64 = 0.75;
 
 impl ShardedTable {
-    /// Stores an item. A standing item with the same keys is replaced; of concurrent writes of one sort key the later by the
-    /// writers' clocks wins.
+    /// Stores an item, or replaces the one that stands: the write of a plain POST and of a PUT. Of two writes of one item, the one that
+    /// is acknowledged later stands; in an append-only table, the one that is later by its writer's clock.
     ///
     /// # Errors
     /// [`WriteError`] says whether the item may be stored and whether trying again helps.
-    pub async fn append(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.append(item, Repeatable::No, deadline).await
+    pub async fn put(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
+        self.inner.store(item, false, deadline).await
     }
 
-    /// Stores an item whose sort key an idempotency key has made ([`IdempotencyKey::sort_key`]): a repetition, also one that comes after the
-    /// item was replaced by a put, changes nothing and succeeds. After the item was deleted, a repetition stores it again.
+    /// Stores an item whose sort key an idempotency key has made ([`IdempotencyKey::sort_key`]): a repetition changes nothing and
+    /// succeeds, also one that comes after the item was replaced. After the item was deleted, a repetition may store it again.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
-    ///
-    /// [`IdempotencyKey::sort_key`]: crate::IdempotencyKey::sort_key
-    pub async fn append_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
-        self.inner.append(item, Repeatable::Yes, deadline).await
+    /// As [`put`](Self::put).
+    pub async fn put_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
+        self.inner.store(item, true, deadline).await
     }
 
-    /// Stores items in parallel, each as [`append`](Self::append) does; the results are in the order of the items.
-    pub async fn append_batch(&self, items: Vec<Item>, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
-        self.append_all(items, Repeatable::No, deadline).await
-    }
-
-    /// As [`append_batch`](Self::append_batch), each item as [`append_once`](Self::append_once) does.
-    pub async fn append_batch_once(&self, items: Vec<Item>, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
-        self.append_all(items, Repeatable::Yes, deadline).await
-    }
-
-    async fn append_all(
-        &self,
-        items: Vec<Item>,
-        repeatable: Repeatable,
-        deadline: Deadline,
-    ) -> Vec<Result<Written, WriteError>> {
+    /// Stores items in parallel, each as [`put`](Self::put) does, or as [`put_once`](Self::put_once) does; the results are in the order of
+    /// the items.
+    pub async fn put_all(&self, items: Vec<Item>, once: bool, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
         let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
         let mut tasks = tokio::task::JoinSet::new();
         let mut results: Vec<Option<Result<Written, WriteError>>> = items.iter().map(|_| None).collect();
@@ -72,297 +61,116 @@ impl ShardedTable {
             let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
             tasks.spawn(async move {
                 let _slot = slots.acquire().await;
-                (index, inner.append(&item, repeatable, deadline).await)
+                (index, inner.store(&item, once, deadline).await)
             });
         }
         while let Some(done) = tasks.join_next().await {
-            if let Ok((index, result)) = done
-                && let Some(slot) = results.get_mut(index)
-            {
-                *slot = Some(result);
+            if let Ok((index, result)) = done {
+                results[index] = Some(result);
             }
         }
         let lost = || Err(WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0));
         results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
     }
-}
 
-/// Whether the client may send the request again under its idempotency key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeatable {
-    No,
-    Yes,
-}
-
-impl Inner {
-    async fn append(
-        self: &Arc<Self>,
+    /// Stores an item where none stands: of any number of concurrent calls for one item, exactly one succeeds.
+    ///
+    /// A call that repeats an earlier one, after an unknown outcome, knows that one's item by the idempotency key and succeeds again.
+    ///
+    /// # Errors
+    /// [`WriteErrorKind::Exists`] where an item stands, [`WriteErrorKind::IdempotencyKeyReused`] where it was created by another content under
+    /// this idempotency key, and the rest of [`WriteErrorKind`].
+    pub async fn create(
+        &self,
         item: &Item,
-        repeatable: Repeatable,
+        idempotency_key: Option<&IdempotencyKey>,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        let version = match repeatable {
-            Repeatable::No => self.environment.version(),
-            // Nobody else uses the sort key but to replace the item: below every put, on whatever shard the repetition comes to lie.
-            Repeatable::Yes => Version::LOWEST,
+        let write_id = match idempotency_key {
+            Some(key) => WriteId::of_request(key, item),
+            None => WriteId::random(self.inner.environment.bytes()),
         };
-        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
-        let written = Box::pin(AppendRun::new(self, item, version).run(deadline)).await;
-        telemetry::write(&written);
-        written
-    }
-}
-
-/// Where an attempt without an answer went, and by which view; `None` for shard 1, which every width contains.
-struct Unanswered {
-    shard: ShardNumber,
-    placed_by: Option<Arc<View>>,
-}
-
-/// One append with its attempts.
-struct AppendRun<'a> {
-    inner: &'a Arc<Inner>,
-    item: &'a Item,
-    /// Taken once, and kept by every attempt.
-    version: Version,
-    state: Arc<KeyState>,
-    attempts: u32,
-    throttled: u32,
-    /// Attempts that met an item of another key.
-    occupied: u32,
-    /// An attempt had no answer and may yet be applied: stay on its shard until one answers.
-    unanswered: Option<Unanswered>,
-    /// Some attempt had no answer: whatever comes later, the item may be stored.
-    may_be_stored: bool,
-    last: Option<TableError>,
-}
-
-impl<'a> AppendRun<'a> {
-    fn new(inner: &'a Arc<Inner>, item: &'a Item, version: Version) -> Self {
-        let state = inner.keys.state(&item.partition_key);
-        Self {
-            inner,
-            item,
-            version,
-            state,
-            attempts: 0,
-            throttled: 0,
-            occupied: 0,
-            unanswered: None,
-            may_be_stored: false,
-            last: None,
-        }
+        self.inner.takes_point_writes()?;
+        let job = self.inner.job(&item.partition_key, deadline);
+        WriteRun::new(job, Kind::Create(write_id), &item.sort_key, Some(item)).run().await
     }
 
-    async fn run(mut self, deadline: Deadline) -> Result<Written, WriteError> {
-        let mut backoff = Backoff::default();
-        loop {
-            if Instant::now() >= deadline || (self.attempts > 0 && !may_send_again(deadline)) {
-                return Err(self.give_up(None));
-            }
-            let view = match self.usable_view(deadline).await {
-                Ok(view) => view,
-                Err(error) => return Err(self.give_up(Some(error))),
-            };
-            if !self.may_repeat() {
-                return Err(self.give_up(None));
-            }
-            let (shard, width) = self.place(view.as_deref());
-            self.attempts += 1;
-            let put =
-                self.inner.tables.put_item((shard, width), self.item, self.version, self.lease(shard, view.as_ref()));
-            let answer = match timeout_at(deadline, put).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    self.went_unanswered(shard, view);
-                    return Err(self.give_up(None));
-                }
-            };
-            match answer {
-                // A version as high stands there: this very write, applied before, or a later one that has replaced it.
-                Ok(true) | Err(TableError::ConditionFailed) => {
-                    self.count(width, false);
-                    self.inner
-                        .note_load(&self.item.partition_key, &self.state, view.as_deref(), || self.item.write_units());
-                    self.inner.after_append(&self.item.partition_key, &self.state, view.as_deref());
-                    let (attempts, throttled) = (self.attempts, self.throttled);
-                    return Ok(Written { shard, number_of_shards: width, attempts, throttled });
-                }
-                // Frozen between looking and sending: look again.
-                Ok(false) => {
-                    self.attempts -= 1;
-                    continue;
-                }
-                Err(TableError::Capacity(scope)) => {
-                    self.throttled += 1;
-                    telemetry::throttled(scope);
-                    self.unanswered = None;
-                    if self.inner.config.is_cured_by_shards(scope) {
-                        self.state.note_throttled(shard, self.inner.environment.now());
-                        self.count(width, true);
-                        self.inner.relieve(&self.item.partition_key, &self.state);
-                    }
-                    self.last = Some(TableError::Capacity(scope));
-                    if let Err(error) = self.look_again(deadline).await {
-                        return Err(self.give_up(Some(error)));
-                    }
-                    // A random write at once tries another shard; the first time, there is nothing to wait for.
-                    if self.inner.config.placement == Placement::Random
-                        && self.throttled == 1
-                        && width > ShardCount::ONE
-                    {
-                        continue;
-                    }
-                }
-                // Without a view it was on shard 1, which need not be its home; and a random place is as good as another.
-                Err(TableError::Occupied)
-                    if self.occupied < OCCUPIED_PLACES
-                        && (view.is_none() || self.inner.config.placement == Placement::Random) =>
-                {
-                    self.occupied += 1;
-                    self.unanswered = None;
-                    continue;
-                }
-                // A single put that meets a transaction on its item.
-                Err(error @ TableError::Conflict) => self.last = Some(error),
-                Err(error @ TableError::Transient(_)) => {
-                    self.went_unanswered(shard, view);
-                    self.last = Some(error);
-                }
-                Err(error) => return Err(self.give_up(Some(error))),
-            }
-            let pause = backoff.next(&self.inner.environment);
-            if Instant::now() + pause >= deadline {
-                return Err(self.give_up(None));
-            }
-            sleep(pause).await;
-        }
-    }
-
-    /// The view to place by; `None` to append without one, on shard 1.
-    async fn usable_view(&self, deadline: Deadline) -> Result<Option<Arc<View>>, TableError> {
-        let lease = self.inner.config.append_lease();
-        if let Some(view) = self.state.valid_view(self.inner.environment.now(), lease) {
-            return Ok(Some(view));
-        }
-        if self.inner.config.cold_append && self.throttled == 0 && self.occupied == 0 {
-            return Ok(None);
-        }
-        self.inner
-            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, lease))
-            .await
-            .map(Some)
-    }
-
-    /// What a put on this shard is sent under: a drain waits for no longer lease. `None` on shard 1, which every width contains, and which is a
-    /// candidate for ever where writers without a view may store there.
-    fn lease(&self, shard: ShardNumber, view: Option<&Arc<View>>) -> Option<LeaseLasts> {
-        let placed_by = self.unanswered.as_ref().map_or(view, |unanswered| unanswered.placed_by.as_ref());
-        let free = shard == ShardNumber::FIRST && self.inner.config.cold_append;
-        let view = Arc::clone(placed_by.filter(|_| !free)?);
-        let inner = Arc::clone(self.inner);
-        Some(Arc::new(move || view.is_valid(inner.environment.now(), inner.config.append_lease())))
-    }
-
-    fn unanswered_shard(&self) -> Option<ShardNumber> {
-        self.unanswered.as_ref().map(|unanswered| unanswered.shard)
-    }
-
-    /// A repetition goes where the first attempt went, so it stands under the same lease: a shrink waits for no longer one.
-    fn may_repeat(&self) -> bool {
-        let placed_by = self.unanswered.as_ref().and_then(|unanswered| unanswered.placed_by.as_ref());
-        placed_by.is_none_or(|view| view.is_valid(self.inner.environment.now(), self.inner.config.append_lease()))
-    }
-
-    fn went_unanswered(&mut self, shard: ShardNumber, view: Option<Arc<View>>) {
-        self.may_be_stored = true;
-        self.unanswered.get_or_insert(Unanswered { shard, placed_by: view });
-    }
-
-    fn place(&self, view: Option<&View>) -> (ShardNumber, ShardCount) {
-        let Some(view) = view else {
-            return (self.unanswered_shard().unwrap_or(ShardNumber::FIRST), ShardCount::ONE);
-        };
-        let width = view.width();
-        let placed = || {
-            let home = self.inner.config.placement.home(&self.item.partition_key, &self.item.sort_key, width);
-            home.unwrap_or_else(|| self.inner.random_shard(&self.state, width))
-        };
-        (self.unanswered_shard().unwrap_or_else(placed), width)
-    }
-
-    /// First attempts are the demand; a repetition counts only where it succeeds.
-    fn count(&self, width: ShardCount, throttled: bool) {
-        let attempt = match (self.attempts, throttled) {
-            (1, throttled) => Pressure::first_attempt(throttled),
-            (_, false) => Pressure::late_success(),
-            (_, true) => return,
-        };
-        self.state.record(width, attempt, self.inner.environment.now());
-    }
-
-    /// A throttled writer keeps its view fresh, so that it notices new shards at once.
-    async fn look_again(&self, deadline: Deadline) -> Result<(), TableError> {
-        let look = self
-            .inner
-            .view(&self.item.partition_key, &self.state, deadline, |view, now| view.is_valid(now, THROTTLED_VIEW));
-        match look.await {
-            Ok(_) => Ok(()),
-            // Without metadata the old view serves for as long as it is valid.
-            Err(error) if error.is_retryable() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn give_up(&mut self, error: Option<TableError>) -> WriteError {
-        if self.may_be_stored {
-            let cause = error.map_or_else(|| "no answer before the deadline".to_owned(), |error| error.to_string());
-            return WriteErrorKind::Unknown(format!("an attempt had no answer; then: {cause}"))
-                .after(self.attempts, self.throttled);
-        }
-        WriteErrorKind::of_last(error.or_else(|| self.last.take())).after(self.attempts, self.throttled)
+    /// Deletes an item. That none stands is no error.
+    ///
+    /// # Errors
+    /// [`WriteError`]. After an unknown outcome, read before deleting again: somebody may have stored the item anew.
+    pub async fn delete(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        self.inner.takes_point_writes()?;
+        let job = self.inner.job(key, deadline);
+        let may_look = job.state.may_look(self.inner.environment.now());
+        WriteRun::new(job, Kind::Delete { may_look }, sort_key, None).run().await
     }
 }
 
 impl Inner {
-    /// Pick two, take the calmer.
-    fn random_shard(&self, state: &KeyState, width: ShardCount) -> ShardNumber {
-        let draw = || ShardNumber::from_index(self.environment.below(width.get()));
-        state.calmer(draw(), draw(), self.environment.now())
+    fn takes_point_writes(&self) -> Result<(), WriteError> {
+        match self.config.writes() {
+            Writes::Items => Ok(()),
+            Writes::Appends => Err(WriteErrorKind::AppendOnly.after(0, 0)),
+        }
     }
 
-    /// What must follow a write but not delay its answer: registration of a new key, and renewal of an ageing view.
-    pub(super) fn after_append(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>, view: Option<&View>) {
-        let fresh = view.is_some_and(|view| view.is_valid(self.environment.now(), self.renew_after()));
-        if fresh && view.is_some_and(|view| view.metadata.is_some()) {
-            return;
-        }
-        let Some(running) = Running::start(state, |state| &state.refreshing) else { return };
-        let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
-        self.background.spawn(async move {
-            if let Err(error) = inner.renew(&key, &state).await {
-                tracing::warn!(%error, "could not renew the view of a key; the next write of it tries again");
+    async fn store(self: &Arc<Self>, item: &Item, once: bool, deadline: Deadline) -> Result<Written, WriteError> {
+        let job = self.job(&item.partition_key, deadline);
+        match self.config.writes() {
+            Writes::Items => {
+                let kind = if once { Kind::CreateOnce } else { Kind::Put };
+                WriteRun::new(job, kind, &item.sort_key, Some(item)).run().await
             }
-            drop(running);
-        });
+            Writes::Appends => AppendRun::new(job, item, once).run().await,
+        }
+    }
+}
+
+impl KeyJob<'_> {
+    /// What must follow a write but not delay its response: registration of a new key, and renewal of an ageing view.
+    pub(super) fn after_write(&self, view: Option<&View>) {
+        let renew_after = self.inner.config.write_lease().mul_f64(RENEW_AT);
+        let fresh = |view: &View| view.exists && view.is_valid(self.inner.environment.now(), renew_after);
+        if !view.is_some_and(fresh) {
+            self.in_background(&self.state.refreshing, move |inner, key, state| async move {
+                let job = KeyJob { inner: &inner, key: &key, state, deadline: Instant::now() + ATTEMPT_TIMEOUT };
+                if let Err(error) = job.renew(renew_after).await {
+                    tracing::warn!(%error, "could not renew the view of a key; the next write of it tries again");
+                }
+            });
+        }
+    }
+
+    async fn renew(&self, after: Duration) -> Result<(), TableError> {
+        let view = self.view(|view, now| view.is_valid(now, after)).await?;
+        if view.exists { Ok(()) } else { self.register().await }
+    }
+
+    /// Gives a key that has none its metadata; another instance may be first.
+    pub(super) async fn register(&self) -> Result<(), TableError> {
+        self.is_certainly_new().await?;
+        if self.step(None, &Change::Register).await?.is_none() {
+            self.view(|view, _| view.exists).await?;
+        }
+        Ok(())
     }
 
     /// Counts a write of a key that has several shards, and once a minute notes what was counted: by that a shrink is decided.
-    pub(super) fn note_load(
-        self: &Arc<Self>,
-        key: &PartitionKey,
-        state: &Arc<KeyState>,
-        view: Option<&View>,
-        units: impl FnOnce() -> u64,
-    ) {
+    pub(super) fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
+        let state = &self.state;
         // Without a view, the next write that has one tells whether there are several shards.
-        let is_single = view.is_some_and(|view| view.metadata.is_none() || view.width() == ShardCount::ONE);
-        if is_single {
+        if view.is_some_and(|view| !view.exists || view.metadata.number_of_shards == ShardCount::ONE) {
             state.units.store(0, Ordering::Relaxed);
             return;
         }
         state.units.fetch_add(units(), Ordering::Relaxed);
-        let minute = self.environment.now().epoch_seconds() / 60;
+        let minute = self.inner.environment.now().epoch_seconds() / 60;
         let last = state.units_noted.load(Ordering::Relaxed);
         if view.is_none()
             || last >= minute
@@ -372,8 +180,8 @@ impl Inner {
             return;
         }
         let units = state.units.swap(0, Ordering::Relaxed);
-        let (inner, key) = (Arc::clone(self), key.clone());
-        self.background.spawn(async move {
+        let (inner, key) = (Arc::clone(self.inner), self.key.clone());
+        self.inner.background.spawn(async move {
             // It may have been frozen until now.
             let minute = inner.environment.now().epoch_seconds() / 60;
             if let Err(error) = inner.tables.note_load(&key, minute, units).await {
@@ -381,36 +189,99 @@ impl Inner {
             }
         });
     }
+}
 
-    fn renew_after(&self) -> Duration {
-        self.config.append_lease().mul_f64(RENEW_AT)
+/// One append in an append-only table, with its attempts.
+struct AppendRun<'a> {
+    attempts: Attempts<'a>,
+    item: &'a Item,
+    append: Append,
+    /// Attempts that met an item of another key.
+    occupied: u32,
+}
+
+impl<'a> AppendRun<'a> {
+    fn new(job: KeyJob<'a>, item: &'a Item, once: bool) -> Self {
+        let (inner, tie_breaker) = (job.inner, job.inner.environment.below(TIE_BREAKERS));
+        let append = Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
+        Self { attempts: Attempts::new(job, &item.sort_key, Some(item)), item, append, occupied: 0 }
     }
 
-    async fn renew(&self, key: &PartitionKey, state: &KeyState) -> Result<(), TableError> {
-        let deadline = Instant::now() + crate::table::ATTEMPT_TIMEOUT;
-        let view = self.view(key, state, deadline, |view, now| view.is_valid(now, self.renew_after())).await?;
-        if view.metadata.is_none() {
-            self.register(key, state, deadline).await?;
-        }
-        Ok(())
+    async fn run(mut self) -> Result<Written, WriteError> {
+        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+        let end = Box::pin(self.until_the_end()).await;
+        self.attempts.ended(end)
     }
 
-    /// Gives a key that has none its metadata; another instance may be first.
-    pub(super) async fn register(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        self.is_certainly_new(key, state, deadline).await?;
-        let asked_at = self.environment.now();
-        match self.tables.register(key, asked_at.epoch_seconds()).await {
-            Ok(metadata) => self.learn_update(state, metadata, asked_at),
-            Err(TableError::ConditionFailed) => {
-                self.view(key, state, deadline, |view, _| view.metadata.is_some()).await?;
+    async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
+        let inner = self.attempts.job.inner;
+        let is_random = inner.config.placement == Placement::Random;
+        loop {
+            let view = self.usable_view().await?;
+            let view = view.as_deref();
+            let width = view.map_or(ShardCount::ONE, |view| view.metadata.number_of_shards);
+            let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
+            let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
+                AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
+                AppendNext::Send(shard, request) => (shard, request),
+            };
+            if !self.attempts.may_go_on() {
+                return Err(None);
             }
-            Err(error) => return Err(error),
+            let answer = self.attempts.send((shard, width), &request, self.lease(shard, view)).await?;
+            if let Some(Answer::Refused(Some(copy))) = &answer
+                && !copy.is_ours
+            {
+                // Without a view it was on shard 1, which need not be its home; and a random place is as good as another.
+                self.occupied += 1;
+                let may_move = view.is_none() || is_random;
+                if self.append.is_in_doubt() || !may_move || self.occupied > OCCUPIED_PLACES {
+                    return Err(Some(TableError::Occupied));
+                }
+                continue;
+            }
+            // A random write that is throttled tries another shard at once; the first time, there is nothing to wait for.
+            let at_once = answer.is_none() && is_random && self.attempts.throttled == 1 && width > ShardCount::ONE;
+            let answer = answer.unwrap_or(Answer::Rejected);
+            self.append.answered(shard, view, &answer);
+            if matches!(answer, Answer::Applied | Answer::Refused(_)) {
+                self.attempts.job.note_load(view, || self.item.write_units());
+                self.attempts.job.after_write(view);
+                return Ok((Outcome::Done, (shard, width)));
+            }
+            if !at_once && !self.attempts.pause().await {
+                return Err(None);
+            }
         }
-        Ok(())
+    }
+
+    /// The view to place by; `None` to append without one, on shard 1.
+    async fn usable_view(&self) -> Result<Option<Arc<View>>, TableError> {
+        let Attempts { job, throttled, .. } = &self.attempts;
+        let lease = job.inner.config.write_lease();
+        let known = job.state.valid_view(job.inner.environment.now(), lease);
+        if known.is_some() || (*throttled == 0 && self.occupied == 0) {
+            return Ok(known);
+        }
+        job.view(|view, now| view.is_valid(now, lease)).await.map(Some)
+    }
+
+    /// What a put on this shard is sent under. `None` on shard 1, which stays a place of every item.
+    fn lease(&self, shard: ShardNumber, view: Option<&View>) -> Option<LeaseLasts> {
+        let asked_at = self.append.placed_by(view).filter(|_| shard != ShardNumber::FIRST)?;
+        let inner = Arc::clone(self.attempts.job.inner);
+        Some(Arc::new(move || {
+            let age = inner.environment.now().since(asked_at);
+            age.is_some_and(|age| age < inner.config.write_lease())
+        }))
+    }
+
+    fn home(&self, width: ShardCount) -> ShardNumber {
+        let Attempts { job: KeyJob { inner, key, state, .. }, sort_key, .. } = &self.attempts;
+        inner.config.placement.home(key, sort_key, width).unwrap_or_else(|| {
+            // Pick two, take the calmer.
+            let draw = || ShardNumber::from_index(inner.environment.below(width.get()));
+            state.calmer(draw(), draw(), inner.environment.now())
+        })
     }
 }

@@ -1,65 +1,66 @@
-//! Shrinking and settling: begin, and go on where whoever came before left off.
+//! Draining: begin, and go on where this instance left off.
 //!
-//! A drain takes longer than an actor may live, so how far it is stands in the metadata: every actor that comes by goes on from there, and any
-//! step may be repeated. The waits are counted from the times that stand there, by whoever comes by; the margin covers the difference
-//! between two actors' clocks. [docs/protocol.md, Shrinking]
+//! A drain takes longer than one call: reads and requests from before are waited out. What an instance remembers of its own pass stays in
+//! its memory between calls; an instance that takes over from another remembers nothing and makes a pass of its own.
+//! [docs/protocol.md, Draining]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::events::{ScalingReason, ScalingStep};
-use super::keys::KeyState;
+use super::keys::KeyJob;
 use super::pace::DrainBudget;
 use super::retry::{Backoff, retrying};
-use super::scale::ScaleError;
+use super::scale::{ScaleError, ScaleOutcome};
 use super::{Deadline, Inner, ShardedTable};
-use crate::core::drain::{Drain, DrainGoal, DrainPosition, DrainStep, home};
+use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::metadata::ShardMetadata;
 use crate::core::placement::Placement;
-use crate::core::view::Moment;
+use crate::protocol::drain::{MayMove, Pass, may_begin_at, may_finish_at, may_move, sources};
+use crate::protocol::metadata::{Change, Drain, Phase, ShardMetadata};
+use crate::protocol::view::Moment;
 use crate::table::error::TableError;
-use crate::table::{LeaseLasts, MetadataUpdate, Moved, StoredCopy};
+use crate::table::{LeaseLasts, Sent, StoredCopy};
 
-/// Items of one page of a shard: at most as many are moved between two checkpoints.
-const PAGE_ITEMS: u32 = 100;
-/// Write units for each KB begun of an item: two operations of a transaction, each of which takes two.
-const UNITS_OF_A_MOVE: u64 = 4;
+/// Items of one page of a shard.
+const PAGE_ITEMS: u32 = 200;
 /// Between two pages: looking takes no write units, but must leave read units to others.
-const PAGE_PAUSE: Duration = Duration::from_millis(40);
-/// What is left of an invocation's time when no new page is begun.
+const PAGE_PAUSE: Duration = Duration::from_millis(20);
+/// Moves that are on their way at once.
+const AT_ONCE: usize = 16;
+/// What is left of a call's time when no new page is begun.
 const LEAST_TIME: Duration = Duration::from_secs(2);
+/// The most copies that are remembered before they are deleted: some tens of megabytes.
+const MOST_REMEMBERED: usize = 50_000;
+/// The least time for which others leave a key to the instance that drains it, beyond the wait for reads.
+const OWN_TIME: Duration = Duration::from_secs(10);
 
 /// Where a drain stands when its actor lets go of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drained {
-    /// The key is not being drained: it never was, another actor finished it, or it turned hot.
+    /// The key is not being drained: it never was, another actor finished it, or its width changes.
     Nothing,
     /// Nothing is to do before this epoch second.
     Waiting {
-        /// The step.
-        step: DrainStep,
         /// Epoch seconds.
         until: u64,
     },
     /// The time was up; the next call goes on.
     Working {
-        /// The step.
-        step: DrainStep,
-        /// Items moved or deleted by this call.
+        /// Items copied or deleted by this call.
         items: u64,
     },
-    /// Readers look at this many shards from now on.
+    /// Every item is home: readers look at this many shards from now on.
     Done {
-        /// What it was for.
-        goal: DrainGoal,
         /// The read width before.
         from: ShardCount,
         /// Both widths now.
         to: ShardCount,
-        /// Items moved or deleted by this call.
+        /// Items copied or deleted by this call.
         items: u64,
     },
 }
@@ -73,14 +74,13 @@ pub enum DrainRefused {
         /// The present write width.
         now: ShardCount,
     },
-    /// The key is growing, being drained, or changed a moment ago.
+    /// The key's width is changing, it is being drained, or changed a moment ago.
     #[error("{0}")]
     Busy(&'static str),
-    /// Writers without a view would store on shard 1, where no reader of one item would look.
-    #[error("settling needs COLD_APPEND=false, in every function that writes to the table")]
-    ColdAppend,
-    /// Items are placed at random: they have no homes.
-    #[error("items that are placed at random have no homes to settle at")]
+    /// Writers without a view write to shard 1, or items are placed at random: they need not be at home.
+    #[error(
+        "the table takes appends only (WRITES=appends, or random placement): its keys can shrink, and cannot be settled"
+    )]
     NoHomes,
     /// Only a table that is adopted with items under bare keys has any to migrate.
     #[error("migrating needs ADOPT_UNSHARDED=true, in every function of the table")]
@@ -91,7 +91,7 @@ pub enum DrainRefused {
 }
 
 impl ShardedTable {
-    /// Begins to shrink a key: writers use so many shards from now on. [`drain`](Self::drain) does the rest.
+    /// Lowers a key to so many shards, and begins to drain the others. [`drain`](Self::drain) does the rest.
     ///
     /// # Errors
     /// [`DrainRefused`].
@@ -101,16 +101,33 @@ impl ShardedTable {
         to: ShardCount,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        self.begin(key, DrainGoal::Shrink, Some(to), deadline).await
+        let job = self.inner.job(key, deadline);
+        let view = job.view_from_now().await?;
+        let now = view.metadata.number_of_shards;
+        self.inner.is_calm(&view.metadata)?;
+        if to >= now {
+            return Err(DrainRefused::NotLower { now });
+        }
+        let close = Change::Close { to, growth: GrowthRecord::default() };
+        match job.change_width(&view, close, ScalingReason::Asked).await? {
+            ScaleOutcome::Scaled { .. } => Ok(job.state.view().unwrap_or(view).metadata.clone()),
+            ScaleOutcome::Unchanged(_) | ScaleOutcome::Outrun => Err(OUTRUN),
+        }
     }
 
-    /// Begins to settle a key: once [`drain`](Self::drain) has done it, every item is at its home under the present width, and point writes
-    /// have one candidate again.
+    /// Begins to settle a key: once [`drain`](Self::drain) has done it, every item is at its home, and has no other place.
     ///
     /// # Errors
     /// [`DrainRefused`].
     pub async fn begin_settle(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
-        self.begin(key, DrainGoal::Settle, None, deadline).await
+        let may_begin = |metadata: &ShardMetadata| {
+            // What a shrink has left behind can be moved also where items have no homes.
+            if self.inner.always_first().is_some() && metadata.read_shards == metadata.number_of_shards {
+                return Err(DrainRefused::NoHomes);
+            }
+            self.inner.is_calm(metadata)
+        };
+        self.begin(key, may_begin, deadline).await
     }
 
     /// Begins to migrate a key: once [`drain`](Self::drain) has done it, no item stands under the bare key any more.
@@ -118,72 +135,38 @@ impl ShardedTable {
     /// # Errors
     /// [`DrainRefused`].
     pub async fn begin_migration(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
-        self.begin(key, DrainGoal::Migrate, None, deadline).await
+        if !self.inner.config.adopt_unsharded {
+            return Err(DrainRefused::NotAdopting);
+        }
+        self.begin(key, is_free, deadline).await
     }
 
+    /// Marks a key that may be drained; nobody works on it yet.
     async fn begin(
         &self,
         key: &PartitionKey,
-        goal: DrainGoal,
-        to: Option<ShardCount>,
+        may_begin: impl FnOnce(&ShardMetadata) -> Result<(), DrainRefused>,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
-        let inner = &self.inner;
-        if goal == DrainGoal::Migrate && !inner.config.adopt_unsharded {
-            return Err(DrainRefused::NotAdopting);
+        let job = self.inner.job(key, deadline);
+        let mut view = job.view_from_now().await?;
+        may_begin(&view.metadata)?;
+        if !view.exists {
+            job.register().await?;
+            view = job.view_from_now().await?;
         }
-        if goal == DrainGoal::Settle && inner.config.cold_append {
-            return Err(DrainRefused::ColdAppend);
-        }
-        if goal == DrainGoal::Settle && inner.config.placement == Placement::Random {
-            return Err(DrainRefused::NoHomes);
-        }
-        let state = inner.keys.state(key);
-        let mut view = inner.view_from_now(key, &state, deadline).await?;
-        if view.metadata.is_none() && (goal == DrainGoal::Migrate || inner.config.adopt_shards > ShardCount::ONE) {
-            inner.register(key, &state, deadline).await?;
-            view = inner.view_from_now(key, &state, deadline).await?;
-        }
-        let metadata = view.widths().into_owned();
-        let (now, now_seconds) = (metadata.number_of_shards, inner.environment.now().epoch_seconds());
-        let to = to.unwrap_or(now);
-        if metadata.draining {
-            return Err(DrainRefused::Busy("the key is being drained already"));
-        }
-        if metadata.expansion().is_some() {
-            return Err(DrainRefused::Busy("the key is growing"));
-        }
-        if view.metadata.is_none() || (goal == DrainGoal::Shrink && to >= now) {
-            return Err(DrainRefused::NotLower { now });
-        }
-        // A migration changes no width.
-        if goal != DrainGoal::Migrate
-            && now_seconds < metadata.last_change().unwrap_or_default() + inner.config.policy.cooldown_seconds
-        {
-            return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
-        }
-        const OUTRUN: DrainRefused = DrainRefused::Busy("another actor changed it first");
-        let mut known = metadata;
-        if goal == DrainGoal::Shrink {
-            // Nobody may write by the new width while views from before, which do not have its homes among the candidates, are relied on.
-            let announced = MetadataUpdate::AnnounceWidth { to };
-            known = inner.step(key, &state, view.metadata.as_ref(), announced).await?.ok_or(OUTRUN)?;
-            inner.wait_out_views().await;
-        }
-        let now_seconds = inner.environment.now().epoch_seconds();
-        let update = MetadataUpdate::BeginDrain { to, drain: Drain::begin(goal, now_seconds) };
-        inner.step(key, &state, Some(&known), update).await?.ok_or(OUTRUN)
+        job.step(Some(&view.metadata), &Change::MarkDrain).await?.ok_or(OUTRUN)
     }
 
-    /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any actor may call it at any time, and several at once.
+    /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any instance may call it at any time.
     ///
     /// # Errors
     /// [`ScaleError::Table`] where the tables could not be used. What was done is done; the next call goes on.
     pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
-        self.drain_within(key, &[&DrainBudget::new(self.inner.config.drain.units_per_second.into())], deadline).await
+        self.drain_within(key, &[], deadline).await
     }
 
-    /// As [`drain`](Self::drain), within all of these budgets in place of the configured pace.
+    /// As [`drain`](Self::drain), within all of these budgets besides the configured pace.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).
@@ -193,16 +176,18 @@ impl ShardedTable {
         budgets: &[&DrainBudget],
         deadline: Deadline,
     ) -> Result<Drained, ScaleError> {
-        let state = self.inner.keys.state(key);
-        let known_at = self.inner.environment.now();
-        let run = DrainRun { inner: &self.inner, key, state: &state, deadline, items: 0, budgets, known_at };
-        match run.run().await {
+        let job = self.inner.job(key, deadline);
+        // What is remembered belongs to one call at a time.
+        let Ok(mut own) = job.state.drain.try_lock() else {
+            return Ok(Drained::Waiting { until: self.inner.environment.now().epoch_seconds() + 1 });
+        };
+        let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0, from: None };
+        match run.run(&mut own).await {
             Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
+                *own = None;
                 // It would be met again for ever. Where it is the metadata that is damaged, this tells so again.
-                let view = self.inner.view_from_now(key, &state, deadline).await?;
-                if let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) {
-                    self.inner.step(key, &state, Some(marked), MetadataUpdate::StopDrain { unmovable: true }).await?;
-                }
+                let view = job.view_from_now().await?;
+                job.step(Some(&view.metadata), &Change::StopDrain { unmovable: true }).await?;
                 Err(error.into())
             }
             done => Ok(done?),
@@ -210,370 +195,392 @@ impl ShardedTable {
     }
 }
 
-/// One actor's part of a drain.
+const OUTRUN: DrainRefused = DrainRefused::Busy("another actor changed it first");
+
+const fn is_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+    match metadata.phase {
+        Phase::Open => Ok(()),
+        Phase::Draining(_) => Err(DrainRefused::Busy("the key is being drained already")),
+        Phase::Closing(_) => Err(DrainRefused::Busy("the key's width is changing")),
+    }
+}
+
+impl Inner {
+    fn is_calm(&self, metadata: &ShardMetadata) -> Result<(), DrainRefused> {
+        let now = self.environment.now().epoch_seconds();
+        is_free(metadata)?;
+        if now < metadata.last_change().unwrap_or_default() + self.config.policy.cooldown_seconds {
+            return Err(DrainRefused::Busy("the key's shards changed a moment ago"));
+        }
+        Ok(())
+    }
+}
+
+/// What this instance remembers of a drain between two calls.
+#[derive(Debug)]
+pub(crate) struct OwnDrain {
+    /// Epoch seconds.
+    began: u64,
+    pass: Pass<SortKey, StoredCopy>,
+    /// The source that is looked at next, and the sort key to go on after.
+    next: (ShardNumber, Option<SortKey>),
+    /// What is remembered is deleted before more is looked at.
+    deletes: bool,
+    /// Something was copied or found in this round over the sources: there must be another.
+    found: bool,
+    /// Tombstones were found at home in this round.
+    tombstones: bool,
+    /// When an item that is left to expire will have expired.
+    expiring_until: Option<u64>,
+}
+
+impl OwnDrain {
+    fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
+        let (pass, next) = (Pass::begin(marked, inner.bare()), (ShardNumber::UNSHARDED, None));
+        Self { began: now, pass, next, deletes: false, found: false, tombstones: false, expiring_until: None }
+    }
+}
+
+/// One call's part of a drain.
 struct DrainRun<'a> {
-    inner: &'a Arc<Inner>,
-    key: &'a PartitionKey,
-    state: &'a Arc<KeyState>,
-    deadline: Deadline,
-    items: u64,
+    job: &'a KeyJob<'a>,
     budgets: &'a [&'a DrainBudget],
-    /// Before the metadata was asked for or changed that this run goes by. An actor that was frozen must not move items in a later age.
-    known_at: Moment,
+    /// Of each shard.
+    pace: HashMap<ShardNumber, DrainBudget>,
+    items: u64,
+    /// The read width before this call has lowered it.
+    from: Option<ShardCount>,
 }
 
-/// What became of one item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Treated {
-    Done,
-    NotHome,
-    LeaseOver,
-    /// Its turn comes after the deadline.
-    TooLate,
-    /// Left to expire at this epoch second.
-    Expires(u64),
-}
-
-/// What a pass over the shards came to, with the metadata that it left behind.
-enum Pass {
-    /// To the end.
-    Whole(ShardMetadata),
-    /// An item is not at home: it must be copied first.
-    NotHome(ShardMetadata),
+/// Why a part of the work stopped before its end.
+enum Stop {
     /// The time is up.
     Interrupted,
     /// Somebody else has changed the metadata.
-    Outrun,
-    /// To the end, but for items that expire up to this epoch second.
-    Expiring(ShardMetadata, u64),
+    Over,
+    Failed(TableError),
+}
+
+impl From<TableError> for Stop {
+    fn from(error: TableError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What a page of a shard has, and the sort key to go on after.
+type Page<T> = (Vec<T>, Option<SortKey>);
+
+/// One request of a drain.
+struct Move {
+    copy: StoredCopy,
+    /// Where the copy stands.
+    at: ShardNumber,
+    /// Where it is copied to, and under which width; `None` where it is deleted.
+    home: Option<(ShardNumber, ShardCount)>,
 }
 
 impl DrainRun<'_> {
-    async fn run(mut self) -> Result<Drained, TableError> {
+    async fn run(&mut self, own: &mut Option<OwnDrain>) -> Result<Drained, TableError> {
         loop {
-            self.known_at = self.inner.environment.now();
-            let view = self.inner.view_from_now(self.key, self.state, self.deadline).await?;
-            let Some(marked) = view.metadata.as_ref().filter(|metadata| metadata.draining) else {
-                return Ok(Drained::Nothing);
-            };
-            let now = self.inner.environment.now().epoch_seconds();
-            let Some(drain) = marked.drain.clone() else {
-                // Marked by another program: all of it is still to do.
-                self.checkpoint(marked, Drain::begin(DrainGoal::Shrink, now)).await?;
-                continue;
-            };
-            if drain.goal == DrainGoal::Migrate && !self.inner.config.adopt_unsharded {
-                // Without the flag nobody looks under bare keys, and what stands there may be a shard of another key.
-                self.inner
-                    .step(self.key, self.state, Some(marked), MetadataUpdate::StopDrain { unmovable: false })
-                    .await?;
-                continue;
+            // Boxed: the SDK's futures nest deeply.
+            match Box::pin(self.go_on(own)).await {
+                Ok(Some(drained)) => return Ok(drained),
+                Ok(None) | Err(Stop::Over) => {}
+                Err(Stop::Interrupted) => return Ok(Drained::Working { items: self.items }),
+                Err(Stop::Failed(error)) => return Err(error),
             }
-            let pace = self.inner.config.drain;
-            let (seen, next) = match drain.step {
-                DrainStep::Mark => (marked.clone(), DrainStep::WaitOutWriters),
-                DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
-                    let (since, wait, next) = if drain.step == DrainStep::WaitOutWriters {
-                        (drain.writers_since(marked), pace.wait_for_writers, DrainStep::CopyHome)
-                    } else {
-                        (drain.since, pace.wait_for_reads, DrainStep::DeleteOldCopies)
-                    };
-                    let until = since.saturating_add(wait.as_secs()).saturating_add(1);
-                    if now < until {
-                        return Ok(Drained::Waiting { step: drain.step, until });
-                    }
-                    (marked.clone(), next)
-                }
-                // What expires is waited for.
-                DrainStep::DeleteOldCopies if now < drain.since => {
-                    return Ok(Drained::Waiting { step: drain.step, until: drain.since });
-                }
-                DrainStep::CopyHome | DrainStep::DeleteOldCopies | DrainStep::Verify => {
-                    match (self.pass(marked, &drain).await?, drain.step) {
-                        (Pass::Outrun, _) => continue,
-                        (Pass::Interrupted, step) => return Ok(Drained::Working { step, items: self.items }),
-                        (Pass::NotHome(seen), _) => (seen, DrainStep::CopyHome),
-                        (Pass::Expiring(seen, until), _) => {
-                            self.checkpoint(&seen, drain.at(DrainStep::DeleteOldCopies, until)).await?;
-                            continue;
-                        }
-                        (Pass::Whole(seen), DrainStep::CopyHome) => (seen, DrainStep::WaitOutReads),
-                        (Pass::Whole(seen), DrainStep::DeleteOldCopies) => (seen, DrainStep::Verify),
-                        (Pass::Whole(seen), _) => match self.finish(&seen, &drain).await? {
-                            Some(done) => return Ok(done),
-                            None => continue,
-                        },
-                    }
-                }
-            };
-            // What is waited for from now on was all done before now.
-            let now = self.inner.environment.now().epoch_seconds();
-            self.checkpoint(&seen, drain.at(next, now)).await?;
         }
     }
 
-    /// Notes how far it is; `false` where another actor was first.
-    async fn checkpoint(&self, seen: &ShardMetadata, drain: Drain) -> Result<bool, TableError> {
-        let update = MetadataUpdate::Checkpoint(drain);
-        Ok(self.inner.step(self.key, self.state, Some(seen), update).await?.is_some())
+    /// What the metadata asks for now; `None` where it is to be looked at again.
+    async fn go_on(&mut self, own: &mut Option<OwnDrain>) -> Result<Option<Drained>, Stop> {
+        let job = self.job;
+        let view = job.view_from_now().await?;
+        let metadata = &view.metadata;
+        let Some(drain) = metadata.draining() else {
+            *own = None;
+            return Ok(Some(Drained::Nothing));
+        };
+        own.take_if(|own| own.pass.generation() != metadata.generation);
+        let (now, waits) = (self.now().epoch_seconds(), job.inner.config.waits());
+        let finishes_at = may_finish_at(&drain, &waits);
+        if let Some(until) = finishes_at.filter(|until| now < *until) {
+            return Ok(Some(Drained::Waiting { until }));
+        }
+        // Long enough for the next look at this view's age, and for the wait for reads.
+        let own_time = waits.reads.max(OWN_TIME).as_secs();
+        let busy_until = now + waits.reads.as_secs() + own_time;
+        let mark = match own {
+            None if metadata.settled => {
+                // A reader may have seen an old copy below a tombstone, and must still find that one.
+                sleep(job.inner.environment.opening_wait()).await;
+                *own = Some(OwnDrain::begin(metadata, job.inner, now));
+                return Ok(None);
+            }
+            // The last look is anybody's. Where something has arrived late, another pass begins.
+            Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
+            None if finishes_at.is_some() => {
+                *own = Some(OwnDrain::begin(metadata, job.inner, now));
+                return Ok(None);
+            }
+            None => {
+                let until = drain.busy_until.max(may_begin_at(metadata, &waits)).unwrap_or_default();
+                if now < until {
+                    return Ok(Some(Drained::Waiting { until }));
+                }
+                Change::BeginDrain { busy_until }
+            }
+            Some(own) if finishes_at.is_some() || metadata.settled || drain.busy_until >= Some(now + own_time / 2) => {
+                return self.work(own, metadata, drain).await;
+            }
+            Some(_) => Change::ProlongDrain { busy_until },
+        };
+        if let Some(marked) = job.step(Some(metadata), &mark).await? {
+            match own {
+                Some(own) if matches!(mark, Change::ProlongDrain { .. }) => own.pass.renew(&marked),
+                _ => *own = Some(OwnDrain::begin(&marked, job.inner, now)),
+            }
+        }
+        Ok(None)
     }
 
-    /// Every item of the shards in question, from where the step was left.
-    async fn pass(&mut self, marked: &ShardMetadata, drain: &Drain) -> Result<Pass, TableError> {
-        let (mut seen, mut expiring) = (marked.clone(), None);
-        let (from, mut after) = match &drain.position {
-            None => (ShardNumber::UNSHARDED, None),
-            Some(DrainPosition { shard, after }) => {
-                let sort_key_type = self.inner.config.sort_key_type;
-                let parsed = after.as_deref().map(|after| SortKey::parse(sort_key_type, after)).transpose();
-                // What cannot be read is begun anew.
-                (*shard, parsed.unwrap_or_default())
-            }
-        };
-        for shard in drain.sources(marked).filter(|shard| *shard >= from) {
-            loop {
-                if Instant::now() + LEAST_TIME >= self.deadline {
-                    self.reached(&seen, drain, shard, after.as_ref()).await?;
-                    return Ok(Pass::Interrupted);
+    /// Copies and deletes until a round has found nothing, and ends the drain; or up to a wait. Of a settled key, tombstones are deleted.
+    async fn work(
+        &mut self,
+        own: &mut OwnDrain,
+        metadata: &ShardMetadata,
+        drain: Drain,
+    ) -> Result<Option<Drained>, Stop> {
+        let job = self.job;
+        let shards: Vec<ShardNumber> = self.sources(metadata).collect();
+        loop {
+            self.is_in_time()?;
+            let (from, after) = &own.next;
+            if own.deletes {
+                let now = self.now();
+                let wait = own.pass.wait_for_reads(&job.inner.config.waits(), now);
+                if !wait.is_zero() {
+                    return Ok(Some(Drained::Waiting { until: (now.wall + wait).as_secs() + 1 }));
                 }
-                let (environment, tables) = (&self.inner.environment, &self.inner.tables);
-                let page = retrying(environment, self.deadline, || {
-                    tables.scan_shard(self.key, shard, after.as_ref(), PAGE_ITEMS)
-                });
-                let (copies, next) = page.await?;
-                sleep(PAGE_PAUSE).await;
-                for copy in copies {
-                    if Instant::now() + LEAST_TIME >= self.deadline {
-                        self.reached(&seen, drain, shard, after.as_ref()).await?;
-                        return Ok(Pass::Interrupted);
-                    }
-                    let to = home(self.inner.config.placement, self.key, &copy.sort_key, marked.number_of_shards);
-                    let sort_key = copy.sort_key.clone();
-                    if to != shard {
-                        match self.treat(drain, copy, shard, (to, marked.number_of_shards)).await {
-                            Ok(Treated::Done) => {}
-                            Ok(Treated::Expires(at)) => expiring = expiring.max(Some(at)),
-                            Ok(Treated::NotHome) => return Ok(Pass::NotHome(seen)),
-                            Ok(Treated::TooLate) => {
-                                self.reached(&seen, drain, shard, after.as_ref()).await?;
-                                return Ok(Pass::Interrupted);
-                            }
-                            Ok(Treated::LeaseOver) => {
-                                // Where a page takes longer than the lease, each look at the metadata must bring it further.
-                                self.reached(&seen, drain, shard, after.as_ref()).await?;
-                                return Ok(Pass::Outrun);
-                            }
-                            Err(error) => {
-                                // What was done need not be done again; if this fails, too, it is.
-                                let _ = self.reached(&seen, drain, shard, after.as_ref()).await;
-                                return Err(error);
-                            }
-                        }
-                    }
-                    after = Some(sort_key);
+                let part = own.pass.take(AT_ONCE * 4);
+                own.deletes = !part.is_empty();
+                let moves = part.into_iter().map(|(at, _, copy)| Move { copy, at, home: None }).collect();
+                self.carry_out(own, moves).await?;
+            } else if let Some(shard) = shards.iter().copied().find(|shard| shard >= from) {
+                let after = after.clone().filter(|_| shard == *from);
+                let (moves, next) = self.look_at(own, metadata, shard, after).await?;
+                if own.found && drain.emptied_at.is_some() {
+                    return Ok(None);
                 }
-                after = next;
-                let at = if after.is_some() { shard } else { shard.next() };
-                match self.reached(&seen, drain, at, after.as_ref()).await? {
-                    Some(metadata) => seen = metadata,
-                    None => return Ok(Pass::Outrun),
-                }
-                if after.is_none() {
+                self.carry_out(own, moves).await?;
+                own.next = next.map_or((shard.next(), None), |next| (shard, Some(next)));
+                own.deletes = own.pass.remembered() >= MOST_REMEMBERED;
+            } else if own.pass.remembered() > 0 {
+                own.deletes = true;
+            } else {
+                own.next = (ShardNumber::UNSHARDED, None);
+                if std::mem::take(&mut own.found) {
+                    own.tombstones = false;
+                } else if let Some(until) = own.expiring_until.take() {
+                    return Ok(Some(Drained::Waiting { until }));
+                } else {
                     break;
                 }
             }
         }
-        Ok(match expiring.filter(|_| drain.step != DrainStep::CopyHome) {
-            Some(until) => Pass::Expiring(seen, until),
-            None => Pass::Whole(seen),
-        })
-    }
-
-    /// What a step does with an item that is not at home.
-    async fn treat(
-        &mut self,
-        drain: &Drain,
-        copy: StoredCopy,
-        from: ShardNumber,
-        (to, width): (ShardNumber, ShardCount),
-    ) -> Result<Treated, TableError> {
-        let now = self.inner.environment.now().epoch_seconds();
-        let expires = self.inner.tables.expires_at(&copy, now);
-        // Counted from the drain's beginning: what is prolonged again and again is moved in the end.
-        let let_until = drain.began.saturating_add(self.inner.config.let_expire.as_secs());
-        let expires = expires.filter(|at| *at <= now.max(let_until));
-        match drain.step {
-            DrainStep::CopyHome if let Some(at) = expires => Ok(Treated::Expires(at)),
-            DrainStep::DeleteOldCopies if let Some(at) = expires => self.expire(copy, from, at <= now).await,
-            DrainStep::Verify if let Some(at) = expires => Ok(Treated::Expires(at)),
-            DrainStep::CopyHome => self.copy(copy, from, to, width).await,
-            DrainStep::DeleteOldCopies => self.delete(copy, from, to).await,
-            DrainStep::Verify | DrainStep::Mark | DrainStep::WaitOutWriters | DrainStep::WaitOutReads => {
-                Ok(Treated::NotHome)
-            }
-        }
-    }
-
-    fn lease(&self) -> LeaseLasts {
-        let (inner, known_at) = (Arc::clone(self.inner), self.known_at);
-        Arc::new(move || inner.environment.now().since(known_at).is_some_and(|age| age < inner.config.append_lease()))
-    }
-
-    /// Notes where the step goes on: after this sort key of the shard, or at its beginning. `None` where another actor was first.
-    async fn reached(
-        &mut self,
-        seen: &ShardMetadata,
-        drain: &Drain,
-        shard: ShardNumber,
-        after: Option<&SortKey>,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        let position = DrainPosition { shard, after: after.map(SortKey::to_string) };
-        let update = MetadataUpdate::Checkpoint(Drain { position: Some(position), ..drain.clone() });
-        let asked_at = self.inner.environment.now();
-        let noted = self.inner.step(self.key, self.state, Some(seen), update).await?;
-        if noted.is_some() {
-            self.known_at = asked_at;
-        }
-        Ok(noted)
-    }
-
-    async fn copy(
-        &mut self,
-        mut copy: StoredCopy,
-        from: ShardNumber,
-        to: ShardNumber,
-        width: ShardCount,
-    ) -> Result<Treated, TableError> {
-        let mut backoff = Backoff::default();
-        loop {
-            if !self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await {
-                return Ok(Treated::TooLate);
-            }
-            let moved = self.inner.tables.copy_home(self.key, &copy, (from, to, width), self.lease()).await;
-            match self.settle_doubt(moved, &mut backoff).await? {
-                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
-                Some(Moved::Done | Moved::Home) => {
-                    self.items += 1;
-                    return Ok(Treated::Done);
-                }
-                Some(_) => match self.read_again(&copy, from).await? {
-                    Some(now) => copy = now,
-                    None => return Ok(Treated::Done),
-                },
-                None => {}
-            }
-        }
-    }
-
-    async fn delete(
-        &mut self,
-        mut copy: StoredCopy,
-        from: ShardNumber,
-        to: ShardNumber,
-    ) -> Result<Treated, TableError> {
-        let mut backoff = Backoff::default();
-        loop {
-            if !self.take_turn(copy.write_units() * UNITS_OF_A_MOVE).await {
-                return Ok(Treated::TooLate);
-            }
-            let moved = self.inner.tables.delete_old_copy(self.key, &copy, (from, to), self.lease()).await;
-            match self.settle_doubt(moved, &mut backoff).await? {
-                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
-                Some(Moved::Done) => {
-                    self.items += 1;
-                    return Ok(Treated::Done);
-                }
-                Some(Moved::Home) => return Ok(Treated::NotHome),
-                Some(_) => match self.read_again(&copy, from).await? {
-                    Some(now) => copy = now,
-                    None => return Ok(Treated::Done),
-                },
-                None => {}
-            }
-        }
-    }
-
-    /// Deletes what has expired, and leaves what will: a newer copy at home may be younger than the reads that are waited out, so until it
-    /// expires the item has to stand here, too.
-    async fn expire(&mut self, copy: StoredCopy, from: ShardNumber, has_expired: bool) -> Result<Treated, TableError> {
-        let now = self.inner.environment.now().epoch_seconds();
-        let Some(at) = self.inner.tables.expires_at(&copy, now) else { return Ok(Treated::NotHome) };
-        if !has_expired {
-            return Ok(Treated::Expires(at));
-        }
-        let mut backoff = Backoff::default();
-        loop {
-            if !self.take_turn(copy.write_units()).await {
-                return Ok(Treated::TooLate);
-            }
-            let moved = self.inner.tables.delete_expired(self.key, &copy, from, self.lease()).await;
-            match self.settle_doubt(moved, &mut backoff).await? {
-                Some(Moved::LeaseOver) => return Ok(Treated::LeaseOver),
-                Some(Moved::Done) => {
-                    self.items += 1;
-                    return Ok(Treated::Done);
-                }
-                // It was prolonged, perhaps: an item like any other, which is to be copied first.
-                Some(_) => {
-                    let stands = self.read_again(&copy, from).await?.is_some();
-                    return Ok(if stands { Treated::NotHome } else { Treated::Done });
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// What an attempt came to; `None` after a pause, where it is to be made again. Every attempt may be repeated: its conditions say what it
-    /// may meet.
-    async fn settle_doubt(
-        &self,
-        moved: Result<Moved, TableError>,
-        backoff: &mut Backoff,
-    ) -> Result<Option<Moved>, TableError> {
-        let error = match moved {
-            Ok(done @ (Moved::Done | Moved::Home | Moved::Changed | Moved::LeaseOver)) => return Ok(Some(done)),
-            Ok(Moved::Occupied) => return Err(TableError::Occupied),
-            Ok(Moved::Conflict) => TableError::Conflict,
-            Ok(Moved::Throttled(scope)) => TableError::Capacity(scope),
-            Err(error) if error.is_retryable() => error,
-            Err(error) => return Err(error),
+        let end = if metadata.settled {
+            Change::Purged
+        } else {
+            own.pass.end(&drain, job.inner.always_first().is_some(), own.tombstones)
         };
-        let pause = backoff.next(&self.inner.environment);
-        if Instant::now() + pause >= self.deadline {
-            return Err(error);
+        let known = job.view_from_now().await?;
+        if known.metadata.generation != own.pass.generation() {
+            return Ok(None);
         }
-        sleep(pause).await;
-        Ok(None)
+        match job.step(Some(&known.metadata), &end).await? {
+            Some(done) if done.settled => {
+                let (from, to) = (*self.from.get_or_insert(metadata.read_shards), done.read_shards);
+                if !metadata.settled {
+                    tracing::info!(%from, %to, "drained");
+                    job.inner.tell(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
+                }
+                Ok(done.draining().is_none().then_some(Drained::Done { from, to, items: self.items }))
+            }
+            Some(_) | None => Ok(None),
+        }
     }
 
-    async fn read_again(&self, copy: &StoredCopy, shard: ShardNumber) -> Result<Option<StoredCopy>, TableError> {
-        let (environment, tables) = (&self.inner.environment, &self.inner.tables);
-        retrying(environment, self.deadline, || tables.stored_on(self.key, &copy.sort_key, shard)).await
+    fn is_in_time(&self) -> Result<(), Stop> {
+        if Instant::now() + LEAST_TIME < self.job.deadline { Ok(()) } else { Err(Stop::Interrupted) }
     }
 
-    /// Keeps to the pace: a drain must leave the capacity to the key's own traffic. `false`, with nothing taken, where the turn would come too late.
-    async fn take_turn(&self, units: u64) -> bool {
-        // Well within the lease of what is moved.
-        let by = self.deadline.min(Instant::now() + self.inner.config.append_lease() / 2);
-        if self.budgets.iter().any(|budget| *budget.next() > by) {
+    fn sources(&self, metadata: &ShardMetadata) -> impl Iterator<Item = ShardNumber> + use<> {
+        let inner = self.job.inner;
+        sources(metadata, inner.always_first().is_some(), inner.bare())
+    }
+
+    /// Where an item belongs. With random placement, items within the write width stay, and all actors agree on a shard for the others.
+    fn home(&self, sort_key: &SortKey, shard: ShardNumber, metadata: &ShardMetadata) -> ShardNumber {
+        let (key, width) = (self.job.key, metadata.number_of_shards);
+        let any = || {
+            let stays = shard != ShardNumber::UNSHARDED && shard.get() <= width.get();
+            if stays { Some(shard) } else { Placement::Calculated.home(key, sort_key, width) }
+        };
+        self.job.inner.config.placement.home(key, sort_key, width).or_else(any).unwrap_or(ShardNumber::FIRST)
+    }
+
+    /// A page of a source: what is to be copied home from it, and the sort key to go on after.
+    async fn look_at(
+        &self,
+        own: &mut OwnDrain,
+        metadata: &ShardMetadata,
+        shard: ShardNumber,
+        after: Option<SortKey>,
+    ) -> Result<Page<Move>, TableError> {
+        let (copies, next) = self.scan(shard, after.as_ref()).await?;
+        let (inner, now) = (self.job.inner, self.now());
+        let let_until = own.began.saturating_add(inner.config.let_expire.as_secs());
+        let mut moves = Vec::new();
+        for copy in copies {
+            let home = self.home(&copy.sort_key, shard, metadata);
+            let known = own.pass.known(shard, &copy.sort_key);
+            if home == shard && copy.copy.is_tombstone {
+                own.tombstones = true;
+                if metadata.settled {
+                    moves.push(Move { copy, at: shard, home: None });
+                }
+                continue;
+            }
+            if home == shard || metadata.settled || known.is_some_and(|known| known.copy.version == copy.copy.version) {
+                continue;
+            }
+            match inner.tables.expires_at(&copy, now.epoch_seconds()) {
+                Some(at) if at > now.epoch_seconds() && at <= let_until => {
+                    own.expiring_until = own.expiring_until.max(Some(at));
+                    continue;
+                }
+                // It has expired: nobody needs it at home.
+                Some(at) if at <= now.epoch_seconds() => {
+                    own.pass.found_home(shard, copy.sort_key.clone(), copy.remembered(), now);
+                }
+                _ => moves.push(Move { copy, at: shard, home: Some((home, metadata.number_of_shards)) }),
+            }
+            own.found = true;
+        }
+        Ok((moves, next))
+    }
+
+    /// Sends moves, some at once. What cannot be moved now, the next round finds again.
+    async fn carry_out(&mut self, own: &mut OwnDrain, moves: Vec<Move>) -> Result<(), Stop> {
+        let (mut sending, mut stop, mut moves) = (JoinSet::new(), None, moves.into_iter());
+        loop {
+            while sending.len() < AT_ONCE
+                && stop.is_none()
+                && let Some(next) = moves.next()
+            {
+                let shard = next.home.map_or(next.at, |(home, _)| home);
+                if !self.take_turn(shard, next.copy.write_units()).await {
+                    stop = Some(Stop::Interrupted);
+                } else if let Some(lasts) = self.lease(own.pass.generation()).await? {
+                    own.pass.sent();
+                    let (inner, key, deadline) = (Arc::clone(self.job.inner), self.job.key.clone(), self.job.deadline);
+                    sending.spawn(async move { next.send(&inner, &key, &lasts, deadline).await });
+                } else {
+                    stop = Some(Stop::Over);
+                }
+            }
+            let Some(done) = sending.join_next().await else { return stop.map_or(Ok(()), Err) };
+            let (Move { copy, at, home }, sent, is_certain) =
+                done.map_err(|died| TableError::Transient(died.to_string()))?;
+            if is_certain {
+                own.pass.answered();
+            }
+            match sent {
+                Ok(Sent::Refused(Some(stands))) if home.is_some() && !stands.is_ours => {
+                    return Err(TableError::Occupied.into());
+                }
+                Ok(Sent::Applied | Sent::Refused(_)) => {
+                    self.items += 1;
+                    if home.is_some() {
+                        own.pass.found_home(at, copy.sort_key.clone(), copy.remembered(), self.now());
+                    }
+                }
+                Ok(Sent::LeaseOver | Sent::Throttled(_) | Sent::Conflict) => own.found = true,
+                Err(error) if error.is_retryable() => stop = Some(Stop::Interrupted),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn scan(&self, shard: ShardNumber, after: Option<&SortKey>) -> Result<Page<StoredCopy>, TableError> {
+        let KeyJob { inner, key, deadline, .. } = self.job;
+        let scan = || inner.tables.scan_shard(key, shard, after, PAGE_ITEMS);
+        let page = retrying(&inner.environment, *deadline, scan).await;
+        sleep(PAGE_PAUSE).await;
+        page
+    }
+
+    /// What the next move is sent under; `None` where the metadata has another generation now.
+    async fn lease(&self, generation: u64) -> Result<Option<LeaseLasts>, TableError> {
+        let lease = self.job.inner.config.lease();
+        loop {
+            let view = self.job.view(|view, now| view.is_valid(now, lease / 2)).await?;
+            match may_move(generation, &view, lease, self.now()) {
+                MayMove::Yes => {
+                    let inner = Arc::clone(self.job.inner);
+                    return Ok(Some(Arc::new(move || view.is_valid(inner.environment.now(), lease))));
+                }
+                MayMove::Over => return Ok(None),
+                MayMove::Look => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.job.inner.environment.now()
+    }
+
+    /// Keeps to the pace of a shard: a drain must leave its capacity to the key's own traffic. `false` where the turn would come too late.
+    async fn take_turn(&mut self, shard: ShardNumber, units: u64) -> bool {
+        let rate = self.job.inner.config.drain.units_per_second;
+        let own = self.pace.entry(shard).or_insert_with(|| DrainBudget::new(rate.into()));
+        let budgets = || self.budgets.iter().copied().chain([&*own]);
+        if budgets().any(|budget| *budget.next() > self.job.deadline) {
             return false;
         }
-        if let Some(at) = self.budgets.iter().map(|budget| budget.take(units)).max() {
-            tokio::time::sleep_until(at.min(self.deadline)).await;
+        if let Some(at) = budgets().map(|budget| budget.take(units)).max() {
+            sleep_until(at.min(self.job.deadline)).await;
         }
         true
     }
+}
 
-    /// `None` where another actor was first.
-    async fn finish(&self, known: &ShardMetadata, drain: &Drain) -> Result<Option<Drained>, TableError> {
-        let update = MetadataUpdate::FinishDrain {
-            history: drain.history_after(known, self.inner.config.placement),
-            settled: drain.goal == DrainGoal::Settle,
-        };
-        let (from, to) = (known.read_shards, known.number_of_shards);
-        let Some(_) = self.inner.step(self.key, self.state, Some(known), update).await? else { return Ok(None) };
-        self.inner.tell(self.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
-        tracing::info!(%from, %to, goal = ?drain.goal, items = self.items, "drained");
-        Ok(Some(Drained::Done { goal: drain.goal, from, to, items: self.items }))
+impl Move {
+    /// Sends it again until it has a response: its condition says what it may meet. Also says whether it is certain what became of it.
+    async fn send(
+        self,
+        inner: &Inner,
+        key: &PartitionKey,
+        lasts: &LeaseLasts,
+        deadline: Deadline,
+    ) -> (Self, Result<Sent, TableError>, bool) {
+        let (mut backoff, mut is_certain) = (Backoff::default(), true);
+        loop {
+            let (copy, lasts) = (&self.copy, Arc::clone(lasts));
+            let sent = match self.home {
+                Some((home, width)) => inner.tables.copy_home(key, copy, (self.at, home, width), lasts).await,
+                None => inner.tables.delete_copy(key, copy, self.at, lasts).await,
+            };
+            let error = match sent {
+                Ok(Sent::Throttled(scope)) => TableError::Capacity(scope),
+                Ok(Sent::Conflict) => TableError::Conflict,
+                Err(error) if error.is_retryable() => error,
+                sent => return (self, sent, is_certain),
+            };
+            is_certain &= !matches!(error, TableError::Transient(_));
+            if !backoff.pause(&inner.environment, deadline).await {
+                return (self, Err(error), is_certain);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::core::policy::ScalingDecision;
 use crate::core::pressure::Pressure;
 
 /// Events that wait for a slow receiver; it misses the oldest beyond these.
-const KEPT: usize = 256;
+pub(super) const KEPT: usize = 256;
 
 /// One step, or a decision against one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,46 +32,36 @@ pub enum ScalingReason {
     Reported(Pressure),
     /// A number of shards was asked for.
     Asked,
-    /// An expansion was found that stood longer than it takes.
+    /// A closing was found that stood longer than it takes.
     TakenOver,
 }
 
 /// What was done about a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalingStep {
-    /// Readers look at this many shards from now on; writers soon.
-    Expanded(ShardCount),
+    /// The width to come is named; writers wait for it.
+    Closed(ShardCount),
     /// Writers use this many shards from now on.
-    Activated(ShardCount),
+    Opened(ShardCount),
     /// A drain is done: readers look at this many shards from now on.
     Drained(ShardCount),
     /// The policy said no.
     Unchanged(ScalingDecision),
 }
 
-#[derive(Debug)]
-pub(crate) struct ScalingEvents(broadcast::Sender<ScalingEvent>);
-
-impl Default for ScalingEvents {
-    fn default() -> Self {
-        Self(broadcast::Sender::new(KEPT))
-    }
-}
-
 impl ShardedTable {
     /// What this instance and its clones do about their keys' shards from now on, in order.
     #[must_use]
     pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
-        self.inner.scaling_events.0.subscribe()
+        self.inner.scaling_events.subscribe()
     }
 }
 
 impl Inner {
     pub(crate) fn tell(&self, key: &PartitionKey, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
-        let events = &self.scaling_events.0;
-        if events.receiver_count() > 0 {
+        if self.scaling_events.receiver_count() > 0 {
             // The last receiver may have gone meanwhile.
-            let _ = events.send(ScalingEvent { partition_key: key.clone(), from, step, reason });
+            let _ = self.scaling_events.send(ScalingEvent { partition_key: key.clone(), from, step, reason });
         }
     }
 }

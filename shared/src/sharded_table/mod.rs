@@ -4,8 +4,8 @@ pub(crate) mod append;
 pub(crate) mod drain;
 pub(crate) mod events;
 mod keys;
+mod mode;
 pub(crate) mod pace;
-pub(crate) mod point_write;
 pub(crate) mod read;
 mod replicas;
 pub(crate) mod retry;
@@ -16,13 +16,16 @@ pub(crate) mod write;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use quick_cache::sync::Cache;
+use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
 use crate::config::TableConfig;
+use crate::core::key::PartitionKey;
 use crate::environment::Environment;
 use crate::table::Tables;
-use events::ScalingEvents;
-use keys::KeyCache;
+use events::ScalingEvent;
+use keys::KeyState;
 use replicas::Replicas;
 
 /// The instant by which an operation must have an answer.
@@ -42,10 +45,10 @@ struct Inner {
     config: Arc<TableConfig>,
     tables: Tables,
     environment: Environment,
-    keys: KeyCache,
+    keys: Cache<PartitionKey, Arc<KeyState>>,
     replicas: Replicas,
     background: TaskTracker,
-    scaling_events: ScalingEvents,
+    scaling_events: broadcast::Sender<ScalingEvent>,
 }
 
 impl ShardedTable {
@@ -61,7 +64,8 @@ impl ShardedTable {
         let config = Arc::new(config);
         let tables = Tables::new(client, Arc::clone(&config));
         let replicas = Replicas::new(&config.read_replicas);
-        let (keys, background, scaling_events) = (KeyCache::default(), TaskTracker::new(), ScalingEvents::default());
+        let (keys, scaling_events) = (Cache::new(keys::REMEMBERED_KEYS), broadcast::Sender::new(events::KEPT));
+        let background = TaskTracker::new();
         let inner = Inner { config, tables, environment, keys, replicas, background, scaling_events };
         Self { inner: Arc::new(inner) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::core::view::{APPEND_LEASE, LONGEST_READ, SIGNATURE_VALIDITY};
+use crate::protocol::view::{LONGEST_READ, SIGNATURE_VALIDITY};
 
 /// What the clocks of two actors may differ by, and what a wait is longer than its reason.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -13,26 +13,26 @@ const MARGIN: Duration = Duration::from_secs(60);
 /// How a drain goes about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrainPace {
-    /// How long writers may act by a view from before it began: the append lease, the validity of a signed request, and a margin. Shorter
+    /// How long a request may be applied after it was sent: the validity of a signature, and a margin for the clocks of two actors. Shorter
     /// only where no request can be under way so long, as with an embedded engine.
-    pub wait_for_writers: Duration,
+    pub wait_for_requests: Duration,
     /// How long a read may take, and a margin.
     pub wait_for_reads: Duration,
-    /// Write units a second that moving the items of one key may take. To copy or to delete one takes four for each KB of it.
+    /// Write units a second that a drain may take of each shard. A move takes one for each KB to copy an item, and one to delete the original.
     pub units_per_second: u32,
 }
 
 impl Default for DrainPace {
     fn default() -> Self {
         Self {
-            wait_for_writers: APPEND_LEASE + SIGNATURE_VALIDITY + MARGIN,
+            wait_for_requests: SIGNATURE_VALIDITY + MARGIN,
             wait_for_reads: LONGEST_READ + MARGIN,
-            units_per_second: 200,
+            units_per_second: 300,
         }
     }
 }
 
-/// Write units a second that all drains together may take which are given it: of a table whose capacity is provisioned.
+/// Write units per second shared by all drains that are given it: for a table whose capacity is provisioned.
 #[derive(Debug)]
 pub struct DrainBudget {
     units_per_second: f64,
@@ -63,8 +63,6 @@ impl DrainBudget {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::sleep;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -72,12 +70,9 @@ mod tests {
         let budget = DrainBudget::new(20.0);
         let began = Instant::now();
         let at = |budget: &DrainBudget, units| (budget.take(units) - began).as_millis();
-        assert_eq!(
-            [at(&budget, 4), at(&budget, 40), at(&budget, 4)],
-            [0, 200, 2_200],
-            "before its units, not after them"
-        );
-        sleep(Duration::from_secs(60)).await;
+        // A turn comes before its units, not after them.
+        assert_eq!([at(&budget, 4), at(&budget, 40), at(&budget, 4)], [0, 200, 2_200]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
         assert_eq!([at(&DrainBudget::new(0.01), 1)], [60_000], "a table of five units is drained, too");
     }

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::timeout_at;
 
-use super::keys::{KeyState, Running};
+use super::keys::KeyJob;
 use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, ShardedTable};
+use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::merge::{Forecast, PageMerge, ShardPageRequest};
+use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
+use crate::core::placement::Placement;
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
-use crate::core::view::{Moment, View};
+use crate::protocol::metadata::Places;
+use crate::protocol::read::{ReadEnd, read_end};
+use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
 use crate::telemetry;
@@ -30,8 +33,6 @@ const READ_UNIT_BYTES: f64 = 4_096.0;
 const UNKNOWN_ITEMS: usize = 200;
 /// Of items that were never read here.
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
-/// Part of the lease after which a view is renewed ahead of its end.
-const RENEW_AT: f64 = 0.7;
 
 /// A page of items, in order, each sort key once.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,17 +60,10 @@ pub enum ReadError {
 
 impl From<TableError> for ReadError {
     fn from(error: TableError) -> Self {
-        match error {
-            TableError::Capacity(scope) => Self::Capacity(scope),
-            TableError::Transient(_) | TableError::Conflict => Self::Capacity(CapacityScope::Unknown),
-            TableError::ConditionFailed
-            | TableError::Rejected(_)
-            | TableError::Damaged(_)
-            | TableError::Lost(_)
-            | TableError::Occupied
-            | TableError::Unsupported(_)
-            | TableError::Unusable(_) => Self::Table(error),
+        if let TableError::Capacity(scope) = error {
+            return Self::Capacity(scope);
         }
+        if error.is_retryable() { Self::Capacity(CapacityScope::Unknown) } else { Self::Table(error) }
     }
 }
 
@@ -79,33 +73,17 @@ impl ShardedTable {
     /// # Errors
     /// [`ReadError`] where not even a part of a page could be read.
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
-        let state = self.inner.keys.state(&query.partition_key);
+        let job = self.inner.job(&query.partition_key, deadline);
         let Some(start) = query.start() else {
             return Ok(Page { items: Vec::new(), next: None, shards: 0, consumed_capacity: 0.0 });
         };
         let began = self.inner.environment.now();
-        let item_bytes = state.item_bytes();
-        let run = PageRun {
-            inner: &self.inner,
-            query: Arc::new(query.clone()),
-            merge: PageMerge::new(query.limit, query.order, start)
-                .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
-                .sharing_at_most(item_bytes.map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1))
-                .with_forecast(Forecast {
-                    spacing: state.spacing(),
-                    end: if query.order == Order::Ascending { query.to.clone() } else { query.from.clone() },
-                    prefix: query.prefix.clone(),
-                }),
-            pages: JoinSet::new(),
-            waiting: Vec::new(),
-            consumed: 0.0,
-            bytes: 0,
-            own_bytes: self.inner.tables.own_bytes(&query.partition_key),
-            replicas: false,
-        };
-        let page = run.run(&state, deadline).await?;
-        self.inner.within_bound(began)?;
-        Ok(page)
+        loop {
+            let (page, view) = PageRun::new(&job, query, start.clone()).run().await?;
+            if job.stands(began, &view).await? {
+                return Ok(page);
+            }
+        }
     }
 
     /// Reads one item: the newest copy of all shards that it may be on.
@@ -119,44 +97,24 @@ impl ShardedTable {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
-        let began = self.inner.environment.now();
-        let found = self.get_unbounded(key, sort_key, consistent, deadline).await?;
-        self.inner.within_bound(began)?;
-        Ok(found)
-    }
-
-    async fn get_unbounded(
-        &self,
-        key: &PartitionKey,
-        sort_key: &SortKey,
-        consistent: bool,
-        deadline: Deadline,
-    ) -> Result<Option<Item>, ReadError> {
-        let inner = &self.inner;
-        let state = inner.keys.state(key);
+        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         let target = GetTarget { partition_key: key, sort_key, consistent };
-        let candidates = |view: Option<&View>| match view {
-            None => inner.unsharded().into_iter().chain([ShardNumber::FIRST]).collect(),
-            Some(view) => inner.candidates(key, sort_key, view),
-        };
-        if let Some(view) = inner.view_for_reading(key, &state) {
-            let shards = candidates(Some(&view));
-            return Ok(inner.get_newest(target, &shards, deadline).await?.map(|copy| copy.stored.item));
+        let began = inner.environment.now();
+        loop {
+            let (found, view) = match job.leased_view() {
+                Some(view) => (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view),
+                None => job.get_beside_a_look(target).await?,
+            };
+            if job.stands(began, &view).await? {
+                return Ok(found.and_then(|copy| copy.stored.item));
+            }
         }
-        // Without a valid view: the shards that are known already and the metadata in parallel, then what the fresh view adds.
-        let known = candidates(state.view().as_deref());
-        let (first, view) =
-            tokio::join!(inner.get_newest(target, &known, deadline), inner.fresh_view(key, &state, deadline));
-        let (first, view) = (first?, view?);
-        let added = candidates(Some(&view)).difference(&known).copied().collect();
-        let second = inner.get_newest(target, &added, deadline).await?;
-        Ok(newer(first, second).map(|copy| copy.stored.item))
     }
 }
 
 /// One page on its way.
 struct PageRun<'a> {
-    inner: &'a Arc<Inner>,
+    job: &'a KeyJob<'a>,
     query: Arc<PageQuery>,
     merge: PageMerge<Item>,
     pages: JoinSet<(ShardNumber, Result<ShardQueryPage, TableError>)>,
@@ -169,81 +127,97 @@ struct PageRun<'a> {
     replicas: bool,
 }
 
-impl PageRun<'_> {
-    async fn run(mut self, state: &Arc<KeyState>, deadline: Deadline) -> Result<Page, ReadError> {
-        let key = self.query.partition_key.clone();
-        match self.inner.view_for_reading(&key, state) {
-            Some(view) => self.ask_by(&view, deadline),
-            None => {
-                let known = state.view().map_or(ShardCount::ONE, |view| view.widths().read_shards);
-                self.ask(known, deadline);
-                let view = self.inner.fresh_view(&key, state, deadline).await?;
-                self.ask_by(&view, deadline);
-            }
+impl<'a> PageRun<'a> {
+    fn new(job: &'a KeyJob<'a>, query: &PageQuery, start: Option<SortKey>) -> Self {
+        let (item_bytes, spacing) = {
+            let known = job.state.known();
+            (known.item_bytes, known.spacing.clone())
+        };
+        Self {
+            job,
+            query: Arc::new(query.clone()),
+            merge: PageMerge::new(query.limit, query.order, start)
+                .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
+                .sharing_at_most(item_bytes.map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1))
+                .with_forecast(Forecast {
+                    spacing,
+                    end: if query.order == Order::Ascending { query.to.clone() } else { query.from.clone() },
+                    prefix: query.prefix.clone(),
+                }),
+            pages: JoinSet::new(),
+            waiting: Vec::new(),
+            consumed: 0.0,
+            bytes: 0,
+            own_bytes: job.inner.tables.own_bytes(&query.partition_key),
+            replicas: false,
         }
+    }
+
+    async fn run(mut self) -> Result<(Page, Arc<View>), ReadError> {
+        let KeyJob { inner, key, state, deadline } = self.job;
+        let view = match self.job.leased_view() {
+            Some(view) => view,
+            None => {
+                // The shards that are known already and the metadata in parallel, then what the new view adds.
+                self.ask(state.view().map_or(ShardCount::ONE, |view| view.metadata.read_shards));
+                self.job.leased_or_new_view().await?
+            }
+        };
+        self.replicas = !view.metadata.may_lag_in_indexes(inner.environment.now().epoch_seconds());
+        self.ask(view.metadata.read_shards);
         let mut failed = None;
         while !self.merge.is_complete() {
-            match timeout_at(deadline, self.pages.join_next()).await {
+            match timeout_at(*deadline, self.pages.join_next()).await {
                 Ok(Some(Ok((shard, Ok(answer))))) => {
                     self.consumed += answer.consumed;
-                    self.merge.supply(shard, answer.page);
+                    let mut page = answer.page;
+                    // A copy where the item has no place is none: its write was never acknowledged.
+                    page.items.retain(|stored| inner.may_stand(key, stored, shard, &view));
+                    self.merge.supply(shard, page);
                 }
-                Ok(Some(Ok((_, Err(error))))) => {
-                    failed = Some(error);
-                    break;
-                }
-                Ok(Some(Err(died))) => {
-                    failed = Some(TableError::Transient(died.to_string()));
-                    break;
-                }
+                Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
+                Ok(Some(Err(died))) => failed = Some(TableError::Transient(died.to_string())),
                 Ok(None) => break,
                 Err(_) => {
                     telemetry::missed_deadline();
                     failed = Some(TableError::Transient("the deadline passed".into()));
-                    break;
                 }
             }
+            if failed.is_some() {
+                break;
+            }
             let (bytes, own_bytes) = (&mut self.bytes, self.own_bytes);
-            self.merge.advance(|stored| {
-                *bytes += attributes_size(&stored.item.attributes) + own_bytes;
+            self.merge.advance(|item| {
+                *bytes += attributes_size(&item.attributes) + own_bytes;
                 *bytes < PAGE_BYTES
             });
-            self.waiting.extend(self.merge.requests());
-            self.launch(deadline);
+            self.launch();
         }
         let shards = self.merge.shard_count();
         // A page that has begun is a page; one that has not is an error, for it would look like the end.
         if let Some(error) = failed
-            && (self.merge.page().is_empty() || !error.is_retryable())
+            && (!self.merge.has_begun() || !error.is_retryable())
         {
             return Err(error.into());
         }
-        let (page, next) = self.merge.finish();
-        state.learn_item_bytes(self.bytes, page.len());
-        if let (Some(after), Some(last)) = (&self.query.after, page.last()) {
-            state.learn_spacing(after, &last.sort_key, page.len());
-        }
+        let (items, next) = self.merge.finish();
+        state.learn_page(self.bytes, self.query.after.as_ref(), &items);
         telemetry::page(shards, self.consumed);
-        let items = page.into_iter().map(|stored| stored.item).collect();
-        Ok(Page { items, next, shards, consumed_capacity: self.consumed })
+        Ok((Page { items, next, shards, consumed_capacity: self.consumed }, view))
     }
 
-    fn ask_by(&mut self, view: &View, deadline: Deadline) {
-        let metadata = view.widths();
-        self.replicas = !metadata.may_lag_in_indexes(self.inner.environment.now().epoch_seconds());
-        self.ask(metadata.read_shards, deadline);
+    fn ask(&mut self, width: ShardCount) {
+        self.merge.add_shards(self.job.inner.bare().into_iter().chain(width.shards()));
+        self.launch();
     }
 
-    fn ask(&mut self, width: ShardCount, deadline: Deadline) {
-        self.merge.add_shards(self.inner.unsharded().into_iter().chain(width.shards()));
+    /// Sends what the merge needs next, within the fan-out.
+    fn launch(&mut self) {
         self.waiting.extend(self.merge.requests());
-        self.launch(deadline);
-    }
-
-    fn launch(&mut self, deadline: Deadline) {
         while self.pages.len() < FAN_OUT {
             let Some(request) = self.waiting.pop() else { return };
-            let (inner, query, replicas) = (Arc::clone(self.inner), Arc::clone(&self.query), self.replicas);
+            let (inner, query) = (Arc::clone(self.job.inner), Arc::clone(&self.query));
+            let (replicas, deadline) = (self.replicas, self.job.deadline);
             self.pages
                 .spawn(async move { (request.shard, inner.query_shard(&query, &request, replicas, deadline).await) });
         }
@@ -251,28 +225,36 @@ impl PageRun<'_> {
 }
 
 impl Inner {
-    /// Every shard that an item may be on. Where writers without a view may store on shard 1, it is one of them whatever the metadata says;
-    /// and the bare key is, in a table that is adopted with such items.
-    pub(super) fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
-        let metadata = view.widths();
-        let one = self.config.cold_append.then_some(ShardCount::ONE);
-        let mut candidates = self.config.placement.candidates(key, sort_key, metadata.widths().chain(one));
-        candidates.extend(self.unsharded());
+    /// Where an item may stand.
+    pub(super) fn places(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> Places {
+        let home = self.config.placement.homes(key, sort_key);
+        view.metadata.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
+    }
+
+    /// The shards that a read of one item asks: its places, and with random placement all.
+    fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
+        if self.config.placement == Placement::Random {
+            return view.metadata.read_shards.shards().chain(self.bare()).collect();
+        }
+        let mut candidates = self.places(key, sort_key, view).all();
+        candidates.extend(self.always_first());
         candidates
     }
 
-    /// The bare key, where the table is adopted with items under such keys.
-    fn unsharded(&self) -> Option<ShardNumber> {
-        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
+    fn may_stand(&self, key: &PartitionKey, stored: &Stored<Item>, shard: ShardNumber, view: &View) -> bool {
+        self.config.placement == Placement::Random
+            || self.always_first() == Some(shard)
+            || self.places(key, &stored.sort_key, view).contains(shard)
     }
 
-    /// A read that took longer than the bound, frozen for a while perhaps, may have looked at a home before an item was copied there, and at
-    /// the original's shard after it was deleted.
-    fn within_bound(&self, began: Moment) -> Result<(), ReadError> {
-        match self.environment.now().since(began) {
-            Some(took) if took <= self.config.longest_read() => Ok(()),
-            _ => Err(ReadError::Capacity(CapacityScope::Unknown)),
-        }
+    /// Shard 1, where writers without a view write to it.
+    pub(super) fn always_first(&self) -> Option<ShardNumber> {
+        (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
+    }
+
+    /// The bare key, where the table is adopted with items under such keys.
+    pub(super) fn bare(&self) -> Option<ShardNumber> {
+        self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
     }
 
     /// Queries one shard: on a read replica, where the query and the key may lag and one is awake, else on the table.
@@ -284,91 +266,79 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<ShardQueryPage, TableError> {
         let replica = if query.consistent || !replicas { None } else { self.replicas.choose(&self.environment) };
+        let mut failed = None;
         if let Some(index) = replica {
             match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await {
                 Ok(Ok(page)) => return Ok(page),
-                Ok(Err(error)) => {
-                    let answer = self.query_table(query, request, deadline).await;
-                    // A request that the table refuses, too, says nothing of the replica.
-                    if answer.is_ok() || error.is_retryable() {
-                        self.replicas.rest(&index, &error, &self.environment);
-                    }
-                    return answer;
-                }
+                Ok(Err(error)) => failed = Some((index, error)),
                 Err(_) => return Err(TableError::Transient("the deadline passed".into())),
             }
         }
-        self.query_table(query, request, deadline).await
-    }
-
-    async fn query_table(
-        &self,
-        query: &PageQuery,
-        request: &ShardPageRequest,
-        deadline: Deadline,
-    ) -> Result<ShardQueryPage, TableError> {
-        retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await
-    }
-
-    /// The view, if its lease has not run out; renews it in the background when little of the lease is left.
-    pub(super) fn leased_view(
-        self: &Arc<Self>,
-        key: &PartitionKey,
-        state: &Arc<KeyState>,
-        lease: Duration,
-        renew_at: Duration,
-    ) -> Option<Arc<View>> {
-        let now = self.environment.now();
-        let view = state.valid_view(now, lease)?;
-        if !view.is_valid(now, renew_at)
-            && let Some(running) = Running::start(state, |state| &state.refreshing)
+        let answer = retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await;
+        // A request that the table refuses, too, says nothing of the replica.
+        if let Some((index, error)) = failed
+            && (answer.is_ok() || error.is_retryable())
         {
-            let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
-            self.background.spawn(async move {
-                let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
-                // A failure is met again, and told, by the request that needs the view.
-                let _ = inner.view(&key, &state, deadline, |view, now| view.is_valid(now, renew_at)).await;
-                drop(running);
-            });
+            self.replicas.rest(&index, &error, &self.environment);
         }
-        Some(view)
+        answer
+    }
+}
+
+impl KeyJob<'_> {
+    /// Whether what a read has seen may be told; if not, it reads again.
+    async fn stands(&self, began: Moment, view: &View) -> Result<bool, ReadError> {
+        let config = &self.inner.config;
+        let (lease, longest) = (config.lease(), config.longest_read());
+        let mut newer = None;
+        loop {
+            match read_end((began, longest), (view, lease), newer.as_deref(), self.inner.environment.now()) {
+                ReadEnd::Stands => return Ok(true),
+                ReadEnd::Again => return Ok(false),
+                ReadEnd::TooLong => return Err(ReadError::Capacity(CapacityScope::Unknown)),
+                ReadEnd::Look => newer = Some(self.view_from_now().await?),
+            }
+        }
     }
 
-    fn view_for_reading(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) -> Option<Arc<View>> {
-        let lease = self.config.lease;
-        self.leased_view(key, state, lease, lease.mul_f64(RENEW_AT))
-    }
-
-    async fn fresh_view(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        deadline: Deadline,
-    ) -> Result<Arc<View>, TableError> {
-        self.view(key, state, deadline, |view, now| view.is_valid(now, self.config.lease)).await
+    /// Without a view within its lease: the places that are known already and the metadata in parallel, then what the new view adds.
+    async fn get_beside_a_look(&self, target: GetTarget<'_>) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
+        let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
+        let known = match self.state.view() {
+            Some(view) => candidates_by(&view),
+            None => self.inner.bare().into_iter().chain([ShardNumber::FIRST]).collect(),
+        };
+        let (first, view) = tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
+        let (first, view) = (first?, view?);
+        let candidates = candidates_by(&view);
+        if !known.is_subset(&candidates) {
+            // What stands where the item has no place any more is no copy of it.
+            return Ok((self.get_newest(target, &candidates).await?, view));
+        }
+        let added = candidates.difference(&known).copied().collect();
+        Ok((newer(first, self.get_newest(target, &added).await?), view))
     }
 
     async fn get_newest(
         &self,
         target: GetTarget<'_>,
         shards: &BTreeSet<ShardNumber>,
-        deadline: Deadline,
     ) -> Result<Option<FoundCopy>, TableError> {
+        let KeyJob { inner, deadline, .. } = self;
         let mut missing: Vec<_> = shards.iter().copied().collect();
         let (mut newest, mut backoff) = (None, Backoff::default());
         loop {
-            let found = retrying(&self.environment, deadline, || self.tables.get_copies(target, &missing)).await?;
+            let look = || inner.tables.get_copies(target, &missing);
+            let found = retrying(&inner.environment, *deadline, look).await?;
             newest = newer(newest, found.newest);
             if found.unprocessed.is_empty() {
                 return Ok(newest);
             }
             // The item is known only with every candidate; those that were read need not be read again.
             missing = found.unprocessed;
-            let pause = backoff.next(&self.environment);
-            if Instant::now() + pause >= deadline {
+            if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));
             }
-            sleep(pause).await;
         }
     }
 }

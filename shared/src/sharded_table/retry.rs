@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Deadline;
 use crate::environment::Environment;
@@ -12,14 +12,6 @@ use crate::table::error::TableError;
 pub const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(800);
-
-/// A repetition that would be cut off by the deadline is not sent: its outcome would be unknown, where all before it were refused.
-const LEAST_TIME: Duration = Duration::from_millis(250);
-
-/// Whether enough time is left to send a request once more and hear what became of it.
-pub(crate) fn may_send_again(deadline: Deadline) -> bool {
-    tokio::time::Instant::now() + LEAST_TIME < deadline
-}
 
 /// Exponential back-off with full jitter.
 #[derive(Debug, Default)]
@@ -33,17 +25,24 @@ impl Backoff {
         self.tries += 1;
         environment.jitter(longest)
     }
+
+    /// Waits before the next attempt; `false`, at once, where the deadline would come first.
+    pub(crate) async fn pause(&mut self, environment: &Environment, deadline: Deadline) -> bool {
+        let pause = self.next(environment);
+        let is_in_time = Instant::now() + pause < deadline;
+        if is_in_time {
+            sleep(pause).await;
+        }
+        is_in_time
+    }
 }
 
 /// Runs a request that may be repeated until it succeeds, fails for good, or the deadline passes.
-pub(crate) async fn retrying<T, F>(
+pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
     environment: &Environment,
     deadline: Deadline,
     mut request: impl FnMut() -> F,
-) -> Result<T, TableError>
-where
-    F: Future<Output = Result<T, TableError>>,
-{
+) -> Result<T, TableError> {
     let mut backoff = Backoff::default();
     let mut last = TableError::Transient("the deadline had passed before the first attempt".into());
     loop {
@@ -52,10 +51,8 @@ where
             Ok(Err(error)) if error.is_retryable() => last = error,
             Ok(result) => return result,
         }
-        let pause = backoff.next(environment);
-        if tokio::time::Instant::now() + pause >= deadline {
+        if !backoff.pause(environment, deadline).await {
             return Err(last);
         }
-        sleep(pause).await;
     }
 }

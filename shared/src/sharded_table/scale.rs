@@ -1,30 +1,32 @@
-//! Growing: expand, wait, activate.
+//! Changing a key's width: close, wait, open.
 //!
-//! A width is raised in two steps. *Expand* raises the read width; then nobody writes to the new shards until every reader's view
-//! from before has run out; then *activate* raises the write width. No clocks are compared between machines: who activates counts
-//! the wait on its own clock, from the acknowledgement of the expansion or from having first seen it.
+//! *Close* names the width to come, and writers pause. Then everybody is waited out who relies on a view from before, and *open*
+//! begins the next era. No clocks are compared between machines: who opens counts the wait on its own clock, from the response to
+//! the close or from having first seen it. So an actor may die at any point, and whoever finds its closing goes on with it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::events::{ScalingReason, ScalingStep};
-use super::keys::{KeyState, Running};
-use super::retry::retrying;
+use super::keys::{KeyJob, KeyState};
+use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
-use crate::core::metadata::ShardMetadata;
 use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
 use crate::core::pressure::{Pressure, Seen};
-use crate::core::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE, View};
-use crate::table::MetadataUpdate;
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::view::{CROWD_BACKOFF, OBSERVER_PAUSE, View};
+use crate::table::RawMetadata;
 use crate::table::error::TableError;
 use crate::telemetry;
 
-/// How long the whole of a scale-out may take before its actor gives up and leaves it to others.
+/// How long the whole of a change may take before its actor gives up and leaves it to others.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often writers that wait for an open look for it, and the longest random pause on top.
+const POLL: Duration = Duration::from_millis(100);
 
 /// What became of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,37 +81,23 @@ impl ShardedTable {
         if to > allowed {
             return Err(ScaleError::TooMany { asked: to, allowed });
         }
-        let state = self.inner.keys.state(key);
+        let job = self.inner.job(key, deadline);
         let mut from = None;
         loop {
-            let view = self.inner.view_from_now(key, &state, deadline).await?;
-            let metadata = view.widths().into_owned();
-            let now = metadata.number_of_shards;
+            let view = job.view_from_now().await?;
+            let now = view.metadata.number_of_shards;
             let from = *from.get_or_insert(now);
-            if to < now {
-                // A drain that was stopped for this has given the key more than was asked for.
-                return if from < to {
-                    Ok(ScaleOutcome::Scaled { from, to: now })
-                } else {
-                    Err(ScaleError::Lower { now })
-                };
-            }
-            if metadata.draining && to > now {
-                self.inner.stop_drain(key, &state, &metadata, ScalingReason::Asked).await?;
-                continue;
-            }
-            if metadata.draining {
-                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Draining));
-            }
-            if to == now && metadata.expansion().is_none() {
-                let calm = ScaleOutcome::Unchanged(ScalingDecision::Calm);
-                return Ok(if from == now { calm } else { ScaleOutcome::Scaled { from, to } });
-            }
-            if metadata.expansion().is_some() {
-                self.inner.take_over(key, &state, &view, deadline).await?;
+            if view.metadata.closing().is_some() {
+                job.wait_for_open().await?;
+            } else if to > now {
+                let growth = Change::Close { to, growth: GrowthRecord::default() };
+                job.change_width(&view, growth, ScalingReason::Asked).await?;
+            } else if from < now {
+                return Ok(ScaleOutcome::Scaled { from, to: now });
+            } else if to < now {
+                return Err(ScaleError::Lower { now });
             } else {
-                let growth = MetadataUpdate::Expand { to, growth: GrowthRecord::default() };
-                self.inner.scale_out(key, &state, &view, growth, ScalingReason::Asked, deadline).await?;
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
             }
         }
     }
@@ -124,25 +112,27 @@ impl ShardedTable {
         seen: Pressure,
         deadline: Deadline,
     ) -> Result<ScaleOutcome, ScaleError> {
-        let state = self.inner.keys.state(key);
-        let view = self.inner.view_from_now(key, &state, deadline).await?;
-        Ok(self.inner.apply_policy(key, &state, &view, seen.into(), ScalingReason::Reported(seen), deadline).await?)
+        let scaled = self.scale_by_report(key, |_| Ok::<_, ScaleOutcome>(seen), deadline).await?;
+        Ok(scaled.unwrap_or_else(|outcome| outcome))
     }
 
-    /// What the policy says to what was seen of a key; nothing is changed.
+    /// As [`scale_by_policy`](Self::scale_by_policy), where what was seen depends on the key's metadata, which is read once: `judge` turns it
+    /// into a pressure, or into a reason to leave the key alone.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] where the metadata could not be read.
-    pub async fn decide(
+    /// As [`scale_by_policy`](Self::scale_by_policy).
+    pub async fn scale_by_report<T>(
         &self,
         key: &PartitionKey,
-        seen: Pressure,
+        judge: impl FnOnce(&ShardMetadata) -> Result<Pressure, T>,
         deadline: Deadline,
-    ) -> Result<ScalingDecision, ScaleError> {
-        let state = self.inner.keys.state(key);
-        let view = self.inner.view_from_now(key, &state, deadline).await?;
-        let now = self.inner.environment.now().epoch_seconds();
-        Ok(self.inner.config.policy.decide(&view.widths(), seen, now))
+    ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
+        let job = self.inner.job(key, deadline);
+        let view = job.view_from_now().await?;
+        match judge(&view.metadata) {
+            Ok(seen) => Ok(Ok(job.apply_policy(&view, seen.into(), ScalingReason::Reported(seen)).await?)),
+            Err(reason) => Ok(Err(reason)),
+        }
     }
 
     /// A page of the keys that have metadata, in no order, and the key to go on after. One request; a key that is registered
@@ -172,49 +162,173 @@ impl ShardedTable {
     /// # Errors
     /// [`TableError`] where the metadata could not be read.
     pub async fn shards(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<ShardMetadata>, TableError> {
-        let state = self.inner.keys.state(key);
-        Ok(self.inner.view_from_now(key, &state, deadline).await?.metadata.clone())
+        let view = self.inner.job(key, deadline).view_from_now().await?;
+        Ok(view.exists.then(|| view.metadata.clone()))
     }
 }
 
-impl Inner {
-    /// A view that was asked for after this call began.
-    pub(super) async fn view_from_now(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        deadline: Deadline,
-    ) -> Result<Arc<View>, TableError> {
-        let began = self.environment.now();
-        self.view(key, state, deadline, |view, now| asked_since(view, began, now)).await
-    }
-
+impl KeyJob<'_> {
     /// Starts to relieve a throttled key in the background, unless this instance is at it already.
-    pub(crate) fn relieve(self: &Arc<Self>, key: &PartitionKey, state: &Arc<KeyState>) {
-        if !self.config.scaling.includes_writer() || state.is_quiet(self.environment.now()) {
+    pub(super) fn relieve(&self) {
+        let now = self.inner.environment.now().monotonic;
+        let is_quiet = self.state.known().quiet_until.is_some_and(|until| now < until);
+        if is_quiet || !self.inner.config.scaling.includes_writer() {
             return;
         }
-        let Some(running) = Running::start(state, |state| &state.scaling) else { return };
-        let (inner, key, state) = (Arc::clone(self), key.clone(), Arc::clone(state));
-        self.background.spawn(async move {
+        self.in_background(&self.state.scaling, |inner, key, state| async move {
             inner.gather(&state).await;
-            let deadline = Instant::now() + PATIENCE;
-            match inner.relieve_now(&key, &state, deadline).await {
+            let job = KeyJob { inner: &inner, key: &key, state, deadline: Instant::now() + PATIENCE };
+            match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
                 Ok(ScaleOutcome::Unchanged(
                     ScalingDecision::CoolingDown { until } | ScalingDecision::ShortOfPartitions { until },
                 )) => {
                     let now = inner.environment.now();
                     let left = Duration::from_secs(until).saturating_sub(now.wall);
-                    state.stay_quiet_until(now.monotonic + left);
+                    job.state.known().quiet_until = Some(now.monotonic + left);
                 }
                 Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Outrun) => {}
                 Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
             }
-            drop(running);
         });
     }
 
+    async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
+        let view = self.view_from_now().await?;
+        let seen = self.state.known().pressure.seen(self.inner.environment.now().monotonic);
+        self.apply_policy(&view, seen, ScalingReason::Throttled(seen.pressure)).await
+    }
+
+    async fn apply_policy(&self, view: &View, seen: Seen, reason: ScalingReason) -> Result<ScaleOutcome, TableError> {
+        let (metadata, policy) = (&view.metadata, &self.inner.config.policy);
+        let decision = policy.decide(metadata, seen, self.inner.environment.now().epoch_seconds());
+        match decision {
+            ScalingDecision::ScaleOut(to) => {
+                tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
+                let growth = Change::Close { to, growth: policy.record(metadata, seen) };
+                return self.change_width(view, growth, reason).await;
+            }
+            ScalingDecision::Closing(_) => return self.wait_for_open().await,
+            ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
+            ScalingDecision::ShortOfPartitions { until } => {
+                tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
+            }
+            ScalingDecision::AtMaximum => telemetry::at_max_shards(),
+            ScalingDecision::CoolingDown { .. } => {}
+        }
+        self.inner.tell(self.key, metadata.number_of_shards, ScalingStep::Unchanged(decision), reason);
+        Ok(ScaleOutcome::Unchanged(decision))
+    }
+
+    /// Close, wait, open.
+    pub(super) async fn change_width(
+        &self,
+        view: &View,
+        close: Change,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
+        if !view.exists {
+            self.is_certainly_new().await?;
+        }
+        let seen = view.exists.then_some(&view.metadata);
+        let Some(closed) = self.step(seen, &close).await? else { return Ok(ScaleOutcome::Outrun) };
+        if let Some(to) = closed.closing() {
+            self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
+        }
+        // Everybody who relies on a view from before is waited out.
+        sleep(self.inner.environment.opening_wait()).await;
+        self.open(&closed, reason).await
+    }
+
+    /// Watches a closing that another actor has made, and opens where nobody else has by the end of the wait. Of a crowd, one looks.
+    pub(super) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
+        let late = || TableError::Transient("the key's width was changing until the deadline".into());
+        let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else { return Err(late()) };
+        let mut watched: Option<(u64, Instant)> = None;
+        loop {
+            let view = match self.state.view() {
+                // Another request may have seen the open while this one waited for its turn.
+                Some(view) if watched.is_none() => view,
+                _ => self.view_from_now().await?,
+            };
+            if view.metadata.closing().is_none() {
+                return Ok(ScaleOutcome::Outrun);
+            }
+            // The wait counts from when this very closing was first seen.
+            watched.take_if(|(generation, _)| *generation != view.metadata.generation);
+            let (_, since) = *watched.get_or_insert((view.metadata.generation, Instant::now()));
+            let ends = since + self.inner.environment.opening_wait() + OBSERVER_PAUSE;
+            if Instant::now() >= ends {
+                return self.open(&view.metadata, ScalingReason::TakenOver).await;
+            }
+            let next = ends.min(Instant::now() + POLL + self.inner.environment.jitter(POLL));
+            if next >= self.deadline {
+                return Err(late());
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    pub(super) async fn open(&self, closed: &ShardMetadata, reason: ScalingReason) -> Result<ScaleOutcome, TableError> {
+        let from = closed.number_of_shards;
+        let mut backoff = Backoff::default();
+        loop {
+            match self.step(Some(closed), &Change::Open).await {
+                Ok(Some(opened)) => {
+                    let to = opened.number_of_shards;
+                    if to > from {
+                        telemetry::scaled_out(to);
+                    }
+                    self.inner.tell(self.key, from, ScalingStep::Opened(to), reason);
+                    return Ok(ScaleOutcome::Scaled { from, to });
+                }
+                // Opened by another actor, or by an attempt of this one that got no response.
+                Ok(None) => {
+                    let now = &self.view_from_now().await?.metadata;
+                    let to = now.number_of_shards;
+                    let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
+                    return Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Outrun });
+                }
+                Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
+                    sleep(backoff.next(&self.inner.environment)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One change of the metadata, if it is still as it was seen; `None` where another actor was first.
+    pub(super) async fn step(
+        &self,
+        seen: Option<&ShardMetadata>,
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let nothing = ShardMetadata::unregistered_with(self.inner.config.adopt_shards);
+        self.step_from(seen.unwrap_or(&nothing), (seen, None), change).await
+    }
+
+    /// As [`step`](Self::step), from metadata that need not be as it is stored.
+    pub(super) async fn step_from(
+        &self,
+        before: &ShardMetadata,
+        (seen, damaged): (Option<&ShardMetadata>, Option<&RawMetadata>),
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
+        let asked_at = self.inner.environment.now();
+        let Some(next) = before.apply(change, asked_at.epoch_seconds()) else { return Ok(None) };
+        match self.inner.tables.write_metadata(self.key, seen, damaged, &next).await {
+            Ok(()) => {
+                // What it left behind is newer than the instant before it was sent.
+                self.state.learn(&Arc::new(View { metadata: next.clone(), exists: true, asked_at }));
+                Ok(Some(next))
+            }
+            Err(TableError::ConditionFailed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Inner {
     /// Waits a random pause, and again until enough was seen to decide.
     async fn gather(&self, state: &KeyState) {
         let first_throttle = self.environment.now();
@@ -222,177 +336,9 @@ impl Inner {
             sleep(self.environment.jitter(CROWD_BACKOFF)).await;
             let now = self.environment.now();
             let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
-            if ScalingPolicy::is_sure(state.seen(now), waited) {
+            if ScalingPolicy::is_sure(state.known().pressure.seen(now.monotonic), waited) {
                 return;
             }
         }
     }
-
-    async fn relieve_now(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        let view = self.view_from_now(key, state, deadline).await?;
-        let seen = state.seen(self.environment.now());
-        self.apply_policy(key, state, &view, seen, ScalingReason::Throttled(seen.pressure), deadline).await
-    }
-
-    async fn apply_policy(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        view: &View,
-        seen: Seen,
-        reason: ScalingReason,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        let widths = view.widths();
-        let decision = self.config.policy.decide(&widths, seen, self.environment.now().epoch_seconds());
-        if !matches!(
-            decision,
-            ScalingDecision::ScaleOut(_)
-                | ScalingDecision::Expanding(_)
-                | ScalingDecision::StopDraining
-                | ScalingDecision::Calm
-        ) {
-            self.tell(key, widths.number_of_shards, ScalingStep::Unchanged(decision), reason);
-        }
-        match decision {
-            ScalingDecision::ScaleOut(to) => {
-                tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
-                let growth = MetadataUpdate::Expand { to, growth: self.config.policy.record(&widths, seen) };
-                self.scale_out(key, state, view, growth, reason, deadline).await
-            }
-            ScalingDecision::Expanding(_) => self.take_over(key, state, view, deadline).await,
-            ScalingDecision::ShortOfPartitions { until } => {
-                tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
-                Ok(ScaleOutcome::Unchanged(decision))
-            }
-            ScalingDecision::StopDraining => self.stop_drain(key, state, &widths, reason).await,
-            ScalingDecision::AtMaximum => {
-                telemetry::at_max_shards();
-                Ok(ScaleOutcome::Unchanged(decision))
-            }
-            ScalingDecision::Calm | ScalingDecision::CoolingDown { .. } | ScalingDecision::Draining => {
-                Ok(ScaleOutcome::Unchanged(decision))
-            }
-        }
-    }
-
-    /// Writers use every shard that readers look at, at once; nothing is to wait for.
-    async fn stop_drain(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        draining: &ShardMetadata,
-        reason: ScalingReason,
-    ) -> Result<ScaleOutcome, TableError> {
-        let (from, to) = (draining.number_of_shards, draining.read_shards);
-        match self.step(key, state, Some(draining), MetadataUpdate::StopDrain { unmovable: false }).await? {
-            Some(_) => {
-                self.tell(key, from, ScalingStep::Activated(to), reason);
-                telemetry::scaled_out(to);
-                Ok(ScaleOutcome::Scaled { from, to })
-            }
-            None => Ok(ScaleOutcome::Outrun),
-        }
-    }
-
-    /// Expand, wait, activate.
-    async fn scale_out(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        view: &View,
-        growth: MetadataUpdate,
-        reason: ScalingReason,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        if view.metadata.is_none() {
-            self.is_certainly_new(key, state, deadline).await?;
-        }
-        let Some(expanded) = self.step(key, state, view.metadata.as_ref(), growth).await? else {
-            return Ok(ScaleOutcome::Outrun);
-        };
-        self.tell(key, expanded.number_of_shards, ScalingStep::Expanded(expanded.read_shards), reason);
-        self.wait_out_views().await;
-        self.activate(key, state, &expanded, reason, deadline).await
-    }
-
-    /// Watches an expansion that another actor made, and activates it where that actor does not.
-    async fn take_over(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        view: &View,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        self.wait_out_views().await;
-        sleep(OBSERVER_PAUSE + self.environment.jitter(CROWD_BACKOFF)).await;
-        let now = self.view_from_now(key, state, deadline).await?;
-        match (&view.metadata, &now.metadata) {
-            (Some(seen), Some(now)) if seen.is_same_step(now) => {
-                self.activate(key, state, now, ScalingReason::TakenOver, deadline).await
-            }
-            _ => Ok(ScaleOutcome::Outrun),
-        }
-    }
-
-    pub(super) async fn activate(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        expanded: &ShardMetadata,
-        reason: ScalingReason,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, TableError> {
-        let (from, to) = (expanded.number_of_shards, expanded.read_shards);
-        let update = MetadataUpdate::Activate { to };
-        let mut backoff = super::retry::Backoff::default();
-        loop {
-            match self.step(key, state, Some(expanded), update.clone()).await {
-                Ok(Some(_)) => {
-                    telemetry::scaled_out(to);
-                    self.tell(key, from, ScalingStep::Activated(to), reason);
-                    return Ok(ScaleOutcome::Scaled { from, to });
-                }
-                // Activated by another actor, or by an attempt of this one that had no answer.
-                Ok(None) => return Ok(ScaleOutcome::Outrun),
-                Err(error) if error.is_retryable() && Instant::now() < deadline => {
-                    sleep(backoff.next(&self.environment)).await
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// One conditional update. `None` where another actor was first.
-    pub(super) async fn step(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        seen: Option<&ShardMetadata>,
-        update: MetadataUpdate,
-    ) -> Result<Option<ShardMetadata>, TableError> {
-        let asked_at = self.environment.now();
-        match self.tables.update_metadata(key, seen, update, asked_at.epoch_seconds()).await {
-            Ok(metadata) => {
-                self.learn_update(state, metadata.clone(), asked_at);
-                Ok(Some(metadata))
-            }
-            Err(TableError::ConditionFailed) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    pub(super) async fn wait_out_views(&self) {
-        sleep(self.environment.activation_wait()).await;
-    }
-}
-
-/// Whether a view was asked for no earlier than `began`, on a clock that has not gone back.
-fn asked_since(view: &View, began: Moment, now: Moment) -> bool {
-    view.asked_at.monotonic >= began.monotonic && now.since(view.asked_at).is_some()
 }

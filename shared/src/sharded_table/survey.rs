@@ -1,14 +1,17 @@
 //! Looking at the whole table: for items under bare keys, which a migration brings home, and for what lost metadata must say.
 
-use super::keys::KeyState;
+use tokio::time::sleep;
+
+use super::keys::KeyJob;
 use super::retry::retrying;
-use super::{Deadline, Inner, ShardedTable};
+use super::scale::ScaleOutcome;
+use super::{Deadline, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
-use crate::core::metadata::ShardMetadata;
 use crate::core::survey::{KeyFindings, Known, Place, Survey, Surveyed};
+use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::sharded_table::events::ScalingReason;
+use crate::table::ScanPosition;
 use crate::table::error::TableError;
-use crate::table::{MetadataUpdate, RawMetadata, ScanPosition};
 
 /// How often a rebuild is begun anew because another actor changed the metadata.
 const ATTEMPTS: u32 = 5;
@@ -50,7 +53,7 @@ impl ShardedTable {
     ) -> Result<SurveyPage, TableError> {
         let (inner, config) = (&self.inner, &self.inner.config);
         let page = retrying(&inner.environment, deadline, || inner.tables.scan(after)).await?;
-        let always = config.cold_append.then_some(ShardCount::ONE);
+        let always = inner.always_first().map(|_| ShardCount::ONE);
         let items = page.items.len() as u64;
         for item in page.items {
             let Some(item) = item else {
@@ -59,10 +62,7 @@ impl ShardedTable {
             };
             let logical = item.logical_key.as_deref();
             let place = Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
-            let shard = match &place {
-                Place::Of(_, shard) => *shard,
-                Place::Unknown => ShardNumber::UNSHARDED,
-            };
+            let shard = if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::UNSHARDED };
             let seen = Surveyed { sort_key: &item.sort_key, shard, version: item.version, width: item.width };
             if let Some(key) = survey.asks_for((config.placement, config.adopt_shards), &place, &seen) {
                 let known = match retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await {
@@ -92,7 +92,7 @@ impl ShardedTable {
         let (keys, next) = retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
         for (key, raw) in keys {
             if raw.parse().is_err() {
-                survey.know_damaged(&key, inner.config.adopt_shards);
+                survey.know(&key, Known::Damaged, inner.config.adopt_shards);
             }
         }
         Ok(next)
@@ -111,90 +111,79 @@ impl ShardedTable {
         if findings.is_whole() {
             return Ok(Rebuilt::Kept);
         }
-        let inner = &self.inner;
-        let state = inner.keys.state(key);
+        let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         for _ in 0..ATTEMPTS {
             let read = retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key)).await?;
-            let seen = match &read {
-                None => None,
-                Some(raw) => raw.parse().ok(),
-            };
+            let seen = read.as_ref().and_then(|raw| raw.parse().ok());
             if seen.as_ref().is_some_and(|metadata| findings.are_told_by(metadata)) {
                 return Ok(Rebuilt::Kept);
             }
-            if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining) {
-                inner.step(key, &state, Some(draining), MetadataUpdate::StopDrain { unmovable: false }).await?;
+            if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining().is_some()) {
+                job.step(Some(draining), &Change::StopDrain { unmovable: false }).await?;
                 continue;
             }
             let damaged = read.filter(|_| seen.is_none());
-            let before = seen.as_ref().map(|metadata| metadata.read_shards);
-            let before =
-                before.or_else(|| damaged.as_ref().and_then(RawMetadata::widest)).unwrap_or(inner.config.adopt_shards);
-            let width = findings.width().max(before);
-            let most = inner.config.policy.max_shards;
-            if findings.width() > most {
+            let nothing = ShardMetadata::unregistered_with(inner.config.adopt_shards);
+            let known = match (&seen, &damaged) {
+                (Some(metadata), _) => metadata.clone(),
+                // What can be read of damaged metadata.
+                (None, Some(raw)) => ShardMetadata {
+                    read_shards: raw.widest().map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
+                    generation: raw.generation().unwrap_or_default(),
+                    era: raw.era().unwrap_or(nothing.era),
+                    shard_history: raw.history(),
+                    ..nothing
+                },
+                (None, None) => nothing,
+            };
+            let (width, most) = (findings.width(), inner.config.policy.max_shards);
+            if width > most {
                 return Err(TableError::Rejected(format!(
-                    "its items tell of {} shards, which is over MAX_SHARDS, {most}: raise that if it is right",
-                    findings.width()
+                    "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
                 )));
             }
-            let update = MetadataUpdate::Rebuild { to: width, history: findings.history(), damaged };
-            // The generation goes on from the clock, so that functions which know a later one from before the loss believe this one.
-            let Some(rebuilt) = inner.step(key, &state, seen.as_ref(), update).await? else { continue };
-            let outcome = if seen.is_some() { Rebuilt::Widened(width) } else { Rebuilt::Created(width) };
-            return inner.put_to_use(key, &state, &rebuilt, deadline).await.map(|()| outcome);
+            let to = width.max(known.read_shards);
+            // The generation goes on from the clock, and the era from the items', so that functions which know later ones from before the loss
+            // believe these.
+            let rebuild = Change::Rebuild { to, history: findings.history(), era: findings.era() };
+            let stored = (seen.as_ref(), damaged.as_ref());
+            let Some(closed) = job.step_from(&known, stored, &rebuild).await? else { continue };
+            sleep(inner.environment.opening_wait()).await;
+            return Ok(match job.open(&closed, ScalingReason::Asked).await? {
+                ScaleOutcome::Outrun => Rebuilt::Outrun,
+                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => Rebuilt::Widened(to),
+                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) => Rebuilt::Created(to),
+            });
         }
         Ok(Rebuilt::Outrun)
     }
 }
 
-impl Inner {
-    /// Lets writers use the shards that readers look at from now on: as after any expansion, once all views from before have run out.
-    async fn put_to_use(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        rebuilt: &ShardMetadata,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        if rebuilt.expansion().is_some() {
-            self.wait_out_views().await;
-            self.activate(key, state, rebuilt, ScalingReason::Asked, deadline).await?;
-        }
-        Ok(())
-    }
-
+impl KeyJob<'_> {
     /// Before metadata is made for a key: only where it is certain that none is lost.
-    pub(super) async fn is_certainly_new(
-        &self,
-        key: &PartitionKey,
-        state: &KeyState,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
-        if !state.is_new() {
-            let found = self.has_further_items(key, deadline).await?;
-            self.is_lost(key, found, deadline).await?;
-            state.note_new();
+    pub(super) async fn is_certainly_new(&self) -> Result<(), TableError> {
+        let is_new = self.state.known().is_new;
+        if !is_new {
+            let found = self.has_further_items(self.deadline).await;
+            self.is_lost(found, self.deadline).await?;
+            self.state.known().is_new = true;
         }
         Ok(())
-    }
-
-    /// The first shard that a key without metadata does not have.
-    fn first_further_shard(&self) -> ShardNumber {
-        ShardNumber::from_index(self.config.adopt_shards.get())
     }
 
     /// Whether items stand where a key without metadata has none. That is so of every key that grew because it was written a lot.
-    pub(super) async fn has_further_items(&self, key: &PartitionKey, deadline: Deadline) -> Result<bool, TableError> {
-        let further = self.first_further_shard();
-        retrying(&self.environment, deadline, || self.tables.has_items(key, further)).await
+    pub(super) async fn has_further_items(&self, deadline: Deadline) -> Result<bool, TableError> {
+        let KeyJob { inner, key, .. } = self;
+        let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
+        retrying(&inner.environment, deadline, || inner.tables.has_items(key, beyond)).await
     }
 
     /// Fails where the metadata of a key is lost: items were found beyond its shards, and there is none.
-    pub(super) async fn is_lost(&self, key: &PartitionKey, found: bool, deadline: Deadline) -> Result<(), TableError> {
-        let beyond = self.first_further_shard();
+    pub(super) async fn is_lost(&self, found: Result<bool, TableError>, deadline: Deadline) -> Result<(), TableError> {
+        let KeyJob { inner, key, .. } = self;
         // It may have grown since its metadata was read.
-        if found && retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await?.is_none() {
+        if found? && retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await?.is_none() {
+            let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
             return Err(TableError::Lost(format!("it has no item, yet items stand on shard {beyond}")));
         }
         Ok(())

@@ -1,8 +1,27 @@
-//! What every kind of write ends in.
+//! Writes: what they end in, and the loop that carries one out.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::keys::KeyJob;
+use super::retry::{Backoff, retrying};
 use crate::core::capacity::CapacityScope;
-use crate::core::key::{ShardCount, ShardNumber};
+use crate::core::key::{ShardCount, ShardNumber, SortKey};
+use crate::core::pressure::Pressure;
+use crate::core::value::Item;
+use crate::protocol::copies::{Answer, Copy, Request};
+use crate::protocol::metadata::Places;
+use crate::protocol::version::TIE_BREAKERS;
+use crate::protocol::view::{Moment, THROTTLED_VIEW, View};
+use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::TableError;
+use crate::table::{LeaseLasts, Place, Sent};
+use crate::telemetry;
+
+/// A repetition that would be cut off by the deadline is not sent: its outcome would be unknown, where all before it were refused.
+const LEAST_TIME: Duration = Duration::from_millis(250);
 
 /// A write that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +63,10 @@ pub enum WriteErrorKind {
     /// Nothing was changed: the item was created by a request with the same idempotency key and another content. Choose a new key.
     #[error("the idempotency key was used for an item with another content")]
     IdempotencyKeyReused,
-    /// Nothing was changed: the table's placement is random, so it takes appends only.
-    #[error("random placement takes appends only")]
+    /// Nothing was changed: the table takes appends only.
+    #[error("the table takes appends only")]
     AppendOnly,
-    /// The outcome is unknown: an attempt had no answer in time. An append or a put may be repeated as it is.
+    /// The outcome is unknown: an attempt had no response in time. A put may be repeated as it is.
     #[error("the outcome is unknown: {0}")]
     Unknown(String),
     /// Nothing was changed, and repeating it will not help.
@@ -60,23 +79,236 @@ impl WriteErrorKind {
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
         WriteError { kind: self, attempts, throttled }
     }
+}
 
-    /// What the last error before giving up means, where no attempt can have been applied.
-    pub(crate) fn of_last(last: Option<TableError>) -> Self {
-        match last {
-            Some(TableError::Capacity(scope)) => Self::Capacity(scope),
-            Some(TableError::Conflict) => Self::Contended,
-            // Nothing was sent to the main table, or all of it was refused.
-            Some(TableError::Transient(_)) | None => Self::Capacity(CapacityScope::Unknown),
-            Some(
-                other @ (TableError::ConditionFailed
-                | TableError::Lost(_)
-                | TableError::Occupied
-                | TableError::Rejected(_)
-                | TableError::Damaged(_)
-                | TableError::Unsupported(_)
-                | TableError::Unusable(_)),
-            ) => Self::Table(other),
+/// How a write ended, with the shard of the item and the width that it was placed under.
+pub(super) type End = (Outcome, (ShardNumber, ShardCount));
+
+/// What all attempts of one write have in common.
+pub(super) struct Attempts<'a> {
+    pub(super) job: KeyJob<'a>,
+    pub(super) sort_key: &'a SortKey,
+    /// What a put brings.
+    pub(super) item: Option<&'a Item>,
+    count: u32,
+    pub(super) throttled: u32,
+    /// An attempt may have been applied, or may be later.
+    in_doubt: bool,
+    last: Option<TableError>,
+    backoff: Backoff,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &'a SortKey, item: Option<&'a Item>) -> Self {
+        let backoff = Backoff::default();
+        Self { job, sort_key, item, count: 0, throttled: 0, in_doubt: false, last: None, backoff }
+    }
+
+    /// Whether enough time is left for one more attempt, and to hear what became of it.
+    pub(super) fn may_go_on(&self) -> bool {
+        let least = if self.count == 0 { Duration::ZERO } else { LEAST_TIME };
+        Instant::now() + least < self.job.deadline
+    }
+
+    /// One attempt on a shard, placed under this width; with a lease, it is sent only while that lasts. `None` where it was throttled.
+    pub(super) async fn send(
+        &mut self,
+        (shard, width): (ShardNumber, ShardCount),
+        request: &Request,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Option<Answer>, TableError> {
+        let place = Place { partition_key: self.job.key, sort_key: self.sort_key, shard, width };
+        self.count += 1;
+        let sent = self.job.inner.tables.send(place, request, self.item, lasts);
+        Ok(Some(match timeout_at(self.job.deadline, sent).await {
+            Ok(Ok(Sent::Applied)) => {
+                self.pressed(width, false);
+                Answer::Applied
+            }
+            Ok(Ok(Sent::Refused(copy))) => {
+                self.pressed(width, false);
+                // Someone else is at the same item, where this goes on.
+                self.last = Some(TableError::Conflict);
+                Answer::Refused(copy)
+            }
+            Ok(Ok(Sent::LeaseOver)) => {
+                self.count -= 1;
+                Answer::Rejected
+            }
+            Ok(Ok(Sent::Conflict)) => {
+                self.last = Some(TableError::Conflict);
+                Answer::Rejected
+            }
+            Ok(Ok(Sent::Throttled(scope)) | Err(TableError::Capacity(scope))) => {
+                self.throttled += 1;
+                telemetry::throttled(scope);
+                if self.job.inner.config.is_cured_by_shards(scope) {
+                    self.job.state.note_throttled(shard, self.job.inner.environment.now());
+                    self.pressed(width, true);
+                    self.job.relieve();
+                }
+                self.last = Some(TableError::Capacity(scope));
+                // A throttled writer keeps its view fresh, so that it notices new shards at once. Without metadata, the old view serves.
+                return match self.job.view(|view, now| view.is_valid(now, THROTTLED_VIEW)).await {
+                    Err(error) if !error.is_retryable() => Err(error),
+                    Ok(_) | Err(_) => Ok(None),
+                };
+            }
+            Ok(Err(error @ TableError::Transient(_))) => {
+                self.in_doubt = true;
+                self.last = Some(error);
+                Answer::Unanswered
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                self.in_doubt = true;
+                Answer::Unanswered
+            }
+        }))
+    }
+
+    /// First attempts are the demand; a repetition counts only where it succeeds.
+    fn pressed(&self, width: ShardCount, throttled: bool) {
+        let attempt = match (self.count, throttled) {
+            (1, throttled) => Pressure::first_attempt(throttled),
+            (_, false) => Pressure::late_success(),
+            (_, true) => return,
+        };
+        let now = self.job.inner.environment.now().monotonic;
+        self.job.state.known().pressure.record(width, attempt, now);
+    }
+
+    /// Waits before the next attempt; `false` where the deadline comes first.
+    pub(super) async fn pause(&mut self) -> bool {
+        self.backoff.pause(&self.job.inner.environment, self.job.deadline).await
+    }
+
+    /// Counts the write, and says what the caller is told: of an outcome, or of the error after which no more is sent; `None` at the deadline.
+    pub(super) fn ended(&mut self, end: Result<End, Option<TableError>>) -> Result<Written, WriteError> {
+        let (attempts, throttled) = (self.count, self.throttled);
+        let ended = match end {
+            Ok((Outcome::Done, (shard, number_of_shards))) => {
+                Ok(Written { shard, number_of_shards, attempts, throttled })
+            }
+            Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
+            Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
+            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.to_owned())),
+            Ok((Outcome::Occupied, _)) => Err(WriteErrorKind::Table(TableError::Occupied)),
+            Ok((Outcome::Lost, _)) => Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into()))),
+            Err(error) => Err(match error.or_else(|| self.last.take()) {
+                last if self.in_doubt => {
+                    let cause = last.map_or_else(String::new, |error| format!("; then: {error}"));
+                    WriteErrorKind::Unknown(format!("an attempt had no response in time{cause}"))
+                }
+                Some(TableError::Capacity(scope)) => WriteErrorKind::Capacity(scope),
+                Some(TableError::Conflict) => WriteErrorKind::Contended,
+                Some(error) if !error.is_retryable() => WriteErrorKind::Table(error),
+                // Nothing was sent to the main table, or all of it was refused.
+                Some(_) | None => WriteErrorKind::Capacity(CapacityScope::Unknown),
+            }),
+        };
+        let written = ended.map_err(|kind| kind.after(attempts, throttled));
+        telemetry::write(&written);
+        written
+    }
+}
+
+/// One write of an item, with its attempts.
+pub(super) struct WriteRun<'a> {
+    attempts: Attempts<'a>,
+    write: Write,
+}
+
+impl<'a> WriteRun<'a> {
+    pub(super) fn new(job: KeyJob<'a>, kind: Kind, sort_key: &'a SortKey, item: Option<&'a Item>) -> Self {
+        let tie_breaker = job.inner.environment.below(TIE_BREAKERS);
+        let write = Write::new(kind, job.inner.config.waits(), tie_breaker);
+        Self { attempts: Attempts::new(job, sort_key, item), write }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Written, WriteError> {
+        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+        let end = Box::pin(self.until_the_end()).await;
+        // Applied, perhaps, and no newer view has confirmed it.
+        self.attempts.in_doubt |= end.is_err() && self.write.is_over();
+        self.attempts.ended(end)
+    }
+
+    async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
+        let (inner, key, sort_key) = (self.attempts.job.inner, self.attempts.job.key, self.attempts.sort_key);
+        let mut view = self.look(None).await?;
+        let (mut places, mut placed_by) = (inner.places(key, sort_key, &view), view.asked_at);
+        loop {
+            if view.asked_at != placed_by {
+                (places, placed_by) = (inner.places(key, sort_key, &view), view.asked_at);
+            }
+            let place = (places.home, view.metadata.number_of_shards);
+            match self.write.next(&view, &places, inner.environment.now()) {
+                Next::Done(outcome) => {
+                    let Attempts { job, item, .. } = &self.attempts;
+                    if outcome == Outcome::Done {
+                        job.note_load(Some(&view), || item.map_or(1, Item::write_units));
+                        if item.is_some() {
+                            job.after_write(Some(&view));
+                        }
+                    }
+                    return Ok((outcome, place));
+                }
+                Next::Look(since) => view = self.look(since).await?,
+                Next::Pause => {
+                    Box::pin(self.attempts.job.wait_for_open()).await?;
+                    view = self.look(None).await?;
+                }
+                Next::Read => {
+                    let copies = Box::pin(self.read(&places)).await?;
+                    self.write.read(&copies, &places, &view, inner.environment.now());
+                }
+                Next::Send(request) => {
+                    if !self.attempts.may_go_on() {
+                        return Err(None);
+                    }
+                    // Not checked between signing and sending: a write that is sent late is acknowledged under a newer view only.
+                    let answer = self.attempts.send(place, &request, None).await?;
+                    let newer = if answer.is_none() { self.attempts.job.state.view() } else { None };
+                    let answer = answer.unwrap_or(Answer::Rejected);
+                    // After a refusal, what stands is known and the next attempt goes out at once; all others wait a little.
+                    let waits = match &answer {
+                        Answer::Applied => false,
+                        Answer::Refused(_) => self.attempts.count > 2,
+                        Answer::Rejected | Answer::Unanswered => true,
+                    };
+                    self.write.answered(&request, answer, &places, &view, inner.environment.now());
+                    if waits && !self.write.is_over() && !self.attempts.pause().await {
+                        return Err(None);
+                    }
+                    view = newer.unwrap_or(view);
+                }
+            }
+        }
+    }
+
+    async fn look(&self, since: Option<Moment>) -> Result<Arc<View>, TableError> {
+        match since {
+            None => self.attempts.job.leased_or_new_view().await,
+            Some(since) => self.attempts.job.view(|view, now| view.is_asked_since(since, now)).await,
+        }
+    }
+
+    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, Copy)>, TableError> {
+        let Attempts { job: KeyJob { inner, key, deadline, .. }, sort_key, .. } = &self.attempts;
+        let mut missing: Vec<ShardNumber> = places.all().into_iter().collect();
+        let (mut found, mut backoff) = (Vec::new(), Backoff::default());
+        loop {
+            let look = || inner.tables.find_copies(key, sort_key, &missing);
+            let (copies, unprocessed) = retrying(&inner.environment, *deadline, look).await?;
+            found.extend(copies);
+            missing = unprocessed;
+            if missing.is_empty() {
+                return Ok(found);
+            }
+            if !backoff.pause(&inner.environment, *deadline).await {
+                return Err(TableError::Capacity(CapacityScope::Unknown));
+            }
         }
     }
 }

@@ -6,22 +6,26 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::error::TableError;
+use super::writes::Place;
 use crate::config::TableConfig;
 use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::core::merge::Stored;
 use crate::core::value::{Item, Value};
-use crate::core::version::Version;
+use crate::protocol::copies::Copy;
+use crate::protocol::version::Version;
 
 /// The caller's logical key, which streams and indexes need.
 pub(crate) const LOGICAL_KEY: &str = "_partition_key";
 /// The item's version.
 pub(crate) const VERSION: &str = "_version";
-/// The write that created the item, by which a create-only write knows its own earlier attempt.
+/// The write that created the item, by which a create-only write knows its own earlier attempt. A tombstone keeps it.
 pub(crate) const WRITE_ID: &str = "_write_id";
 /// The write width that the item was placed under, unless it is that of a key without metadata. Lost metadata is rebuilt from it.
 pub(crate) const WIDTH: &str = "_width";
+/// True on a tombstone: a deleted item, which hides older copies on other shards.
+pub(crate) const DELETED: &str = "_deleted";
 /// Attributes that belong to the product; a caller's item cannot carry them.
-pub const RESERVED: [&str; 4] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH];
+pub const RESERVED: [&str; 5] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 
@@ -67,34 +71,35 @@ pub(crate) fn sort_key_to_sdk(sort_key: &SortKey) -> AttributeValue {
 }
 
 pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeValue>) -> Result<SortKey, TableError> {
-    let text = match (config.sort_key_type, value) {
-        (SortKeyType::String, Some(AttributeValue::S(text))) | (SortKeyType::Number, Some(AttributeValue::N(text))) => {
-            text
-        }
-        _ => {
-            let name = &config.sort_key_name;
-            return Err(TableError::Damaged(format!("the sort key {name} is absent or not of the configured type")));
-        }
+    let text = match config.sort_key_type {
+        SortKeyType::String => value.and_then(|value| value.as_s().ok()),
+        SortKeyType::Number => value.and_then(|value| value.as_n().ok()),
     };
-    SortKey::parse(config.sort_key_type, text)
-        .map_err(|error| TableError::Damaged(format!("a sort key is unusable: {error}")))
+    let why = |why: String| TableError::Damaged(format!("the sort key {} {why}", config.sort_key_name));
+    let text = text.ok_or_else(|| why("is absent or not of the configured type".to_owned()))?;
+    SortKey::parse(config.sort_key_type, text).map_err(|error| why(format!("is unusable: {error}")))
 }
 
-/// An item as it is stored on a shard, under this write width.
-pub(crate) fn item_to_sdk(
+/// An item as it is stored at a place. `None` is a tombstone: nothing of the item but its keys, and never a time to live.
+pub(super) fn item_to_sdk(
     config: &TableConfig,
-    shard_key: String,
-    item: &Item,
-    version: Version,
-    width: ShardCount,
+    item: Option<&Item>,
+    (place, shard_key): (Place<'_>, String),
+    (version, write_id): (Version, Option<&str>),
 ) -> SdkItem {
-    let mut stored: SdkItem = HashMap::with_capacity(item.attributes.len() + 6);
-    stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
+    let mut stored = SdkItem::with_capacity(item.map_or(1, |item| item.attributes.len()) + 6);
+    match item {
+        Some(item) => stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone())))),
+        None => drop(stored.insert(DELETED.to_owned(), AttributeValue::Bool(true))),
+    }
     stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
-    stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(&item.sort_key));
-    stored.insert(LOGICAL_KEY.into(), AttributeValue::S(item.partition_key.as_str().to_owned()));
+    stored.insert(config.sort_key_name.clone(), sort_key_to_sdk(place.sort_key));
+    stored.insert(LOGICAL_KEY.into(), AttributeValue::S(place.partition_key.as_str().to_owned()));
     stored.insert(VERSION.into(), AttributeValue::N(version.to_string()));
-    set_width(config, &mut stored, width);
+    if let Some(write_id) = write_id {
+        stored.insert(WRITE_ID.into(), AttributeValue::S(write_id.to_owned()));
+    }
+    set_width(config, &mut stored, place.width);
     stored
 }
 
@@ -121,19 +126,80 @@ pub(crate) fn version_from_sdk(stored: Option<&AttributeValue>) -> Result<Versio
     version.ok_or_else(|| TableError::Damaged(format!("an item's {VERSION} is not a version")))
 }
 
-/// An item as the caller sees it, with its version.
+/// Whether it is a tombstone. An item without a version is another program's, which may use the attribute for something else.
+pub(super) fn is_tombstone(stored: &SdkItem) -> bool {
+    stored.contains_key(VERSION) && matches!(stored.get(DELETED), Some(AttributeValue::Bool(true)))
+}
+
+/// A copy of an item, as far as the protocol is concerned.
+pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, TableError> {
+    Ok(Copy {
+        version: version_from_sdk(stored.get(VERSION))?,
+        is_tombstone: is_tombstone(stored),
+        write_id: stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned(),
+        is_ours,
+    })
+}
+
+/// An item as the caller sees it, with its version; a tombstone has none.
 pub(crate) fn item_from_sdk(
     config: &TableConfig,
     partition_key: &PartitionKey,
     mut stored: SdkItem,
 ) -> Result<Stored<Item>, TableError> {
+    let is_tombstone = is_tombstone(&stored);
     let sort_key = sort_key_from_sdk(config, stored.remove(&config.sort_key_name).as_ref())?;
     let version = version_from_sdk(stored.remove(VERSION).as_ref())?;
-    for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID, WIDTH] {
+    if is_tombstone {
+        return Ok(Stored { sort_key, version, item: None });
+    }
+    for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID, WIDTH, DELETED] {
         stored.remove(name);
     }
     let attributes =
         stored.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?))).collect::<Result<_, TableError>>()?;
     let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
-    Ok(Stored { sort_key, version, item })
+    Ok(Stored { sort_key, version, item: Some(item) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::{count, key, shard, text};
+
+    fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
+        let (partition_key, sort_key) = (key("orders"), text("order-1"));
+        let place = Place { partition_key: &partition_key, sort_key: &sort_key, shard: shard(2), width: count(4) };
+        item_to_sdk(config, item, (place, "orders.2".to_owned()), (Version::new(3, 7, 9), Some("id")))
+    }
+
+    #[test]
+    fn an_item_is_read_as_it_was_stored() {
+        let config = TableConfig::new("items", "metadata");
+        let attributes = [("text".to_owned(), Value::S("grape".into()))].into();
+        let item = Item { partition_key: key("orders"), sort_key: text("order-1"), attributes };
+        let (version, write_id) = (Version::new(3, 7, 9), Some("id".to_owned()));
+        let stored = stored(&config, Some(&item));
+        let copy = Copy { version, is_tombstone: false, write_id, is_ours: true };
+        assert_eq!(copy_from_sdk(&stored, true).unwrap(), copy);
+        assert_eq!(width_from_sdk(&config, stored.get(WIDTH)).unwrap(), count(4));
+        let read = item_from_sdk(&config, &key("orders"), stored).unwrap();
+        assert_eq!((read.version, read.item), (version, Some(item)));
+    }
+
+    #[test]
+    fn a_tombstone_has_keys_and_no_attributes() {
+        let config = TableConfig::new("items", "metadata");
+        let tombstone = stored(&config, None);
+        let mut names: Vec<&str> = tombstone.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let expected = ["_deleted", "_partition_key", "_version", "_width", "_write_id", "partition_key", "sort_key"];
+        assert_eq!(names, expected);
+        assert!(copy_from_sdk(&tombstone, true).unwrap().is_tombstone);
+        assert_eq!(item_from_sdk(&config, &key("orders"), tombstone.clone()).unwrap().item, None);
+
+        let without_version = tombstone.into_iter().filter(|(name, _)| name != VERSION).collect();
+        assert!(!copy_from_sdk(&without_version, true).unwrap().is_tombstone, "the attribute is another program's");
+        assert!(item_from_sdk(&config, &key("orders"), without_version).unwrap().item.is_some());
+    }
 }

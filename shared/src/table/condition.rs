@@ -1,4 +1,4 @@
-//! Condition expressions: what may stand at a place for a write to be applied there.
+//! Condition expressions: what may stand at a place for a request to be applied there.
 //!
 //! Where a table is adopted with bare keys, a bare key can look like a shard key: the items of the bare key `orders.1` stand where those of the
 //! first shard of `orders` do. Whose an item is, its stored logical key says, and an item without one is the bare key's. Every condition
@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
-use super::attributes::{LOGICAL_KEY, SdkItem, VERSION};
+use super::attributes::{LOGICAL_KEY, SdkItem, VERSION, WRITE_ID};
 use crate::core::key::{PartitionKey, ShardNumber};
-use crate::core::version::Version;
+use crate::protocol::copies::Condition;
+use crate::protocol::version::Version;
 
 /// The most attributes that are compared, of DynamoDB's 300 operators in an expression.
 const COMPARED_ATTRIBUTES: usize = 100;
@@ -23,53 +24,59 @@ pub(super) enum Claim {
     Ours,
     /// One of the key, or none.
     OursOrNone,
-    /// None, or one of another key.
-    NotOurs,
 }
 
-/// An expression with the names and values in it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Condition {
-    expression: String,
+/// A condition expression with the names and values in it.
+#[derive(Debug, Clone)]
+pub(super) struct Expression {
+    text: String,
     names: HashMap<String, String>,
     values: SdkItem,
 }
 
-impl Condition {
-    fn of(expression: &str) -> Self {
-        Self { expression: expression.to_owned(), ..Self::default() }
+impl Expression {
+    pub(super) fn of(text: &str) -> Self {
+        Self { text: text.to_owned(), names: HashMap::new(), values: SdkItem::new() }
     }
 
-    fn name(mut self, placeholder: &str, name: &str) -> Self {
+    pub(super) fn name(mut self, placeholder: &str, name: &str) -> Self {
         self.names.insert(placeholder.to_owned(), name.to_owned());
         self
     }
 
-    fn version(self, version: Version) -> Self {
-        let mut named = self.name("#v", VERSION);
-        named.values.insert(":v".to_owned(), AttributeValue::N(version.to_string()));
-        named
+    pub(super) fn value(mut self, placeholder: &str, value: AttributeValue) -> Self {
+        self.values.insert(placeholder.to_owned(), value);
+        self
     }
 
-    fn joined(mut self, operator: &str, other: Self) -> Self {
-        self.expression = if self.expression.is_empty() {
-            other.expression
-        } else if other.expression.is_empty() {
-            self.expression
-        } else {
-            format!("({}) {operator} ({})", self.expression, other.expression)
-        };
+    fn version(self, version: Version) -> Self {
+        self.name("#v", VERSION).value(":v", AttributeValue::N(version.to_string()))
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.text = format!("({}) AND ({})", self.text, other.text);
         self.names.extend(other.names);
         self.values.extend(other.values);
         self
     }
 
-    fn and(self, other: Self) -> Self {
-        self.joined("AND", other)
-    }
-
-    fn or(self, other: Self) -> Self {
-        self.joined("OR", other)
+    /// What the protocol demands. An item that another program stored has no version, which is below all.
+    fn demanded(condition: &Condition, partition_key_name: &str) -> Self {
+        match condition {
+            Condition::AbsentOrBelow(version) => Self::of("attribute_not_exists(#v) OR #v < :v").version(*version),
+            Condition::Buries { version, write_id: None } => {
+                let text = "(attribute_not_exists(#v) OR #v < :v) AND attribute_not_exists(#w)";
+                Self::of(text).version(*version).name("#w", WRITE_ID)
+            }
+            Condition::Buries { version, write_id: Some(write_id) } => {
+                let text = "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)";
+                let buries = Self::of(text).name("#p", partition_key_name).version(*version);
+                buries.name("#w", WRITE_ID).value(":w", AttributeValue::S(write_id.clone()))
+            }
+            Condition::Unchanged(None) => Self::absent(partition_key_name),
+            Condition::Unchanged(Some(Version::NONE)) => Self::unversioned(partition_key_name),
+            Condition::Unchanged(Some(version)) => Self::exactly(*version),
+        }
     }
 
     /// Nothing stands.
@@ -77,21 +84,9 @@ impl Condition {
         Self::of("attribute_not_exists(#p)").name("#p", partition_key_name)
     }
 
-    /// Nothing stands, or a lower version. An item that another program stored has no version, which is below all.
-    pub(super) fn absent_or_lower(version: Version) -> Self {
-        Self::of("attribute_not_exists(#v) OR #v < :v").version(version)
-    }
-
-    /// Something stands, in a lower version.
-    pub(super) fn stands_lower(version: Version, partition_key_name: &str) -> Self {
-        Self::of("attribute_exists(#p) AND (attribute_not_exists(#v) OR #v < :v)")
-            .name("#p", partition_key_name)
-            .version(version)
-    }
-
-    /// Nothing stands, or something that has no version either.
-    pub(super) fn absent_or_unversioned() -> Self {
-        Self::of("attribute_not_exists(#v)").name("#v", VERSION)
+    /// Another program's item stands.
+    pub(super) fn unversioned(partition_key_name: &str) -> Self {
+        Self::of("attribute_exists(#p) AND attribute_not_exists(#v)").name("#p", partition_key_name).name("#v", VERSION)
     }
 
     /// This version stands.
@@ -99,88 +94,82 @@ impl Condition {
         Self::of("#v = :v").version(version)
     }
 
-    /// This version stands, or a higher one.
-    pub(super) fn at_least(version: Version) -> Self {
-        Self::of("#v >= :v").version(version)
-    }
-
-    /// Another program's item stands, with these attributes.
-    pub(super) fn same_unversioned(stored: &SdkItem, except: &[&str]) -> Self {
-        let mut condition = Self::of("attribute_not_exists(#v)").name("#v", VERSION);
-        let compared = stored.iter().filter(|(name, _)| !except.contains(&name.as_str())).take(COMPARED_ATTRIBUTES);
-        for (index, (name, value)) in compared.enumerate() {
+    /// And these attributes have these values, or are absent. To be called once, on a condition without an outer `OR`.
+    pub(super) fn and_same<'a, 'b>(
+        mut self,
+        attributes: impl IntoIterator<Item = (&'a str, Option<&'b AttributeValue>)>,
+    ) -> Self {
+        for (index, (name, value)) in attributes.into_iter().take(COMPARED_ATTRIBUTES).enumerate() {
             let (placeholder, named) = (format!("#a{index}"), format!(":a{index}"));
-            condition.expression += &format!(" AND {placeholder} = {named}");
-            condition.names.insert(placeholder, name.clone());
-            condition.values.insert(named, value.clone());
+            self.text += &match value {
+                Some(_) => format!(" AND {placeholder} = {named}"),
+                None => format!(" AND attribute_not_exists({placeholder})"),
+            };
+            self.names.insert(placeholder, name.to_owned());
+            self.values.extend(value.map(|value| (named, value.clone())));
         }
-        condition
+        self
     }
 
-    /// Another program's item stands with these attributes, or one with a version, which is later.
-    pub(super) fn same_or_versioned(stored: &SdkItem, except: &[&str]) -> Self {
-        let versioned = Self::of("attribute_exists(#v)").name("#v", VERSION);
-        versioned.or(Self::same_unversioned(stored, except))
-    }
-
-    /// And this attribute has this value.
-    pub(super) fn with(self, placeholder: &str, name: &str, value: AttributeValue) -> Self {
-        let named = placeholder.replace('#', ":");
-        let mut equal = Self::of(&format!("{placeholder} = {named}")).name(placeholder, name);
-        equal.values.insert(named, value);
-        self.and(equal)
-    }
-
-    /// Something stands.
-    pub(super) fn present(self, partition_key_name: &str) -> Self {
-        self.and(Self::of("attribute_exists(#p)").name("#p", partition_key_name))
-    }
-
-    /// For a request builder: the expression, the names and the values. `None` three times where there is no condition.
-    pub(super) fn into_parts(self) -> (Option<String>, Option<HashMap<String, String>>, Option<SdkItem>) {
-        if self.expression.is_empty() {
-            return (None, None, None);
+    /// An update that sets each attribute that has a value and removes the others; and the condition with the names and values of both.
+    pub(super) fn update<'a>(
+        mut self,
+        attributes: impl IntoIterator<Item = (&'a str, Option<AttributeValue>)>,
+    ) -> (String, Self) {
+        let (mut sets, mut removes) = (Vec::new(), Vec::new());
+        for (index, (name, value)) in attributes.into_iter().enumerate() {
+            let (placeholder, named) = (format!("#u{index}"), format!(":u{index}"));
+            match &value {
+                Some(_) => sets.push(format!("{placeholder} = {named}")),
+                None => removes.push(placeholder.clone()),
+            }
+            self.names.insert(placeholder, name.to_owned());
+            self.values.extend(value.map(|value| (named, value)));
         }
+        let clauses = [("SET", sets), ("REMOVE", removes)].into_iter().filter(|(_, terms)| !terms.is_empty());
+        let clauses: Vec<String> = clauses.map(|(verb, terms)| format!("{verb} {}", terms.join(", "))).collect();
+        (clauses.join(" "), self)
+    }
+
+    /// For a request builder: the expression, the names, and the values if there are any.
+    pub(super) fn into_parts(self) -> (String, HashMap<String, String>, Option<SdkItem>) {
         let values = (!self.values.is_empty()).then_some(self.values);
-        (Some(self.expression), Some(self.names), values)
+        (self.text, self.names, values)
     }
 }
 
 impl Tables {
+    /// A condition of the protocol as an expression, for a place of a key.
+    pub(super) fn expression(&self, condition: &Condition, place: (&PartitionKey, ShardNumber)) -> Expression {
+        let demanded = Expression::demanded(condition, &self.config.partition_key_name);
+        match condition {
+            Condition::AbsentOrBelow(_) | Condition::Buries { .. } => self.claimed(demanded, Claim::OursOrNone, place),
+            // Where nothing stands, nothing of another key does.
+            Condition::Unchanged(None) => demanded,
+            Condition::Unchanged(Some(_)) => self.claimed(demanded, Claim::Ours, place),
+        }
+    }
+
     /// The condition, and whose the item must be, where that is a question.
     pub(super) fn claimed(
         &self,
-        condition: Condition,
+        condition: Expression,
         claim: Claim,
         (key, shard): (&PartitionKey, ShardNumber),
-    ) -> Condition {
+    ) -> Expression {
         let bare = shard == ShardNumber::UNSHARDED;
         if !self.config.adopt_unsharded && !bare {
             return condition;
         }
-        let expression = match (claim, bare) {
+        let text = match (claim, bare) {
             (Claim::Ours, false) => "#k = :k",
             (Claim::Ours, true) => "attribute_exists(#p) AND (attribute_not_exists(#k) OR #k = :k)",
             (Claim::OursOrNone, false) => "attribute_not_exists(#p) OR #k = :k",
             (Claim::OursOrNone, true) => "attribute_not_exists(#k) OR #k = :k",
-            (Claim::NotOurs, false) => "attribute_not_exists(#k) OR #k <> :k",
-            (Claim::NotOurs, true) => "attribute_not_exists(#p) OR (attribute_exists(#k) AND #k <> :k)",
         };
-        let mut whose = Condition::of(expression).name("#k", LOGICAL_KEY);
-        if expression.contains("#p") {
-            whose = whose.name("#p", &self.config.partition_key_name);
-        }
-        whose.values.insert(":k".to_owned(), AttributeValue::S(key.as_str().to_owned()));
-        condition.and(whose)
-    }
-
-    /// That none of the key's items stands here.
-    pub(super) fn none_stands(&self, key: &PartitionKey, shard: ShardNumber) -> Condition {
-        if self.config.adopt_unsharded || shard == ShardNumber::UNSHARDED {
-            self.claimed(Condition::default(), Claim::NotOurs, (key, shard))
-        } else {
-            Condition::absent(&self.config.partition_key_name)
-        }
+        let whose = Expression::of(text).name("#k", LOGICAL_KEY);
+        let whose = whose.value(":k", AttributeValue::S(key.as_str().to_owned()));
+        condition.and(if text.contains("#p") { whose.name("#p", &self.config.partition_key_name) } else { whose })
     }
 
     /// Whether an item that was found on a shard of a key is the key's.
@@ -192,5 +181,52 @@ impl Tables {
             Some(logical) => logical == key.as_str(),
             None => shard == ShardNumber::UNSHARDED,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_condition_names_what_it_uses_and_no_more() {
+        let version = Version::new(2, 3, 4);
+        let demanded = |condition: &Condition| Expression::demanded(condition, "key");
+        let nine = AttributeValue::N("9".into());
+        let same = Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
+        let rows = [
+            (demanded(&Condition::AbsentOrBelow(version)), "attribute_not_exists(#v) OR #v < :v"),
+            (
+                demanded(&Condition::Buries { version, write_id: None }),
+                "(attribute_not_exists(#v) OR #v < :v) AND attribute_not_exists(#w)",
+            ),
+            (
+                demanded(&Condition::Buries { version, write_id: Some("id".into()) }),
+                "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)",
+            ),
+            (demanded(&Condition::Unchanged(None)), "attribute_not_exists(#p)"),
+            (demanded(&Condition::Unchanged(Some(Version::NONE))), "attribute_exists(#p) AND attribute_not_exists(#v)"),
+            (demanded(&Condition::Unchanged(Some(version))), "#v = :v"),
+            (same, "#v = :v AND #a0 = :a0 AND attribute_not_exists(#a1)"),
+        ];
+        for (expression, expected) in rows {
+            let (text, names, values) = expression.into_parts();
+            assert_eq!(text, expected);
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '#' && c != ':');
+            let used: BTreeSet<&str> = words.filter(|word| word.starts_with(['#', ':'])).collect();
+            let named = names.keys().chain(values.iter().flat_map(|values| values.keys()));
+            let named: BTreeSet<&str> = named.map(String::as_str).collect();
+            assert_eq!(named, used, "DynamoDB refuses a request that names what it does not use: {text}");
+        }
+    }
+
+    #[test]
+    fn an_update_sets_what_has_a_value_and_removes_the_rest() {
+        let one = || Some(AttributeValue::N("1".into()));
+        let (update, absent) = Expression::absent("key").update([("a", one()), ("b", None), ("c", one())]);
+        assert_eq!(update, "SET #u0 = :u0, #u2 = :u2 REMOVE #u1");
+        assert_eq!((absent.text.as_str(), absent.names.len(), absent.values.len()), ("attribute_not_exists(#p)", 4, 2));
+        assert_eq!(Expression::absent("key").update([("a", one())]).0, "SET #u0 = :u0");
     }
 }

@@ -6,7 +6,6 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
 use crate::core::capacity::CapacityScope;
-use crate::core::history::HistoryError;
 
 /// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +73,8 @@ impl TableError {
                 Self::Capacity(CapacityScope::from_reasons(reasons.iter().map(String::as_str)))
             }
             "ConditionalCheckFailedException" => Self::ConditionFailed,
+            // Another program's transaction, or a write in another region.
             "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
-            "TransactionInProgressException" => Self::Transient(message),
             "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException" => {
                 Self::Rejected(message)
             }
@@ -83,12 +82,6 @@ impl TableError {
             _ if status >= 500 => Self::Transient(message),
             code => Self::Unusable(format!("{code}: {message}")),
         }
-    }
-}
-
-impl From<HistoryError> for TableError {
-    fn from(error: HistoryError) -> Self {
-        Self::Damaged(error.to_string())
     }
 }
 

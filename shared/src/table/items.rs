@@ -1,25 +1,17 @@
-//! Requests to the main table.
+//! Reads of the main table: one item at its places, and pages of one shard.
 
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, HashMap};
 
-use aws_sdk_dynamodb::config::http::HttpResponse;
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
-use aws_sdk_dynamodb::types::{
-    AttributeValue, KeysAndAttributes, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
-use super::condition::{Claim, Condition};
 use super::error::TableError;
-use super::point_writes::{CheckLease, LeaseLasts};
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::Item;
-use crate::core::version::Version;
+use crate::protocol::copies::Copy;
 
 /// The most keys of one BatchGetItem. [DynamoDB limits]
 const BATCH_GET_KEYS: usize = 100;
@@ -39,7 +31,7 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
-/// A copy of an item that was looked for.
+/// A copy of an item that was looked for. A tombstone is one, too.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundCopy {
     pub(crate) stored: Stored<Item>,
@@ -54,71 +46,15 @@ pub(crate) struct FoundCopies {
     pub(crate) unprocessed: Vec<ShardNumber>,
 }
 
+/// What stands at places, and the shards that were not looked at, for lack of capacity.
+type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
+
 /// The newer of two copies; of two copies of another program's item, the bare one is what that program goes on writing.
 pub(crate) fn newer(one: Option<FoundCopy>, other: Option<FoundCopy>) -> Option<FoundCopy> {
     [one, other].into_iter().flatten().max_by_key(|copy| (copy.stored.version, copy.is_bare))
 }
 
 impl Tables {
-    /// Stores an item on a shard unless a version as high or higher stands there. `false` where the lease that it was placed under ran
-    /// out before it was sent: nothing was sent.
-    ///
-    /// # Errors
-    /// [`TableError::ConditionFailed`] where one does: an earlier attempt of this write, or a later write. [`TableError::Occupied`] where an
-    /// item of another key stands there.
-    pub(crate) async fn put_item(
-        &self,
-        (shard, width): (ShardNumber, ShardCount),
-        item: &Item,
-        version: Version,
-        lasts: Option<LeaseLasts>,
-    ) -> Result<bool, TableError> {
-        let shard_key = self.shard_key(&item.partition_key, shard)?;
-        let place = (&item.partition_key, shard);
-        let (condition, names, values) =
-            self.claimed(Condition::absent_or_lower(version), Claim::OursOrNone, place).into_parts();
-        let put = self
-            .client
-            .put_item()
-            .table_name(&self.config.table_name)
-            .set_item(Some(attributes::item_to_sdk(&self.config, shard_key, item, version, width)))
-            .set_condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values)
-            .set_return_values_on_condition_check_failure(
-                self.config.adopt_unsharded.then_some(ReturnValuesOnConditionCheckFailure::AllOld),
-            );
-        let Some(lasts) = lasts else { return self.append_outcome(put.send().await, item, shard).await };
-        let (check, ran_out) = CheckLease::new(lasts);
-        let sent = put.customize().interceptor(check).send().await;
-        if ran_out.load(Ordering::Acquire) { Ok(false) } else { self.append_outcome(sent, item, shard).await }
-    }
-
-    /// A refusal says that the item is stored already, unless what stands is another key's.
-    async fn append_outcome(
-        &self,
-        sent: Result<PutItemOutput, SdkError<PutItemError, HttpResponse>>,
-        item: &Item,
-        shard: ShardNumber,
-    ) -> Result<bool, TableError> {
-        let Err(error) = sent else { return Ok(true) };
-        let key = &item.partition_key;
-        if let Some(PutItemError::ConditionalCheckFailedException(failed)) = error.as_service_error()
-            && self.config.adopt_unsharded
-        {
-            let is_ours = match failed.item() {
-                Some(stands) => self.is_ours(stands, key, shard),
-                // DynamoDB shows what stands; not every server that speaks its protocol does.
-                None => {
-                    let target = GetTarget { partition_key: key, sort_key: &item.sort_key, consistent: true };
-                    self.get_one(target, shard).await?.is_some()
-                }
-            };
-            return Err(if is_ours { TableError::ConditionFailed } else { TableError::Occupied });
-        }
-        Err(TableError::from_sdk(error))
-    }
-
     /// Queries one shard for its part of a page, on the table or on an index with the table's own keys.
     pub(crate) async fn query_shard(
         &self,
@@ -129,131 +65,111 @@ impl Tables {
         let shard_key = self.shard_key(&query.partition_key, request.shard)?;
         let (condition, bounds) = key_condition(query, request);
         let mut call = self
-            .client
-            .query()
-            .table_name(&self.config.table_name)
-            .set_index_name(index.map(str::to_owned))
+            .query(shard_key.clone())
             .key_condition_expression(condition)
-            .expression_attribute_names("#p", &self.config.partition_key_name)
-            .expression_attribute_values(":p", AttributeValue::S(shard_key.clone()))
+            .set_index_name(index.map(str::to_owned))
             .scan_index_forward(query.order == Order::Ascending)
             .consistent_read(query.consistent)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .limit(i32::try_from(request.limit).unwrap_or(i32::MAX));
+            .limit(i32::try_from(request.limit).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(request.after.as_ref().map(|after| self.key(shard_key, after)));
         if !bounds.is_empty() {
             call = call.expression_attribute_names("#s", &self.config.sort_key_name);
         }
         for (name, value) in bounds {
             call = call.expression_attribute_values(name, value);
         }
-        if let Some(after) = &request.after {
-            call = call.set_exclusive_start_key(Some(self.key(shard_key, after)));
-        }
         let answer = call.send().await.map_err(TableError::from_sdk)?;
-        let next = match answer.last_evaluated_key {
-            None => None,
-            Some(key) => Some(attributes::sort_key_from_sdk(&self.config, key.get(&self.config.sort_key_name))?),
-        };
-        let items = answer
-            .items
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|item| self.is_ours(item, &query.partition_key, request.shard))
-            .map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item))
-            .collect::<Result<_, _>>()?;
+        let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
+        let ours = self.ours(answer.items, &query.partition_key, request.shard);
+        let items = ours.map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item));
+        let items = items.collect::<Result<_, _>>()?;
         let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
         Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
     }
 
-    /// Reads one item from one shard, or from several in one request.
+    /// The items of a shard's page that are the key's.
+    pub(super) fn ours(
+        &self,
+        page: Option<Vec<SdkItem>>,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> impl Iterator<Item = SdkItem> {
+        page.unwrap_or_default().into_iter().filter(move |item| self.is_ours(item, key, shard))
+    }
+
+    /// Reads one item from one shard, or from several in one request; returns the newest copy of the key.
     pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
         shards: &[ShardNumber],
     ) -> Result<FoundCopies, TableError> {
-        let (found, unprocessed) = match shards {
-            [] => Default::default(),
-            [shard] => (self.get_one(target, *shard).await?.into_iter().collect(), Vec::new()),
-            many => self.get_many(target, many).await?,
-        };
-        let mut copies = FoundCopies { newest: None, unprocessed };
-        for item in found {
-            let is_bare = self.is_bare(&item, target.partition_key);
-            let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-            copies.newest = newer(copies.newest, Some(FoundCopy { stored, is_bare }));
+        let (found, unprocessed) = self.get_all(target, shards).await?;
+        let mut newest = None;
+        for (shard, item) in found {
+            if self.is_ours(&item, target.partition_key, shard) {
+                let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
+                newest = newer(newest, Some(FoundCopy { stored, is_bare: shard == ShardNumber::UNSHARDED }));
+            }
         }
-        Ok(copies)
+        Ok(FoundCopies { newest, unprocessed })
     }
 
+    /// What stands at places of an item, of another key too, strongly consistent.
+    pub(crate) async fn find_copies(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        shards: &[ShardNumber],
+    ) -> Result<Found<Copy>, TableError> {
+        let target = GetTarget { partition_key: key, sort_key, consistent: true };
+        let (found, unprocessed) = self.get_all(target, shards).await?;
+        let copy = |(shard, item): (ShardNumber, SdkItem)| Ok::<_, TableError>((shard, self.copy(&item, key, shard)?));
+        Ok((found.into_iter().map(copy).collect::<Result<_, _>>()?, unprocessed))
+    }
+
+    async fn get_all(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Found<SdkItem>, TableError> {
+        if let [shard] = shards {
+            let found = self.get_one(target, *shard).await?;
+            return Ok((found.into_iter().map(|item| (*shard, item)).collect(), Vec::new()));
+        }
+        let name = &self.config.partition_key_name;
+        let (mut found, mut unprocessed) = (Vec::new(), Vec::new());
+        for chunk in shards.chunks(BATCH_GET_KEYS) {
+            // In order, so that a run can be replayed.
+            let mut places = BTreeMap::new();
+            for shard in chunk {
+                places.insert(self.shard_key(target.partition_key, *shard)?, *shard);
+            }
+            let keys = places.keys().map(|shard_key| self.key(shard_key.clone(), target.sort_key)).collect();
+            let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(target.consistent).build();
+            let wanted = wanted.map_err(|error| TableError::Rejected(error.to_string()))?;
+            let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
+            let answer = call.send().await.map_err(TableError::from_sdk)?;
+            let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
+            let left = answer.unprocessed_keys.unwrap_or_default();
+            unprocessed.extend(left.values().flat_map(KeysAndAttributes::keys).filter_map(shard_of));
+            let items = answer.responses.unwrap_or_default().into_values().flatten();
+            found.extend(items.filter_map(|item| Some((shard_of(&item)?, item))));
+        }
+        Ok((found, unprocessed))
+    }
+
+    /// What stands at one place of an item, of another key too.
     pub(super) async fn get_one(
         &self,
         target: GetTarget<'_>,
         shard: ShardNumber,
     ) -> Result<Option<SdkItem>, TableError> {
         let key = self.key(self.shard_key(target.partition_key, shard)?, target.sort_key);
-        let answer = self
-            .client
-            .get_item()
-            .table_name(&self.config.table_name)
-            .set_key(Some(key))
-            .consistent_read(target.consistent)
-            .send()
-            .await
-            .map_err(TableError::from_sdk)?;
-        Ok(answer.item.filter(|item| self.is_ours(item, target.partition_key, shard)))
-    }
-
-    async fn get_many(
-        &self,
-        target: GetTarget<'_>,
-        shards: &[ShardNumber],
-    ) -> Result<(Vec<SdkItem>, Vec<ShardNumber>), TableError> {
-        let (mut found, mut unprocessed) = (Vec::new(), Vec::new());
-        for chunk in shards.chunks(BATCH_GET_KEYS) {
-            let keys = chunk
-                .iter()
-                .map(|shard| Ok(self.key(self.shard_key(target.partition_key, *shard)?, target.sort_key)))
-                .collect::<Result<Vec<_>, TableError>>()?;
-            let wanted = KeysAndAttributes::builder()
-                .set_keys(Some(keys))
-                .consistent_read(target.consistent)
-                .build()
-                .map_err(|error| TableError::Rejected(error.to_string()))?;
-            let answer = self
-                .client
-                .batch_get_item()
-                .request_items(&self.config.table_name, wanted)
-                .send()
-                .await
-                .map_err(TableError::from_sdk)?;
-            let left = answer.unprocessed_keys.unwrap_or_default();
-            let left: Vec<&SdkItem> = left.values().flat_map(KeysAndAttributes::keys).collect();
-            for shard in chunk {
-                let key = AttributeValue::S(self.shard_key(target.partition_key, *shard)?);
-                if left.iter().any(|left| left.get(&self.config.partition_key_name) == Some(&key)) {
-                    unprocessed.push(*shard);
-                }
-            }
-            found.extend(answer.responses.unwrap_or_default().into_values().flatten().filter(|item| {
-                let shard =
-                    if self.is_bare(item, target.partition_key) { ShardNumber::UNSHARDED } else { ShardNumber::FIRST };
-                self.is_ours(item, target.partition_key, shard)
-            }));
-        }
-        Ok((found, unprocessed))
-    }
-
-    fn is_bare(&self, item: &SdkItem, key: &PartitionKey) -> bool {
-        let stored = item.get(&self.config.partition_key_name).and_then(|value| value.as_s().ok());
-        stored.is_some_and(|stored| stored == key.as_str())
+        self.get_item(&self.config.table_name, key, target.consistent).await
     }
 
     /// Bytes of an item besides its attributes and its sort key.
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
-        let names =
-            self.config.partition_key_name.len() + self.config.sort_key_name.len() + LOGICAL_KEY.len() + VERSION.len();
-        // The suffix of the shard key is about two bytes, a version of 25 digits 14, a width 3.
-        names + 2 * key.as_str().len() + 16 + WIDTH.len() + 3
+        let keys = self.config.partition_key_name.len() + self.config.sort_key_name.len() + 2 * key.as_str().len();
+        // The suffix of the shard key is about two bytes, a version of 28 digits 15, a width 3.
+        keys + LOGICAL_KEY.len() + VERSION.len() + WIDTH.len() + 2 + 15 + 3
     }
 
     pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {

@@ -6,8 +6,10 @@ mod drain;
 pub(crate) mod error;
 mod items;
 mod metadata;
-mod point_writes;
+mod metadata_item;
 mod scan;
+mod table_item;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +17,19 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::config::TableConfig;
+use attributes::SdkItem;
+use error::TableError;
 
-pub(crate) use drain::{Moved, StoredCopy};
+pub(crate) use drain::StoredCopy;
 pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, newer};
-pub(crate) use metadata::{ATTRIBUTES as METADATA_ATTRIBUTES, MetadataUpdate, RawMetadata};
-pub(crate) use point_writes::{LeaseLasts, NewItem, PointAnswer, PointTarget};
+pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
 pub use scan::ScanPosition;
+pub(crate) use table_item::{Mode, TABLE_KEY};
+pub(crate) use writes::{LeaseLasts, Place, Sent};
 
 /// The longest that one attempt of one request may take.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -45,5 +52,21 @@ impl Tables {
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
             .build();
         Self { client: Client::from_conf(own), config }
+    }
+
+    async fn get_item(&self, table: &str, key: SdkItem, consistent: bool) -> Result<Option<SdkItem>, TableError> {
+        let get = self.client.get_item().table_name(table).set_key(Some(key)).consistent_read(consistent);
+        // Boxed: the SDK's futures nest deeply.
+        Ok(Box::pin(get.send()).await.map_err(TableError::from_sdk)?.item)
+    }
+
+    /// A query of all items under one value of the partition-key attribute. More can be asked of it.
+    fn query(&self, shard_key: String) -> QueryFluentBuilder {
+        self.client
+            .query()
+            .table_name(&self.config.table_name)
+            .key_condition_expression("#p = :p")
+            .expression_attribute_names("#p", &self.config.partition_key_name)
+            .expression_attribute_values(":p", AttributeValue::S(shard_key))
     }
 }

@@ -1,12 +1,12 @@
 //! Looking at the whole main table, and for what stands where nothing should.
 
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
 use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
 use super::error::TableError;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::version::Version;
+use crate::protocol::version::Version;
 
 /// The most items of one page of a scan. Their size bounds it, too: a megabyte.
 const SCANNED_ITEMS: i32 = 5_000;
@@ -22,7 +22,7 @@ pub struct ScanPosition {
     pub sort_key: SortKey,
 }
 
-/// An item, as far as a scan fetches it.
+/// An item, as far as a scan fetches it; a tombstone counts as one.
 #[derive(Debug)]
 pub(crate) struct ScannedItem {
     pub(crate) stored_key: String,
@@ -62,51 +62,42 @@ impl Tables {
             .send()
             .await
             .map_err(TableError::from_sdk)?;
-        let next = match &answer.last_evaluated_key {
-            None => None,
-            Some(key) => Some(ScanPosition { stored_key: self.stored_key(key)?, sort_key: self.sort_key(key)? }),
-        };
-        let consumed = answer.consumed_capacity().and_then(|consumed| consumed.capacity_units).unwrap_or_default();
-        let items = answer.items().iter().map(|item| self.scanned(item).ok()).collect();
-        Ok(ScanPage { items, next, consumed })
+        let next = answer.last_evaluated_key.as_ref().map(|key| {
+            Ok::<_, TableError>(ScanPosition { stored_key: self.stored_key(key)?, sort_key: self.sort_key(key)? })
+        });
+        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
+        let items = answer.items.unwrap_or_default().iter().map(|item| self.scanned(item).ok()).collect();
+        Ok(ScanPage { items, next: next.transpose()?, consumed })
     }
 
     /// Whether any item of the key stands on a shard.
     pub(crate) async fn has_items(&self, key: &PartitionKey, shard: ShardNumber) -> Result<bool, TableError> {
-        let answer = self
-            .client
-            .query()
-            .table_name(&self.config.table_name)
-            .key_condition_expression("#p = :p")
+        let probe = self
+            .query(self.shard_key(key, shard)?)
             .projection_expression("#p, #k")
-            .expression_attribute_names("#p", &self.config.partition_key_name)
             .expression_attribute_names("#k", LOGICAL_KEY)
-            .expression_attribute_values(":p", AttributeValue::S(self.shard_key(key, shard)?))
-            .limit(if self.config.adopt_unsharded { PROBED_ITEMS } else { 1 })
-            .send()
-            .await
-            .map_err(TableError::from_sdk)?;
-        Ok(answer.items().iter().any(|item| self.is_ours(item, key, shard)))
+            .limit(if self.config.adopt_unsharded { PROBED_ITEMS } else { 1 });
+        let answer = probe.send().await.map_err(TableError::from_sdk)?;
+        Ok(self.ours(answer.items, key, shard).next().is_some())
     }
 
     fn scanned(&self, item: &SdkItem) -> Result<ScannedItem, TableError> {
-        let logical = item.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).cloned();
         Ok(ScannedItem {
             stored_key: self.stored_key(item)?,
-            logical_key: logical,
+            logical_key: item.get(LOGICAL_KEY).and_then(|value| value.as_s().ok()).cloned(),
             sort_key: self.sort_key(item)?,
             version: attributes::version_from_sdk(item.get(VERSION))?,
             width: attributes::width_from_sdk(&self.config, item.get(WIDTH))?,
         })
     }
 
-    fn stored_key(&self, item: &SdkItem) -> Result<String, TableError> {
+    pub(super) fn stored_key(&self, item: &SdkItem) -> Result<String, TableError> {
         let name = &self.config.partition_key_name;
         let stored = item.get(name).and_then(|value| value.as_s().ok()).cloned();
         stored.ok_or_else(|| TableError::Damaged(format!("an item's {name} is not a string")))
     }
 
-    fn sort_key(&self, item: &SdkItem) -> Result<SortKey, TableError> {
+    pub(super) fn sort_key(&self, item: &SdkItem) -> Result<SortKey, TableError> {
         attributes::sort_key_from_sdk(&self.config, item.get(&self.config.sort_key_name))
     }
 }

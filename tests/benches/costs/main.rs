@@ -36,8 +36,8 @@ fn main() {
         pure::merge();
         pure::placement();
     }
-    if runs("point-writes") {
-        runtime.block_on(writes::point_write_ceiling());
+    if runs("puts") {
+        runtime.block_on(writes::put_ceiling());
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn merge() {
     for number in 0..2 * LIMIT {
         let sort_key = sort_key(number);
         let home = Placement::Calculated.home(&key, &sort_key, count).expect("a home");
-        answers[home.get() as usize - 1].push(Stored { sort_key, version: Version::NONE, item: number });
+        answers[home.get() as usize - 1].push(Stored { sort_key, version: Version::NONE, item: Some(number) });
     }
     let mut nanos = Vec::new();
     for _ in 0..ROUNDS {

@@ -1,20 +1,22 @@
-//! The protocol as a model that is small enough to try everything: every order of steps, every delay, every loss.
+//! The protocol's own code, driven through every order of steps, every delay and every loss.
 //!
-//! Why a model, where the code has tests? The protocol's faults are schedules: a request that lands a second late, a sandbox that is
-//! frozen between looking at its lease and sending. Tests of the code try some schedules; the model tries all of them, for a world of
-//! a few actors, one or two sort keys, up to four shards, and a clock of a few ticks. What it cannot say is whether the code does what
-//! the model does: the steps therefore have the names that they have in `sharding`, and `docs/protocol.md` names both sides of each rule.
-//!
-//! One tick stands for whatever time matters in a scenario. In each tick any number of steps happen, in any order:
+//! `sharding::protocol` decides what is sent and what is told; the model has no second copy of its rules. It adds what the code cannot see:
+//! actors with programs of operations, a network, a clock, and a monitor that knows whether what the callers were told can be true.
+//! A world has a few actors, one or two sort keys, up to four shards, and a clock of a few ticks. One tick is one second: the lease of
+//! views. In each tick any number of steps happen, in any order:
 //!
 //! * an actor takes its next step, or none ever again (that is a crash);
 //! * a request in flight is applied, while its signature is valid; or never;
-//! * an answer is looked at, at any later time; or its actor gives up before, and the request may still be applied.
+//! * a response is processed, at any later time; or its actor gives up before, and the request may still be applied.
 //!
-//! [`Rules`] holds every rule that can be weakened. [`scenarios()`] are what is explored, and [`limits`] are what the protocol does not promise.
+//! Requesting metadata and learning it are one step. A response that takes longer brings metadata that is no older, under a view that is, so
+//! it adds nothing, except where a weakened rule counts the age from the response.
+//!
+//! A [rule](Rules) is weakened from outside, by what the code is told and by what becomes of its requests. [`scenarios`] are what is explored, and
+//! [`limits`] are what the protocol does not promise.
 
 mod database;
-mod drain;
+mod drainer;
 mod invariants;
 mod monitor;
 mod program;
@@ -23,27 +25,48 @@ mod rules;
 mod scaler;
 mod scenarios;
 mod state;
+mod story;
 mod writer;
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use sharding::ShardNumber;
+use sharding::protocol::metadata::{Phase, Places, ShardMetadata};
+use sharding::protocol::view::{MAX_LEASE, Moment, View};
+use sharding::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
-pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, MIGRATED, NEW_SHARD, SETTLED, TAKEN_OVER};
-pub use rules::{Moving, Rules, SignatureWait};
-pub use scenarios::{Scenario, Size, limits, scenario, scenarios};
+pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, OPENED, TAKEN_OVER};
+pub use rules::Rules;
+pub use scenarios::{Scenario, limits, scenario, scenarios};
 pub use state::State;
 
 use monitor::{Kind, Outcome};
 use program::Op;
-use state::{Awaiting, Body, Drain, DrainGoal, Step};
+use state::{Broken, DrainStep, Key, Step, Value};
+use story::{Story, told, told_request, told_shards, told_stored, told_value};
+
+/// The lease of views.
+const LEASE: Duration = MAX_LEASE;
+/// The lease of views in an append-only table; shorter than the product's, so that scenarios stay small.
+const APPEND_LEASE: Duration = Duration::from_secs(2);
+/// Between close and open. Longer than a lease, which ends *before* a second is over.
+const WAIT: Duration = Duration::from_secs(1);
+/// The longest that a read may take.
+const LONGEST_READ: Duration = Duration::from_secs(1);
+/// How long a drain waits for reads: longer, for a read may take exactly that.
+const WAIT_FOR_READS: Duration = Duration::from_secs(2);
 
 /// A scenario under some rules.
 #[derive(Clone, Debug)]
 pub struct ProtocolModel {
     rules: Rules,
     scenario: Scenario,
+    write_ids: BTreeMap<Value, WriteId>,
+    /// Which operation stores a value, and which actor is at it when; no actor for what is in flight from the beginning.
+    writers: BTreeMap<Value, (Option<(usize, u8)>, u8)>,
 }
 
 /// What happens next. Actors and requests are named by their index.
@@ -55,37 +78,19 @@ pub enum Action {
     Apply(usize),
     /// An actor takes its next step.
     Step(usize),
-    /// An actor looks at an answer.
+    /// An actor processes a response.
     Receive(usize),
-    /// An actor waits for an answer no longer.
+    /// An actor waits for a response no longer.
     GiveUp(usize),
-    /// A reader's query of a shard is answered.
-    Read(usize, u8),
-    /// A reader's question for the metadata, asked in parallel, is answered.
-    LookAgain(usize),
+    /// A shard is read.
+    Read(usize, ShardNumber),
     /// An actor dies.
     Crash(usize),
 }
 
-/// What a step says of itself, for a trace; silent during the search.
-#[derive(Debug, Default)]
-pub(crate) struct Story(Option<Vec<String>>);
-
-impl Story {
-    fn silent() -> Self {
-        Self(None)
-    }
-
-    pub(crate) fn tell(&mut self, line: fmt::Arguments<'_>) {
-        if let Some(lines) = &mut self.0 {
-            lines.push(line.to_string());
-        }
-    }
-}
-
 /// Whom a broken promise is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blame {
+enum Blame {
     Read,
     Create,
     Scan,
@@ -95,7 +100,20 @@ impl ProtocolModel {
     /// A scenario under these rules.
     #[must_use]
     pub fn new(rules: Rules, scenario: Scenario) -> Self {
-        Self { rules, scenario }
+        let mut writers = BTreeMap::new();
+        for (actor, cast) in scenario.cast.iter().enumerate() {
+            for (op, value) in (0..).zip(cast.program.iter().map(|op| op.value())) {
+                // A client's repetition is the same operation.
+                value.map(|value| writers.entry(value).or_insert((Some((actor, op)), operation(actor, op))));
+            }
+        }
+        for (late, index) in scenario.in_flight.iter().zip(0..) {
+            late.value
+                .filter(|_| late.kind.is_some())
+                .map(|value| writers.insert(value, (None, scenarios::LATE + index)));
+        }
+        let write_ids = writers.keys().map(|value| (*value, scenarios::write_id(*value))).collect();
+        Self { rules, scenario, write_ids, writers }
     }
 
     /// The scenario.
@@ -104,13 +122,12 @@ impl ProtocolModel {
         &self.scenario
     }
 
-    /// Tells what an action does in a state, in one line.
+    /// Says what an action does in a state, in one line.
     #[must_use]
     pub fn narrate(&self, before: &State, action: Action) -> String {
-        let mut story = Story(Some(Vec::new()));
-        let after = self.perform(before, action, &mut story);
-        let now = after.map_or(before.now, |after| after.now);
-        format!("t={now} {}", story.0.unwrap_or_default().join("; "))
+        let mut story = Story::open();
+        let now = self.perform(before, action, &mut story).map_or(before.now, |after| after.now);
+        format!("t={now} {story}")
     }
 
     fn perform(&self, before: &State, action: Action, story: &mut Story) -> Option<State> {
@@ -120,133 +137,164 @@ impl ProtocolModel {
                 state.now += 1;
                 let now = state.now;
                 state.requests.retain(|request| request.valid_until >= now);
-                story.tell(format_args!("-- time passes"));
+                story.tell(format_args!("-- a second passes"));
             }
-            Action::Apply(request) => self.apply(&mut state, request, story)?,
+            Action::Apply(request) => self.apply(&mut state, request, story),
             Action::Step(actor) => self.step(&mut state, actor, story)?,
             Action::Receive(actor) => self.receive(&mut state, actor, story)?,
             Action::GiveUp(actor) => self.give_up(&mut state, actor, story)?,
-            Action::Read(actor, shard) => self.read_shard(&mut state, actor, shard, story)?,
-            Action::LookAgain(actor) => self.look_again(&mut state, actor, story)?,
+            Action::Read(actor, shard) if matches!(state.actors[actor].step, Step::Reading(_)) => {
+                self.read_shard(&mut state, actor, shard, story)?;
+            }
+            Action::Read(actor, shard) => self.fetch(&mut state, actor, shard, story)?,
             Action::Crash(actor) => {
                 state.abandon(actor);
-                let waits = matches!(state.actors[actor].step, Step::WaitingOutViews { .. });
-                state.actors[actor].step = Step::Crashed { between_expand_and_activate: waits };
+                state.actor(actor).step = Step::Dead;
+                state.actor(actor).view = None;
                 story.tell(format_args!("{} dies", self.name(actor)));
             }
         }
         Some(state)
     }
 
-    /// The next step of an actor that waits for nobody's answer. `None` where it can take none now.
+    /// The next step of an actor that waits for nobody's response. `None` where it can take none now.
     fn step(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        match self.op(state, actor)? {
-            Op::Look => self.look(state, actor, story),
-            Op::Write(op) => self.write(state, actor, op, story),
-            Op::Read(op) => self.read(state, actor, op, story),
-            Op::Register => self.register(state, actor, story),
-            Op::ScaleOut { to } => self.scale_out(state, actor, to, story),
-            Op::TakeOver => self.take_over(state, actor, story),
-            Op::Shrink { to } => self.drain(state, actor, DrainGoal::Shrink, to, story),
-            Op::StopDrain => self.stop_drain(state, actor, story),
-            op @ (Op::Settle | Op::Migrate) => {
-                let goal = if op == Op::Settle { DrainGoal::Settle } else { DrainGoal::Migrate };
-                self.drain(state, actor, goal, state::widths(state.metadata).write_width, story)
+        match state.actors[actor].step.clone() {
+            Step::Idle => match self.op(state, actor)? {
+                op @ (Op::Put(..) | Op::Create(..) | Op::CreateAgain(..) | Op::Delete(..) | Op::Append(..)) => {
+                    self.begin_write(state, actor, op, story)
+                }
+                Op::Get(_) | Op::Query | Op::Scan => self.begin_read(state, actor, 0, story),
+                Op::Look => {
+                    self.look(state, actor, None, story);
+                    state.finish(actor);
+                    Some(())
+                }
+                Op::Scale(to) => self.close(state, actor, to, story),
+                Op::TakeOver => self.watch(state, actor, story),
+                Op::Drain => self.drain(state, actor, story),
+            },
+            Step::Asking(writing, metadata) => {
+                let asked_at = self.now(state, actor);
+                let view = View { metadata: ShardMetadata::clone(&metadata), exists: true, asked_at };
+                state.actor(actor).view = Some(Arc::new(view));
+                story.tell(format_args!("{} gets the metadata", self.name(actor)));
+                self.next_write(state, actor, writing, story);
+                Some(())
             }
+            Step::Fetching { .. } => self.judge(state, actor, story),
+            Step::Prepared(..) => self.send_write(state, actor, story),
+            Step::Reading(_) => self.end_read(state, actor, story),
+            Step::Waiting { .. } => self.wait(state, actor, story),
+            Step::Draining(..) => self.drain_on(state, actor, story),
+            Step::Purging { .. } => self.purge(state, actor, story),
+            Step::Sent(..) | Step::Appending { .. } | Step::Changing(..) | Step::Dead => None,
         }
     }
 
-    /// An actor looks at the answer that it waits for.
+    /// An actor processes the response that it waits for.
     fn receive(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let answer = state.actors[actor].inbox.take()?;
-        let Step::Sent(awaiting) = state.actors[actor].step else { return None };
-        match awaiting {
-            Awaiting::Write(write) => {
-                let Op::Write(op) = self.op(state, actor)? else { return None };
-                self.write_answered(state, actor, op, write, answer, story);
-            }
-            Awaiting::Expansion { sent_at } => self.expand_answered(state, actor, sent_at, answer, story),
-            Awaiting::Announcement => self.announce_answered(state, actor, answer, story),
-            Awaiting::Marking(goal) => self.mark_answered(state, actor, goal, answer, story),
-            Awaiting::Copy(run) => {
-                story.tell(format_args!("{} goes on copying", self.name(actor)));
-                state.actors[actor].step = Step::Draining { run, drain: Drain::CopyHome };
-            }
-            Awaiting::OldCopyDeletion(run) => {
-                story.tell(format_args!("{} goes on deleting", self.name(actor)));
-                state.actors[actor].step = Step::Draining { run, drain: Drain::DeleteOldCopies };
-            }
-            Awaiting::Registration | Awaiting::Activation | Awaiting::Lowering | Awaiting::Stopping => {
-                story.tell(format_args!("{} is done", self.name(actor)));
-                state.finish(actor);
-            }
+        let answer = state.actors[actor].inbox.clone()?;
+        if matches!(state.actors[actor].step, Step::Appending { .. }) {
+            self.append_answered(state, actor, Some(answer), story)
+        } else {
+            self.write_answered(state, actor, Some(answer), story)
         }
-        Some(())
     }
 
-    /// A function refreshes its view of the key. Asking and being answered are one step, except where a weakened rule makes the time
-    /// between them matter.
-    fn look(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let metadata = if self.rules.aged_from_asking {
-            state.metadata
-        } else {
-            let Step::Served(metadata) = state.actors[actor].step else {
-                state.actors[actor].step = Step::Served(state.metadata);
-                story.tell(format_args!(
-                    "{} asks for the metadata: {}",
-                    self.name(actor),
-                    state::widths(state.metadata)
-                ));
-                return Some(());
-            };
-            metadata
-        };
-        state.actors[actor].view = Some(state::View { metadata, asked_at: state.now });
-        state.finish(actor);
-        story.tell(format_args!("{} has a view: {}", self.name(actor), state::widths(metadata)));
-        Some(())
+    /// An actor waits for its write's response no longer: it repeats the write, or goes on with its program. `None` where that is the same
+    /// as never processing the response.
+    fn give_up(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        if let Step::Draining(..) = state.actors[actor].step {
+            return self.give_up_move(state, actor, story);
+        }
+        let goes_on = usize::from(state.actors[actor].op) + 1 < self.scenario.cast[actor].program.len();
+        if let Step::Appending { attempts, .. } = state.actors[actor].step {
+            return if goes_on || attempts > 1 { self.append_answered(state, actor, None, story) } else { None };
+        }
+        let Step::Sent(writing, _) = &state.actors[actor].step else { return None };
+        if goes_on || writing.attempts > 1 { self.write_answered(state, actor, None, story) } else { None }
+    }
+
+    /// An actor gets a view: requested now, or at the instant after which it must be requested.
+    fn look(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
+        let beginning = state::moment(u64::from(state.now) * 1_000, self.ahead(actor));
+        let asked_at = since.map_or(beginning, |since| since.max(beginning));
+        let metadata = ShardMetadata::clone(&state.metadata);
+        story.tell(format_args!("{} looks: {}", self.name(actor), told(&metadata)));
+        state.actor(actor).view = Some(Arc::new(View { metadata, exists: true, asked_at }));
+    }
+
+    /// The places of an item.
+    fn places(&self, metadata: &ShardMetadata, key: Key) -> Places {
+        let home = |width| self.scenario.home(key, width);
+        let bare = self.bare().filter(|_| self.rules.bare_is_place);
+        if self.rules.closing_is_place && self.rules.history_is_place {
+            return metadata.places(home, bare);
+        }
+        let mut known = metadata.clone();
+        if !self.rules.closing_is_place {
+            known.phase = Phase::Open;
+        }
+        if !self.rules.history_is_place {
+            known.shard_history = Default::default();
+        }
+        known.places(home, bare)
+    }
+
+    fn bare(&self) -> Option<ShardNumber> {
+        self.scenario.adopting.then_some(ShardNumber::UNSHARDED)
+    }
+
+    fn now(&self, state: &State, actor: usize) -> Moment {
+        self.at(actor, state.now)
+    }
+
+    /// The middle of a tick.
+    fn at(&self, actor: usize, tick: u8) -> Moment {
+        state::moment(u64::from(tick) * 1_000 + 500, self.ahead(actor))
+    }
+
+    fn ahead(&self, actor: usize) -> i8 {
+        self.scenario.cast[actor].ahead
     }
 
     /// The operation that an actor is at; `None` at the end of its program.
     fn op(&self, state: &State, actor: usize) -> Option<Op> {
-        self.scenario.cast[actor].program.get(state.actors[actor].op).copied()
+        self.scenario.cast[actor].program.get(usize::from(state.actors[actor].op)).copied()
+    }
+
+    fn key(&self, state: &State, actor: usize) -> Option<Key> {
+        self.op(state, actor)?.key()
     }
 
     fn name(&self, actor: usize) -> &'static str {
         self.scenario.cast[actor].name
     }
 
-    /// Until when a request is accepted that is signed now.
-    fn signed_until(&self, now: u8) -> u8 {
-        now.saturating_add(self.scenario.validity)
+    fn sender(&self, actor: usize) -> String {
+        self.scenario.cast.get(actor).map_or("an earlier request".to_owned(), |cast| format!("{}'s request", cast.name))
     }
 
-    fn send(&self, state: &mut State, actor: usize, body: Body, awaiting: Awaiting) {
-        let valid_until = self.signed_until(state.now);
-        state.post(state::Request { from: actor, awaited: true, valid_until, body });
-        state.actors[actor].step = Step::Sent(awaiting);
-    }
-
-    /// A number for the operation that an actor is at.
-    fn operation(state: &State, actor: usize) -> u8 {
-        u8::try_from(actor * 16 + state.actors[actor].op).unwrap_or(u8::MAX)
-    }
-
-    fn invoke(&self, state: &mut State, actor: usize, sort_key: u8, kind: Kind) {
-        let operation = Self::operation(state, actor);
-        Arc::make_mut(&mut state.monitors[usize::from(sort_key)]).invoke(operation, kind);
-        if kind == Kind::Delete {
-            for other in &mut state.actors {
-                if let Step::Reading(state::Reading { scan, .. }) | Step::BetweenPages(scan) = &mut other.step {
-                    scan.stood = scan.stood.without(sort_key);
-                }
-            }
+    /// A number for the operation that an actor is at. A client's repetition has that of the operation before it, which
+    /// may be in flight from the beginning.
+    fn operation(&self, state: &State, actor: usize) -> u8 {
+        let op = state.actors[actor].op;
+        match self.op(state, actor) {
+            Some(Op::CreateAgain(..)) if op == 0 => scenarios::LATE,
+            Some(Op::CreateAgain(..)) => operation(actor, op - 1),
+            _ => operation(actor, op),
         }
     }
 
-    fn respond(&self, state: &mut State, actor: usize, sort_key: u8, outcome: Outcome, blame: Blame) {
-        let operation = Self::operation(state, actor);
-        let monitor = Arc::make_mut(&mut state.monitors[usize::from(sort_key)]);
+    fn invoke(&self, state: &mut State, actor: usize, key: Key, kind: Kind) {
+        let operation = self.operation(state, actor);
+        Arc::make_mut(&mut state.monitors[usize::from(key)]).invoke(operation, kind);
+    }
+
+    fn respond(&self, state: &mut State, actor: usize, key: Key, outcome: Outcome, blame: Blame) {
+        let operation = self.operation(state, actor);
+        let monitor = Arc::make_mut(&mut state.monitors[usize::from(key)]);
         monitor.respond(operation, outcome);
         if monitor.is_broken() {
             match blame {
@@ -257,10 +305,14 @@ impl ProtocolModel {
         }
     }
 
-    fn cancel(&self, state: &mut State, actor: usize, sort_key: u8) {
-        let operation = Self::operation(state, actor);
-        Arc::make_mut(&mut state.monitors[usize::from(sort_key)]).cancel(operation);
+    fn cancel(&self, state: &mut State, actor: usize, key: Key) {
+        let operation = self.operation(state, actor);
+        Arc::make_mut(&mut state.monitors[usize::from(key)]).cancel(operation);
     }
+}
+
+fn operation(actor: usize, op: u8) -> u8 {
+    u8::try_from(actor * 16).unwrap_or(u8::MAX) + op
 }
 
 impl Model for ProtocolModel {
@@ -273,10 +325,13 @@ impl Model for ProtocolModel {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         // Once somebody was told what cannot be, nothing that follows adds to it.
-        if state.broken != state::Broken::default() {
+        if state.broken != Broken::default() {
             return;
         }
-        if state.now < self.scenario.horizon {
+        let is_prompt = |actor: usize| self.scenario.cast[actor].prompt;
+        let can_step = |actor: usize| self.step(&mut state.clone(), actor, &mut Story::silent()).is_some();
+        let time_stands_still = (0..state.actors.len()).any(|actor| is_prompt(actor) && can_step(actor));
+        if state.now < self.scenario.horizon && !time_stands_still {
             actions.push(Action::Tick);
         }
         for (index, request) in state.requests.iter().enumerate() {
@@ -289,22 +344,25 @@ impl Model for ProtocolModel {
                 actions.push(Action::Receive(index));
             }
             match &actor.step {
-                Step::Crashed { .. } => continue,
-                Step::Sent(Awaiting::Write(_)) => actions.push(Action::GiveUp(index)),
-                Step::Sent(_) => {}
-                Step::Reading(reading) => {
-                    actions.extend(reading.todo.iter().map(|shard| Action::Read(index, shard)));
-                    if reading.asking.is_some() {
-                        actions.push(Action::LookAgain(index));
+                Step::Dead => continue,
+                Step::Sent(..) | Step::Appending { .. } => actions.push(Action::GiveUp(index)),
+                Step::Draining(_, DrainStep::Deleting { sent: true, .. }) | Step::Changing(..) => {}
+                Step::Draining(_, DrainStep::Copying { sent: true, .. }) => {
+                    if self.scenario.cast[index].gives_up {
+                        actions.push(Action::GiveUp(index));
                     }
                 }
+                Step::Fetching { todo, .. } | Step::Reading(state::Reading { todo, .. }) if !todo.is_empty() => {
+                    actions.extend(todo.iter().map(|shard| Action::Read(index, *shard)));
+                }
                 Step::Idle
-                | Step::Served(_)
-                | Step::Prepared { .. }
-                | Step::BetweenPages(_)
-                | Step::WaitingOutViews { .. }
-                | Step::Watching { .. }
-                | Step::Draining { .. } => actions.push(Action::Step(index)),
+                | Step::Asking(..)
+                | Step::Fetching { .. }
+                | Step::Prepared(..)
+                | Step::Reading(_)
+                | Step::Waiting { .. }
+                | Step::Draining(..)
+                | Step::Purging { .. } => actions.push(Action::Step(index)),
             }
             if self.scenario.cast[index].may_crash && actor.step != Step::Idle {
                 actions.push(Action::Crash(index));

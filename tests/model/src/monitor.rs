@@ -108,6 +108,11 @@ impl Monitor {
             .collect();
     }
 
+    /// Whether a caller has not been answered yet.
+    pub(crate) fn is_pending(&self, operation: u8) -> bool {
+        self.pending.iter().any(|pending| pending.operation == operation)
+    }
+
     /// A read ends without an answer for this sort key.
     pub(crate) fn cancel(&mut self, operation: u8) {
         self.pending.retain(|pending| pending.operation != operation);
@@ -122,11 +127,6 @@ impl Monitor {
     /// Whether a read that begins and ends now may return this.
     pub(crate) fn allows(&self, value: Option<Value>) -> bool {
         self.orders.iter().any(|order| order.value == value)
-    }
-
-    /// Whether the item stands in every order.
-    pub(crate) fn certainly_stands(&self) -> bool {
-        !self.is_broken() && self.orders.iter().all(|order| order.value.is_some())
     }
 }
 

@@ -1,144 +1,116 @@
-//! What the actors of a scenario do, one operation after the other.
+//! What actors do: each has a program of operations, one after the other.
 
-use std::fmt;
+use super::state::{Key, Value};
 
-use super::state::{Value, View};
-
-/// An operation of an actor.
+/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Refreshes the view of the key, as background work does.
-    Look,
-    Write(WriteOp),
-    Read(ReadOp),
-    Register,
-    ScaleOut {
-        to: u8,
-    },
-    TakeOver,
-    Shrink {
-        to: u8,
-    },
-    Settle,
-    Migrate,
-    StopDrain,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WriteOp {
-    pub(crate) kind: WriteKind,
-    pub(crate) sort_key: u8,
-    pub(crate) value: Value,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteKind {
-    Append,
-    Put,
-    CreateOnly,
-    Delete,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadOp {
-    Get {
-        sort_key: u8,
-    },
-    /// All items in one page.
+    Put(Key, Value),
+    /// Create-only.
+    Create(Key, Value),
+    /// The create-only write before it was told that its outcome is unknown, and its client repeats it under its idempotency key.
+    CreateAgain(Key, Value),
+    Delete(Key, May),
+    /// A write of an append-only table.
+    Append(Key, Value),
+    Get(Key),
+    /// All sort keys on one page.
     Query,
-    /// Pages of one item, by cursor, to the end.
+    /// All sort keys, one item to a page.
     Scan,
+    /// Get a view.
+    Look,
+    /// Close, wait, open.
+    Scale(u32),
+    /// Wait for a closing that stands, and open.
+    TakeOver,
+    /// Drain the key, take a drain over, or finish one.
+    Drain,
 }
 
 impl Op {
-    pub(crate) fn as_write(self) -> Option<WriteOp> {
-        if let Self::Write(op) = self { Some(op) } else { None }
+    /// The value that it stores.
+    pub(crate) const fn value(self) -> Option<Value> {
+        match self {
+            Self::Put(_, value) | Self::Create(_, value) | Self::CreateAgain(_, value) | Self::Append(_, value) => {
+                Some(value)
+            }
+            Self::Delete(..)
+            | Self::Get(_)
+            | Self::Query
+            | Self::Scan
+            | Self::Look
+            | Self::Scale(_)
+            | Self::TakeOver
+            | Self::Drain => None,
+        }
     }
 
-    pub(crate) fn as_read(self) -> Option<ReadOp> {
-        if let Self::Read(op) = self { Some(op) } else { None }
-    }
-
-    pub(crate) fn append(sort_key: u8, value: Value) -> Self {
-        Self::Write(WriteOp { kind: WriteKind::Append, sort_key, value })
-    }
-
-    pub(crate) fn put(value: Value) -> Self {
-        Self::Write(WriteOp { kind: WriteKind::Put, sort_key: 0, value })
-    }
-
-    pub(crate) fn create_only(value: Value) -> Self {
-        Self::Write(WriteOp { kind: WriteKind::CreateOnly, sort_key: 0, value })
-    }
-
-    pub(crate) fn delete() -> Self {
-        Self::Write(WriteOp { kind: WriteKind::Delete, sort_key: 0, value: '-' })
-    }
-
-    pub(crate) fn get() -> Self {
-        Self::Read(ReadOp::Get { sort_key: 0 })
-    }
-
-    pub(crate) fn query() -> Self {
-        Self::Read(ReadOp::Query)
-    }
-
-    pub(crate) fn scan() -> Self {
-        Self::Read(ReadOp::Scan)
+    /// The sort key that it is about.
+    pub(crate) const fn key(self) -> Option<Key> {
+        match self {
+            Self::Put(key, _)
+            | Self::Create(key, _)
+            | Self::CreateAgain(key, _)
+            | Self::Append(key, _)
+            | Self::Delete(key, _)
+            | Self::Get(key) => Some(key),
+            Self::Query | Self::Scan | Self::Look | Self::Scale(_) | Self::TakeOver | Self::Drain => None,
+        }
     }
 }
 
-impl fmt::Display for WriteKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Append => "append",
-            Self::Put => "put",
-            Self::CreateOnly => "create-only",
-            Self::Delete => "delete",
-        })
-    }
+/// Whether a delete may read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum May {
+    Look,
+    NotLook,
 }
 
-impl fmt::Display for ReadOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Get { .. } => "get",
-            Self::Query => "query",
-            Self::Scan => "scan",
-        })
-    }
-}
-
-/// An actor with its program.
+/// An actor of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Cast {
     pub(crate) name: &'static str,
     pub(crate) program: Vec<Op>,
-    /// What it knows of the key when the scenario begins.
-    pub(crate) view: Option<View>,
-    /// How far ahead its clock is when it takes a version.
-    pub(crate) clock_ahead: u8,
-    /// How often it sends a write that has no answer.
+    /// How often a write is sent.
     pub(crate) attempts: u8,
-    /// It may die, said aloud. Every actor may stop in silence: it just takes no more steps.
+    /// Seconds that its wall clock is ahead.
+    pub(crate) ahead: i8,
+    /// It may stop for good at any point.
     pub(crate) may_crash: bool,
+    /// Time does not pass while it can take a step. Its requests may still be late.
+    pub(crate) prompt: bool,
+    /// A copy of its drain may have no response; it sends the copy again.
+    pub(crate) gives_up: bool,
 }
 
 impl Cast {
     pub(crate) fn new<const N: usize>(name: &'static str, program: [Op; N]) -> Self {
-        Self { name, program: program.to_vec(), view: None, clock_ahead: 0, attempts: 1, may_crash: false }
-    }
-
-    pub(crate) fn with_view(self, view: View) -> Self {
-        Self { view: Some(view), ..self }
-    }
-
-    pub(crate) fn with_clock_ahead(self, clock_ahead: u8) -> Self {
-        Self { clock_ahead, ..self }
+        Self {
+            name,
+            program: program.to_vec(),
+            attempts: 1,
+            ahead: 0,
+            may_crash: false,
+            prompt: false,
+            gives_up: false,
+        }
     }
 
     pub(crate) fn sending_twice(self) -> Self {
         Self { attempts: 2, ..self }
+    }
+
+    pub(crate) fn ahead_by(self, ahead: i8) -> Self {
+        Self { ahead, ..self }
+    }
+
+    pub(crate) fn prompt(self) -> Self {
+        Self { prompt: true, ..self }
+    }
+
+    pub(crate) fn impatient(self) -> Self {
+        Self { gives_up: true, ..self }
     }
 
     pub(crate) fn mortal(self) -> Self {

@@ -1,141 +1,121 @@
-//! Registering and growing: expand, wait, activate.
+//! Scalers and observers: close, wait, open.
 
-use super::state::{Answer, Awaiting, Body, Change, Expected, Metadata, State, Step, widths};
-use super::{ProtocolModel, Story};
+use std::sync::Arc;
+
+use sharding::GrowthRecord;
+use sharding::protocol::copies::Answer;
+use sharding::protocol::metadata::{Change, ShardMetadata};
+
+use super::state::{Body, Changing, State, Step, count};
+use super::{ProtocolModel, Story, WAIT};
 
 impl ProtocolModel {
-    /// The first write of a new key registers it, off the critical path.
-    pub(crate) fn register(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        if state.actors[actor].step != Step::Idle {
-            return None;
-        }
-        let expected = if self.rules.conditional_registration { Expected::Absent } else { Expected::Anything };
-        story.tell(format_args!("{} registers the key", self.name(actor)));
-        self.send(state, actor, Body::Metadata { change: Change::Register, expected }, Awaiting::Registration);
-        Some(())
-    }
-
-    /// A scale-out: decides and expands, or takes over what waits to be activated, or goes on with its own.
-    pub(crate) fn scale_out(&self, state: &mut State, actor: usize, to: u8, story: &mut Story) -> Option<()> {
-        if state.actors[actor].step != Step::Idle {
-            return self.wait_out_views(state, actor, story);
-        }
-        let metadata = widths(state.metadata);
-        let again = !self.rules.one_expansion && to > metadata.read_width;
-        if metadata.draining.is_some() {
-            story.tell(format_args!("{} finds a drain under way", self.name(actor)));
-            state.finish(actor);
-        } else if metadata.expansion().is_some() && !again {
-            if self.rules.take_over {
-                story.tell(format_args!("{} finds an expansion under way, and watches it", self.name(actor)));
-                state.actors[actor].step = Step::Watching { seen: metadata, since: state.now };
-            } else {
-                story.tell(format_args!("{} finds an expansion under way", self.name(actor)));
-                state.finish(actor);
-            }
-        } else if to <= metadata.write_width {
-            story.tell(format_args!("{} finds the key wide enough", self.name(actor)));
-            state.finish(actor);
-        } else {
-            if self.is_cooling_down(state) {
-                return None;
-            }
-            self.expand(state, actor, to, story);
-        }
-        Some(())
-    }
-
-    /// Whether the last change is too recent for another.
-    pub(crate) fn is_cooling_down(&self, state: &State) -> bool {
-        let now = state.now / self.scenario.second;
-        let until = |at: u8| at.saturating_add(self.scenario.cooldown / self.scenario.second);
-        let last = widths(state.metadata).last_change();
-        self.rules.cooldown && self.scenario.cooldown > 0 && last.is_some_and(|at| now < until(at))
-    }
-
-    /// Raises the read width.
-    fn expand(&self, state: &mut State, actor: usize, to: u8, story: &mut Story) {
-        let expected = self.lock(state.metadata);
-        let sent_at = if self.rules.wait_from_answer { None } else { Some(state.now) };
-        story.tell(format_args!("{} sends expand to {to}", self.name(actor)));
-        self.send(
-            state,
-            actor,
-            Body::Metadata { change: Change::Expand { to }, expected },
-            Awaiting::Expansion { sent_at },
-        );
-    }
-
-    /// The expansion's answer: from now on, everybody's older views run out.
-    pub(crate) fn expand_answered(
+    /// A change of the metadata, as a conditional update on its way. `None` where the change does not fit.
+    pub(crate) fn change(
         &self,
         state: &mut State,
         actor: usize,
-        sent_at: Option<u8>,
-        answer: Answer,
+        (old, change): (&ShardMetadata, &Change),
+        changing: Changing,
         story: &mut Story,
-    ) {
-        let Answer::Updated(expanded) = answer else {
-            story.tell(format_args!("{} was outrun", self.name(actor)));
-            state.finish(actor);
-            return;
-        };
-        let since = sent_at.unwrap_or(state.now);
-        story.tell(format_args!("{} learns that it has expanded, and waits from {since} on", self.name(actor)));
-        state.actors[actor].step = Step::WaitingOutViews { expanded, since };
-    }
-
-    /// Watches an expansion that another actor made. Only where there is one.
-    pub(crate) fn take_over(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        if state.actors[actor].step != Step::Idle {
-            return self.wait_out_views(state, actor, story);
-        }
-        let seen = state.metadata.filter(|seen| self.rules.take_over && seen.expansion().is_some())?;
-        story.tell(format_args!("{} observes an expansion ({seen})", self.name(actor)));
-        state.actors[actor].step = Step::Watching { seen, since: state.now };
+    ) -> Option<()> {
+        let new = Arc::new(old.apply(change, self.now(state, actor).epoch_seconds())?);
+        story.tell(format_args!("{} sends: {change:?}", self.name(actor)));
+        self.post(state, actor, Body::Metadata { generation: old.generation, new: Arc::clone(&new) });
+        state.actor(actor).step = Step::Changing(changing, new);
         Some(())
     }
 
-    /// The wait is over, and the expansion is activated. `None` while it is not over.
-    fn wait_out_views(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let (expanded, since, is_own) = match state.actors[actor].step {
-            Step::WaitingOutViews { expanded, since } => (expanded, since, true),
-            Step::Watching { seen, since } => (seen, since, false),
-            Step::Idle
-            | Step::Served(_)
-            | Step::Prepared { .. }
-            | Step::Sent(_)
-            | Step::Reading(_)
-            | Step::BetweenPages(_)
-            | Step::Draining { .. }
-            | Step::Crashed { .. } => return None,
-        };
-        if self.rules.wait_out_views && state.now < since.saturating_add(self.scenario.lease) {
-            return None;
+    pub(crate) fn close(&self, state: &mut State, actor: usize, to: u32, story: &mut Story) -> Option<()> {
+        let metadata = Arc::clone(&state.metadata);
+        let change = Change::Close { to: count(to), growth: GrowthRecord::default() };
+        let changing = Changing::Close { sent: state.now };
+        if metadata.number_of_shards == count(to)
+            || self.change(state, actor, (&metadata, &change), changing, story).is_none()
+        {
+            story.tell(format_args!("{} has nothing to change", self.name(actor)));
+            state.finish(actor);
         }
-        let expanded = if is_own { Some(expanded) } else { self.still_expanded(state, expanded) };
-        match expanded {
-            Some(expanded) => self.activate(state, actor, expanded, story),
-            None => {
-                story.tell(format_args!("{} sees that another actor was first", self.name(actor)));
+        Some(())
+    }
+
+    /// An observer finds a closing.
+    pub(crate) fn watch(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        state.metadata.closing()?;
+        story.tell(format_args!("{} finds the key closing", self.name(actor)));
+        let closed = Arc::clone(&state.metadata);
+        state.actor(actor).step = Step::Waiting { writing: None, closed, since: state.now };
+        Some(())
+    }
+
+    /// An actor that waits for the next era looks whether it has begun, and begins it where it has waited long enough.
+    pub(crate) fn wait(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else { return None };
+        let now = self.now(state, actor);
+        let waited =
+            now.since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT) || !self.rules.wait_before_open;
+        let stands = Arc::clone(&state.metadata);
+        let found = if self.rules.watch_one_closing || stands.closing().is_none() { &closed } else { &stands };
+        match writing {
+            // A scaler or an observer: its update is refused where something has changed.
+            None if waited => self.change(state, actor, (found, &Change::Open), Changing::Open, story),
+            None => None,
+            Some(writing) if stands.closing().is_none() => {
+                self.look(state, actor, None, story);
+                self.next_write(state, actor, writing, story);
+                Some(())
+            }
+            Some(writing) if waited && found.generation == stands.generation => {
+                state.metadata = Arc::new(stands.apply(&Change::Open, now.epoch_seconds())?);
+                story.tell(format_args!("{} opens: {}", self.name(actor), super::told(&state.metadata)));
+                self.look(state, actor, None, story);
+                self.next_write(state, actor, writing, story);
+                Some(())
+            }
+            Some(writing) if closed.generation != stands.generation => {
+                story.tell(format_args!("{} finds another closing, and waits anew", self.name(actor)));
+                state.actor(actor).step = Step::Waiting { writing: Some(writing), closed: stands, since: state.now };
+                Some(())
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The response to an update of the metadata.
+    pub(crate) fn change_answered(&self, state: &mut State, actor: usize, answer: &Answer, story: &mut Story) {
+        let Step::Changing(changing, new) = state.actors[actor].step.clone() else { return };
+        state.abandon(actor);
+        if *answer != Answer::Applied {
+            story.tell(format_args!("{} was refused: somebody else has changed the metadata", self.name(actor)));
+            if matches!(
+                changing,
+                Changing::Mark | Changing::Purged | Changing::BeginDrain { .. } | Changing::Finish { .. }
+            ) {
+                state.actor(actor).step = Step::Idle;
+            } else {
                 state.finish(actor);
             }
+            return;
         }
-        Some(())
-    }
-
-    /// What an observer may activate after its wait.
-    fn still_expanded(&self, state: &State, seen: Metadata) -> Option<Metadata> {
-        if self.rules.activate_what_was_watched {
-            return (self.lock(state.metadata) == self.lock(Some(seen))).then_some(seen);
+        match changing {
+            Changing::Close { sent } => {
+                story.tell(format_args!("{} has closed", self.name(actor)));
+                let since = if self.rules.wait_from_response { state.now } else { sent };
+                state.actor(actor).step = Step::Waiting { writing: None, closed: new, since };
+            }
+            Changing::Open => {
+                story.tell(format_args!("{} has opened", self.name(actor)));
+                state.finish(actor);
+            }
+            Changing::BeginDrain { resumes } => self.begin_pass(state, actor, &new, resumes, story),
+            Changing::Purged => state.finish(actor),
+            Changing::Mark | Changing::Emptied => {
+                state.actor(actor).step = Step::Idle;
+            }
+            Changing::Finish { tombstones } => {
+                story.tell(format_args!("{} has settled the key", self.name(actor)));
+                state.actor(actor).step = Step::Purging { tombstones, since: state.now };
+            }
         }
-        state.metadata.filter(|now| now.expansion().is_some())
-    }
-
-    /// Raises the write width to what was expanded to.
-    fn activate(&self, state: &mut State, actor: usize, expanded: Metadata, story: &mut Story) {
-        let (expected, to) = (self.lock(Some(expanded)), expanded.read_width);
-        story.tell(format_args!("{} sends activate {to}", self.name(actor)));
-        self.send(state, actor, Body::Metadata { change: Change::Activate { to }, expected }, Awaiting::Activation);
     }
 }

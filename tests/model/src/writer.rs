@@ -1,310 +1,270 @@
-//! Appends and point writes.
-//!
-//! A write has four moments: it is *prepared* (its view and its version are settled, it is signed, and its lease is checked), it is sent,
-//! it is applied, and its answer is looked at. A freeze may lie between any two of them.
+//! Writers: the driver of [`Write`] and [`Append`].
 
-use super::monitor::{Kind, Outcome};
-use super::program::{WriteKind, WriteOp};
-use super::state::{
-    Answer, Awaiting, BARE, Body, Condition, Effect, Few, Metadata, Part, Request, State, Step, Stored, Version, View,
-    Write, home, widths,
-};
-use super::{Blame, ProtocolModel, Story};
+use std::sync::Arc;
 
-/// What tells an actor's versions from all others.
-fn tie_breaker(actor: usize) -> u8 {
-    u8::try_from(actor + 1).unwrap_or(u8::MAX)
-}
+use sharding::ShardNumber;
+use sharding::protocol::append::{Append, AppendNext};
+use sharding::protocol::copies::{Answer, Effect};
+use sharding::protocol::metadata::{Phase, ShardMetadata};
+use sharding::protocol::view::View;
+use sharding::protocol::write::{Kind, Next, Outcome, Write};
+
+use super::monitor::{Kind as Does, Outcome as Told};
+use super::program::{May, Op};
+use super::state::{Body, InFlight, Key, State, Step, Writing};
+use super::{APPEND_LEASE, Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
-    /// A write begins, or what was prepared is sent.
-    pub(crate) fn write(&self, state: &mut State, actor: usize, op: WriteOp, story: &mut Story) -> Option<()> {
-        if state.actors[actor].step != Step::Idle {
-            return self.send_prepared(state, actor, story);
-        }
-        let kind = match op.kind {
-            WriteKind::Append | WriteKind::Put => Kind::Write(op.value),
-            WriteKind::CreateOnly => Kind::CreateOnly(op.value),
-            WriteKind::Delete => Kind::Delete,
-        };
-        self.invoke(state, actor, op.sort_key, kind);
-        self.attempt(state, actor, op, Write { attempt: 1, ..Write::default() }, Few::default(), story);
-        Some(())
-    }
-
-    fn send_prepared(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Prepared { write, body, valid_until } = state.actors[actor].step.clone() else { return None };
-        let valid_until = if self.rules.check_after_signing { valid_until } else { self.signed_until(state.now) };
-        if valid_until >= state.now {
-            story.tell(format_args!("{} sends its {body}", self.name(actor)));
-            state.post(Request { from: actor, awaited: true, valid_until, body });
-        } else {
-            story.tell(format_args!("{} sends its {body}, but its signature is too old", self.name(actor)));
-        }
-        state.actors[actor].step = Step::Sent(Awaiting::Write(write));
-        Some(())
-    }
-
-    /// Prepares an attempt. `standing` are the shards on which a refusal has found copies.
-    fn attempt(&self, state: &mut State, actor: usize, op: WriteOp, write: Write, standing: Few, story: &mut Story) {
-        match op.kind {
-            WriteKind::Append => self.place(state, actor, op, write, story),
-            WriteKind::Put | WriteKind::CreateOnly | WriteKind::Delete => {
-                self.plan(state, actor, op, write, standing, story);
+    /// A write or an append begins.
+    pub(crate) fn begin_write(&self, state: &mut State, actor: usize, op: Op, story: &mut Story) -> Option<()> {
+        let tie_breaker = u32::from(self.operation(state, actor)) + 1;
+        let attempts = self.scenario.cast[actor].attempts;
+        let creation = |value| Kind::Create(self.write_ids[&value].clone());
+        let (key, does, kind) = match op {
+            Op::Put(key, value) => (key, Some(Does::Write(value)), Kind::Put),
+            Op::Create(key, value) => (key, Some(Does::CreateOnly(value)), creation(value)),
+            Op::CreateAgain(key, value) => (key, None, creation(value)),
+            Op::Delete(key, may) => (key, Some(Does::Delete), Kind::Delete { may_look: may == May::Look }),
+            Op::Append(key, value) => {
+                self.invoke(state, actor, key, Does::Write(value));
+                let append = Append::new(APPEND_LEASE, tie_breaker, false, self.now(state, actor));
+                return self.next_append(state, actor, key, (append, attempts), story);
             }
-        }
-    }
-
-    /// The view that an append may be placed by.
-    fn usable_view(&self, state: &State, actor: usize) -> Option<View> {
-        let lease = self.scenario.append_lease;
-        state.actors[actor].view.filter(|view| !self.rules.append_lease || view.is_valid(state.now, lease))
-    }
-
-    /// An append goes home under the view; without a usable one to shard 1; when repeated, where its first attempt went.
-    fn place(&self, state: &mut State, actor: usize, op: WriteOp, write: Write, story: &mut Story) {
-        let mut write = write;
-        let shard = if let Some(shard) = write.shard {
-            let expired = |asked_at: u8| state.now >= asked_at.saturating_add(self.scenario.append_lease);
-            if self.rules.repeats_keep_lease && write.asked_at.is_some_and(expired) {
-                story
-                    .tell(format_args!("{}'s view is too old to repeat the append: outcome unknown", self.name(actor)));
+            Op::Get(_) | Op::Query | Op::Scan | Op::Look | Op::Scale(_) | Op::TakeOver | Op::Drain => return None,
+        };
+        match does {
+            Some(does) => self.invoke(state, actor, key, does),
+            None if !state.monitors[usize::from(key)].is_pending(self.operation(state, actor)) => {
                 state.finish(actor);
+                return Some(());
+            }
+            None => {}
+        }
+        let write = Write::new(kind, self.waits_of_writers(), tie_breaker);
+        self.next_write(state, actor, Writing { write, attempts }, story);
+        Some(())
+    }
+
+    /// What a writer takes a view for.
+    fn as_writers_see(&self, view: &Arc<View>) -> Arc<View> {
+        if self.rules.writers_pause || view.metadata.closing().is_none() {
+            return Arc::clone(view);
+        }
+        let metadata = ShardMetadata { phase: Phase::Open, ..view.metadata.clone() };
+        Arc::new(View { metadata, ..(**view).clone() })
+    }
+
+    /// Goes on with a write until it needs something from outside.
+    pub(crate) fn next_write(&self, state: &mut State, actor: usize, mut writing: Writing, story: &mut Story) {
+        let Some(key) = self.key(state, actor) else { return };
+        loop {
+            let Some(view) = state.actors[actor].view.clone() else {
+                if self.rules.aged_from_asking {
+                    self.look(state, actor, None, story);
+                    continue;
+                }
+                story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&state.metadata)));
+                state.actor(actor).step = Step::Asking(writing, Arc::clone(&state.metadata));
                 return;
-            }
-            shard
-        } else {
-            let cold = self.scenario.cold_append || !self.rules.settling_needs_views;
-            let usable = self.usable_view(state, actor);
-            let view = usable.or_else(|| (!cold).then(|| self.fresh_view(state, actor, story)));
-            write.asked_at = view.map(|view| view.asked_at);
-            view.map_or(1, |view| home(op.sort_key, widths(view.metadata).write_width))
-        };
-        write.shard = Some(shard);
-        let version = self.version(state, actor, &mut write);
-        let condition = self.absent_or_lower(version);
-        let part = Part { shard, effect: Effect::Put(Stored { version, value: op.value }), condition };
-        story.tell(format_args!(
-            "{} begins append {} {version}: place says shard {shard}{}",
-            self.name(actor),
-            op.value,
-            if write.asked_at.is_some() { "" } else { ", for it has no usable view" }
-        ));
-        self.prepare(state, actor, op, write, vec![part]);
-    }
-
-    /// A point write names every candidate in one transaction.
-    fn plan(&self, state: &mut State, actor: usize, op: WriteOp, write: Write, standing: Few, story: &mut Story) {
-        let mut write = write;
-        let view = self.leased_or_fresh_view(state, actor, story);
-        let metadata = widths(view.metadata);
-        write.asked_at = Some(view.asked_at);
-        let version = match op.kind {
-            WriteKind::CreateOnly if self.rules.create_below_all => {
-                let version = Version { clock: 0, raised: metadata.generation, tie: tie_breaker(actor) };
-                write.version = Some(version);
-                version
-            }
-            WriteKind::Append | WriteKind::Put | WriteKind::CreateOnly => self.version(state, actor, &mut write),
-            WriteKind::Delete => Version::default(),
-        };
-        let candidates = self.candidates(metadata, op.sort_key);
-        let home = home(op.sort_key, metadata.write_width);
-        let standing = standing.common(candidates);
-        let put = Effect::Put(Stored { version, value: op.value });
-        let part = |shard: u8| {
-            let (effect, condition) = match op.kind {
-                WriteKind::Delete => (Effect::Delete, Condition::Nothing),
-                WriteKind::CreateOnly if shard == home => (put, Condition::Absent),
-                WriteKind::CreateOnly => (Effect::Check, Condition::Absent),
-                WriteKind::Append | WriteKind::Put if !self.rules.put_in_place => {
-                    let effect = if shard == home { put } else { Effect::Delete };
-                    (effect, self.absent_or_lower(version))
-                }
-                WriteKind::Append | WriteKind::Put if standing.contains(shard) => {
-                    let lower = Condition::StandsLower(version);
-                    (put, if self.rules.conditional_puts { lower } else { Condition::Stands })
-                }
-                WriteKind::Append | WriteKind::Put if standing.is_empty() && shard == home => {
-                    (put, self.absent_or_lower(version))
-                }
-                WriteKind::Append | WriteKind::Put => (Effect::Check, Condition::Absent),
             };
-            Part { shard, effect, condition }
-        };
-        let parts = candidates.iter().map(part).collect();
-        story.tell(format_args!(
-            "{} plans its {} under the view that was asked for at {} ({metadata}): candidates {candidates:?}",
-            self.name(actor),
-            op.kind,
-            view.asked_at
-        ));
-        self.prepare(state, actor, op, write, parts);
-    }
-
-    /// The view of a point write: the one that is known, if its lease has not run out, or a new one.
-    fn leased_or_fresh_view(&self, state: &mut State, actor: usize, story: &mut Story) -> View {
-        let known = state.actors[actor].view;
-        let good = |view: &View| !self.rules.point_lease || view.is_valid(state.now, self.scenario.lease);
-        if let Some(view) = known.filter(good) {
-            return view;
+            let places = self.places(&view.metadata, key);
+            let next = writing.write.next(&self.as_writers_see(&view), &places, self.now(state, actor));
+            state.actor(actor).step = match next {
+                Next::Look(_) if !self.rules.aged_from_asking => {
+                    story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&state.metadata)));
+                    Step::Asking(writing, Arc::clone(&state.metadata))
+                }
+                Next::Look(since) => {
+                    self.look(state, actor, since, story);
+                    continue;
+                }
+                Next::Pause => {
+                    story.tell(format_args!("{} waits for the next era", self.name(actor)));
+                    let closed = Arc::new(view.metadata.clone());
+                    Step::Waiting { writing: Some(writing), closed, since: state.now }
+                }
+                Next::Read if self.reads_nothing(state, actor) => {
+                    writing.write.read(&[], &places, &view, self.now(state, actor));
+                    continue;
+                }
+                Next::Read => {
+                    story.tell(format_args!("{} begins to read", self.name(actor)));
+                    let todo = places.all().into_iter().collect();
+                    Step::Fetching { writing, todo, copies: Vec::new() }
+                }
+                Next::Send(request) => {
+                    story.tell(format_args!("{} prepares {}", self.name(actor), super::told_request(&request)));
+                    Step::Prepared(writing, request, self.valid_until(state))
+                }
+                Next::Done(outcome) => {
+                    self.end_write(state, actor, outcome, story);
+                    return;
+                }
+            };
+            return;
         }
-        self.fresh_view(state, actor, story)
     }
 
-    fn fresh_view(&self, state: &mut State, actor: usize, story: &mut Story) -> View {
-        let view = View { metadata: state.metadata, asked_at: state.now };
-        state.actors[actor].view = Some(view);
-        story.tell(format_args!("{} reads the metadata: {}", self.name(actor), widths(view.metadata)));
-        view
+    fn reads_nothing(&self, state: &State, actor: usize) -> bool {
+        let creates = matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
+        creates && !self.rules.create_reads
     }
 
-    /// Every shard that an item may be on.
-    pub(crate) fn candidates(&self, metadata: Metadata, sort_key: u8) -> Few {
-        let mut widths = Few::default().with(metadata.write_width);
-        if self.rules.history_is_candidate {
-            widths = widths.union(metadata.history);
+    /// A place is read for a write.
+    pub(crate) fn fetch(&self, state: &mut State, actor: usize, place: ShardNumber, story: &mut Story) -> Option<()> {
+        let key = self.key(state, actor)?;
+        let stored = state.copy(key, place).cloned();
+        story.tell(format_args!("{} reads shard {place}: {}", self.name(actor), super::told_stored(stored.as_ref())));
+        let Step::Fetching { todo, copies, .. } = &mut state.actor(actor).step else { return None };
+        todo.retain(|other| *other != place);
+        copies.extend(stored.map(|stored| (place, stored.copy)));
+        copies.sort_by_key(|(place, _)| *place);
+        Some(())
+    }
+
+    /// What was read is judged.
+    pub(crate) fn judge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Fetching { mut writing, todo, copies } = state.actors[actor].step.clone() else { return None };
+        let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
+        if !todo.is_empty() {
+            return None;
         }
-        if self.rules.read_width_is_candidate {
-            widths = widths.with(metadata.read_width);
+        let places = self.places(&view.metadata, key);
+        writing.write.read(&copies, &places, &self.as_writers_see(&view), self.now(state, actor));
+        story.tell(format_args!("{} has read all places", self.name(actor)));
+        self.next_write(state, actor, writing, story);
+        Some(())
+    }
+
+    /// Sends a request that was signed before: its lease may have run out meanwhile, but its signature must be accepted.
+    pub(crate) fn send_write(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Prepared(mut writing, request, valid_until) = state.actors[actor].step.clone() else { return None };
+        let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
+        if state.now > valid_until {
+            let places = self.places(&view.metadata, key);
+            writing.write.answered(&request, Answer::Rejected, &places, &view, self.now(state, actor));
+            self.next_write(state, actor, writing, story);
+            return Some(());
         }
-        let is_settled = metadata.settled && !self.scenario.cold_append;
-        if self.rules.width_one_is_candidate && !is_settled {
-            widths = widths.with(1);
+        let home = self.places(&view.metadata, key).home;
+        let mut sent = request.clone();
+        if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
+            sent.effect = Effect::Remove;
         }
-        let bare = self.rules.bare_is_candidate && self.scenario.adopting;
-        widths.iter().map(|width| home(sort_key, width)).chain(bare.then_some(BARE)).collect()
+        story.tell(format_args!("{} sends it to shard {home}", self.name(actor)));
+        let value = self.op(state, actor).and_then(Op::value).filter(|_| matches!(sent.effect, Effect::Put { .. }));
+        let body = Body::Item { place: home, key, value, request: sent };
+        state.post(InFlight { from: actor, awaited: true, valid_until, body });
+        state.actor(actor).step = Step::Sent(writing, request);
+        Some(())
     }
 
-    fn absent_or_lower(&self, version: Version) -> Condition {
-        if self.rules.conditional_puts { Condition::AbsentOrLower(version) } else { Condition::Nothing }
-    }
-
-    /// A write's version: taken once, at the first send.
-    fn version(&self, state: &mut State, actor: usize, write: &mut Write) -> Version {
-        let version = write.version.unwrap_or_else(|| {
-            if self.rules.tie_breakers {
-                let clock = state.clock + self.scenario.cast[actor].clock_ahead;
-                state.clock += 1;
-                Version { clock, raised: 0, tie: tie_breaker(actor) }
-            } else {
-                Version { clock: state.now + 2, raised: 0, tie: 0 }
-            }
-        });
-        write.version = Some(version);
-        version
-    }
-
-    fn prepare(&self, state: &mut State, actor: usize, op: WriteOp, write: Write, parts: Vec<Part>) {
-        let body = Body::Items { sort_key: op.sort_key, parts };
-        let valid_until = self.signed_until(state.now);
-        state.actors[actor].step = Step::Prepared { write, body, valid_until };
-    }
-
-    /// A write's answer is looked at.
+    /// The response to a write, or `None` where its sender waits for it no longer.
     pub(crate) fn write_answered(
         &self,
         state: &mut State,
         actor: usize,
-        op: WriteOp,
-        write: Write,
-        answer: Answer,
+        answer: Option<Answer>,
         story: &mut Story,
-    ) {
-        match op.kind {
-            // A version as high stands there: this very write, applied before, or a later one that has replaced it.
-            WriteKind::Append => self.acknowledge(state, actor, op, Outcome::Done, story),
-            WriteKind::Put | WriteKind::CreateOnly | WriteKind::Delete => {
-                let leased = |asked_at: u8| state.now < asked_at.saturating_add(self.scenario.lease);
-                if self.rules.check_answer && !write.asked_at.is_some_and(leased) {
-                    self.unknown(state, actor, story);
-                    return;
-                }
-                self.point_answered(state, actor, op, write, answer, story);
-            }
+    ) -> Option<()> {
+        let Step::Sent(mut writing, request) = state.actors[actor].step.clone() else { return None };
+        let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
+        let places = self.places(&view.metadata, key);
+        let gave_up = answer.is_none();
+        let answer = match answer {
+            Some(answer) => answer,
+            None if request.effect == Effect::Remove && !self.rules.deletes_once => Answer::Rejected,
+            None if !self.rules.refused_repetition_is_unknown => Answer::Rejected,
+            None => Answer::Unanswered,
+        };
+        let now = if self.rules.lease_at_acknowledgement { self.now(state, actor) } else { view.asked_at };
+        story.tell(format_args!(
+            "{} {}",
+            self.name(actor),
+            if gave_up { "gets no response" } else { "gets its response" }
+        ));
+        writing.write.answered(&request, answer, &places, &self.as_writers_see(&view), now);
+        writing.attempts -= u8::from(gave_up);
+        state.abandon(actor);
+        if gave_up && writing.attempts == 0 {
+            self.end_write(state, actor, Outcome::Unknown(""), story);
+        } else {
+            self.next_write(state, actor, writing, story);
         }
+        Some(())
     }
 
-    fn point_answered(
+    fn end_write(&self, state: &mut State, actor: usize, outcome: Outcome, story: &mut Story) {
+        story.tell(format_args!("{} is told: {outcome:?}", self.name(actor)));
+        let told = match outcome {
+            Outcome::Done => Some(Told::Done),
+            Outcome::Exists => Some(Told::Exists),
+            Outcome::Unknown(_) => None,
+            Outcome::Lost | Outcome::KeyReused | Outcome::Occupied => {
+                state.broken.lost = true;
+                None
+            }
+        };
+        if let (Some(told), Some(key)) = (told, self.key(state, actor)) {
+            let creates = matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
+            self.respond(state, actor, key, told, if creates { Blame::Create } else { Blame::Read });
+        }
+        state.finish(actor);
+    }
+
+    fn next_append(
         &self,
         state: &mut State,
         actor: usize,
-        op: WriteOp,
-        write: Write,
-        answer: Answer,
+        key: Key,
+        (append, attempts): (Append, u8),
         story: &mut Story,
-    ) {
-        let Answer::Refused { standing, highest, own, own_below } = answer else {
-            self.acknowledge(state, actor, op, Outcome::Done, story);
-            return;
+    ) -> Option<()> {
+        let view = state.actors[actor].view.clone();
+        let now = self.now(state, actor);
+        let view = view.filter(|view| view.is_valid(now, APPEND_LEASE));
+        let home = view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.metadata, key).home);
+        match append.next(view.as_deref(), home, now) {
+            AppendNext::Send(place, request) => {
+                story.tell(format_args!("{} appends on shard {place}", self.name(actor)));
+                let value = self.op(state, actor).and_then(Op::value);
+                self.post(state, actor, Body::Item { place, key, value, request });
+                state.actor(actor).step = Step::Appending { append, attempts, place, view };
+            }
+            AppendNext::Done(outcome) => self.end_write(state, actor, outcome, story),
+        }
+        Some(())
+    }
+
+    /// The response to an append, or `None` where its sender waits for it no longer.
+    pub(crate) fn append_answered(
+        &self,
+        state: &mut State,
+        actor: usize,
+        answer: Option<Answer>,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Step::Appending { mut append, mut attempts, place, view } = state.actors[actor].step.clone() else {
+            return None;
         };
-        let doubt = self.rules.refusals_prove_nothing && write.attempt > 1;
-        if op.kind == WriteKind::CreateOnly {
-            let created_above = own_below && highest.is_some_and(Version::is_of_creation);
-            if own && self.rules.own_write {
-                self.acknowledge(state, actor, op, Outcome::Done, story);
-            } else if (doubt || own_below) && !created_above {
-                self.unknown(state, actor, story);
-            } else {
-                self.acknowledge(state, actor, op, Outcome::Exists, story);
-            }
-            return;
-        }
-        if own {
-            self.acknowledge(state, actor, op, Outcome::Done, story);
-            return;
-        }
-        let mut write = write;
-        if let Some(above) = highest.filter(|highest| Some(*highest) >= write.version) {
-            if !self.rules.put_goes_above {
-                self.acknowledge(state, actor, op, Outcome::Done, story);
-                return;
-            }
-            if doubt {
-                self.unknown(state, actor, story);
-                return;
-            }
-            write.version = Some(Version { raised: above.raised + 1, tie: tie_breaker(actor), ..above });
-        }
-        story.tell(format_args!("{} was refused: copies stand on {standing:?}", self.name(actor)));
-        self.attempt(state, actor, op, write, standing, story);
-    }
-
-    fn acknowledge(&self, state: &mut State, actor: usize, op: WriteOp, outcome: Outcome, story: &mut Story) {
-        let blame = match op.kind {
-            WriteKind::CreateOnly => Blame::Create,
-            WriteKind::Append | WriteKind::Put | WriteKind::Delete => Blame::Read,
-        };
-        self.respond(state, actor, op.sort_key, outcome, blame);
-        let says = if outcome == Outcome::Exists { "is answered: it exists (412)" } else { "is acknowledged" };
-        story.tell(format_args!("{}'s {} {} {says}", self.name(actor), op.kind, op.value));
-        state.finish(actor);
-    }
-
-    fn unknown(&self, state: &mut State, actor: usize, story: &mut Story) {
-        story.tell(format_args!("{} is told that the outcome is unknown (503)", self.name(actor)));
-        state.finish(actor);
-    }
-
-    /// An actor waits for its write's answer no longer: it tries again, or goes on with its program. `None` at its program's end, where
-    /// giving up is the same as never looking at the answer.
-    pub(crate) fn give_up(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Sent(Awaiting::Write(write)) = state.actors[actor].step else { return None };
-        let cast = &self.scenario.cast[actor];
-        let op = cast.program.get(state.actors[actor].op).and_then(|op| op.as_write())?;
-        if write.attempt < cast.attempts && !(op.kind == WriteKind::Delete && self.rules.deletes_once) {
-            story.tell(format_args!("{} has no answer, and tries again", self.name(actor)));
-            state.abandon(actor);
-            let write = Write { attempt: write.attempt + 1, ..write };
-            self.attempt(state, actor, op, write, Few::default(), story);
+        let key = self.key(state, actor)?;
+        attempts -= u8::from(answer.is_none());
+        append.answered(place, view.as_deref(), &answer.unwrap_or(Answer::Unanswered));
+        state.abandon(actor);
+        if attempts == 0 {
+            self.end_write(state, actor, Outcome::Unknown(""), story);
             return Some(());
         }
-        if state.actors[actor].op + 1 >= cast.program.len() {
-            return None;
-        }
-        story.tell(format_args!("{} has no answer, and gives up", self.name(actor)));
-        state.abandon(actor);
-        state.finish(actor);
-        Some(())
+        self.next_append(state, actor, key, (append, attempts), story)
+    }
+
+    fn valid_until(&self, state: &State) -> u8 {
+        state.now.saturating_add(self.scenario.validity)
+    }
+
+    /// Puts a request on its way that is signed now.
+    pub(crate) fn post(&self, state: &mut State, actor: usize, body: Body) {
+        let valid_until = self.valid_until(state);
+        state.post(InFlight { from: actor, awaited: true, valid_until, body });
     }
 }

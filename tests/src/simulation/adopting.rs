@@ -1,19 +1,20 @@
 //! Keys that have items from before they were sharded.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::{Deadline, DrainGoal, Drained, ShardedTable};
+use sharding::ShardedTable;
 use tokio::time::{Instant, sleep};
 
+use super::ending::{check_scan, drain, newcomer, patiently, soon};
+use super::failure::Failure;
 use super::linearizability::Kind;
-use super::network::{FaultRates, Instance};
 use super::registers::Outcome;
-use super::{KEYS, Plan, World, apart, key, scan, table};
+use super::world::World;
+use super::{KEYS, Plan, key};
 
 /// Bare items of each key, besides registers.
 const BARE_ITEMS: u64 = 40;
@@ -38,7 +39,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
             ]);
             client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("the engine answers");
             if text.starts_with('~') {
-                let sent = world.registers(which).sent(&text, Kind::Set(Some(value)));
+                let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
                 world.registers(which).ended(&sent, Outcome::Done, 0);
             } else {
                 world.history(which).sent(&text, value);
@@ -51,26 +52,13 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
 }
 
 /// Migrates what is left; then nothing stands under a bare key, and nothing is missing without looking there.
-pub(super) async fn finish(engine: &Engine, fresh: &ShardedTable, world: &World, plan: Plan) -> Result<(), String> {
-    let soon = || Deadline::now() + Duration::from_secs(30);
-    let newcomer = Instance::new(engine.clone(), 2, world.began, FaultRates::NONE, Arc::default());
-    newcomer.heal();
-    let without_the_flag = table(&newcomer, Plan { adopting: false, ..plan }, 2);
+pub(super) async fn finish(engine: &Engine, fresh: &ShardedTable, world: &World, plan: Plan) -> Result<(), Failure> {
+    let without_the_flag = newcomer(engine, world, Plan { adopting: false, ..plan }, 1);
     for which in 0..KEYS {
-        fresh.begin_migration(&key(which), soon()).await.map_err(|error| error.to_string())?;
-        loop {
-            match fresh.drain(&key(which), soon()).await.map_err(|error| error.to_string())? {
-                Drained::Done { goal: DrainGoal::Migrate, .. } => break,
-                Drained::Done { .. } | Drained::Nothing => return Err("I6: a migration ended before its time".into()),
-                Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(5)).await,
-            }
-        }
-        let (began, tick) = (Instant::now(), world.registers(which).now());
-        let seen = scan(&without_the_flag, which, 1_000, false).await.ok_or("a read fails at the end")?;
-        let (appended, registers) = apart(seen);
-        let checked = world.history(which).check_scan(&appended, began, false);
-        world.registers(which).read_all(&registers, tick);
-        checked.map_err(|violation| format!("I6, without the flag: {violation}"))?;
+        let begin = async || fresh.begin_migration(&key(which), soon()).await;
+        patiently(world, which, "beginning a migration", begin).await?;
+        drain(fresh, world, which).await?;
+        check_scan(&without_the_flag, world, which, "without the flag").await?;
     }
     Ok(())
 }

@@ -5,16 +5,25 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Clock, Deadline, DrainGoal, DrainPace, Drained, ShardCount, ShardedTable};
+use sharding::{
+    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount, ShardMetadata, ShardedTable,
+    TableConfig,
+};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::network::{Instance, InstanceClock};
-use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, World, key};
+use super::network::{FaultRates, Instance, InstanceClock};
+use super::world::World;
+use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
 
 /// A key of so many shards grows no more before it is settled.
 const WIDE: u32 = 40;
+/// To so many shards, keys of a broken build grow again after each drain: what has been moved comes back to where it was.
+const FORMER: u32 = 4;
 /// Before items are moved, and while they are, they are read more often.
 const ABOUT_TO_MOVE: Duration = Duration::from_secs(5);
+/// How long a call that is not cut off may take.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Whether keys shrink again once the load has gone down, and what a broken build leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,103 +32,190 @@ pub enum Shrinking {
     Never,
     /// As built, but for the waits, which are as long as what can happen here.
     AsBuilt,
-    /// Writers that act by older views are not waited out.
-    WithoutWaitingForWriters,
     /// Reads that began before the copies are not waited out.
     WithoutWaitingForReads,
+    /// Requests that were sent before are not waited out: neither before a drain moves anything, nor before it ends.
+    WithoutWaitingForRequests,
 }
 
 impl Shrinking {
-    /// The latest that a request can be applied after its lease, and what clocks differ by.
-    const WRITERS: Duration = Duration::from_secs(10 + 10);
+    /// The latest that a request is applied once its lease was looked at (a freeze of 4 s, and 9 s on its way), and what clocks differ by.
+    const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 7);
     /// A read's deadline, a freeze, and what clocks differ by.
     const READS: Duration = Duration::from_secs(6 + 4 + 10);
+    /// Where requests are not waited out, the wait for reads must not hide it.
+    const SHORT_READS: Duration = Duration::from_secs(4);
+    const MARGIN: Duration = Duration::from_secs(1);
 
-    /// For how long writers go by what they know. Where that is shorter, more drains come to their end.
-    pub(super) const fn append_lease(self, seed: u64) -> Duration {
+    pub(super) fn configure(self, of_table: &mut TableConfig, seed: u64) {
+        // For how long appends go by what they know. Where that is shorter, more drains come to their end.
+        of_table.append_lease = Duration::from_secs(if seed % 4 < 2 { 60 } else { 5 });
+        let (wait_for_reads, wait_for_requests) = match self {
+            Self::Never | Self::AsBuilt => (Self::READS, Self::REQUESTS),
+            Self::WithoutWaitingForReads => (Duration::ZERO, Self::REQUESTS),
+            Self::WithoutWaitingForRequests => (Self::SHORT_READS, Duration::ZERO),
+        };
+        let longest_wait = if wait_for_reads.is_zero() { Self::READS } else { wait_for_reads };
+        of_table.longest_read = longest_wait - Self::MARGIN;
+        of_table.drain = DrainPace { wait_for_requests, wait_for_reads, units_per_second: 800 };
+    }
+
+    /// What the instances that drain meet.
+    pub(super) const fn rates_of_drainers(self) -> FaultRates {
         match self {
-            Self::Never | Self::WithoutWaitingForWriters => Duration::from_secs(60),
-            Self::AsBuilt if seed % 4 < 2 => Duration::from_secs(60),
-            Self::AsBuilt | Self::WithoutWaitingForReads => Duration::from_secs(5),
+            Self::Never | Self::AsBuilt => FaultRates::DRAINING,
+            // A drain lasts longer where one of its moves had no response.
+            Self::WithoutWaitingForReads => FaultRates { late_writes: 100, ..FaultRates::DRAINING },
+            Self::WithoutWaitingForRequests => FaultRates::DRAINING_LATE,
         }
     }
 
-    pub(super) fn pace(self, seed: u64) -> DrainPace {
-        DrainPace {
-            wait_for_writers: match self {
-                Self::WithoutWaitingForWriters => Duration::ZERO,
-                Self::Never | Self::AsBuilt | Self::WithoutWaitingForReads => self.append_lease(seed) + Self::WRITERS,
-            },
-            wait_for_reads: match self {
-                Self::WithoutWaitingForReads => Duration::ZERO,
-                // Over before the writers' views are.
-                Self::WithoutWaitingForWriters => Duration::from_secs(3),
-                Self::Never | Self::AsBuilt => Self::READS,
-            },
-            units_per_second: 800,
+    /// What the instances that read meet.
+    pub(super) const fn rates_of_readers(self) -> FaultRates {
+        match self {
+            Self::Never | Self::AsBuilt | Self::WithoutWaitingForRequests => FaultRates::READING,
+            Self::WithoutWaitingForReads => FaultRates::READING_SLOWLY,
+        }
+    }
+
+    const fn is_broken(self) -> bool {
+        match self {
+            Self::Never | Self::AsBuilt => false,
+            Self::WithoutWaitingForReads | Self::WithoutWaitingForRequests => true,
         }
     }
 }
 
-/// Shrinks and settles keys once the load has gone down, having widened some by hand, and carries on with what it or another has begun, in short runs, some of which end
-/// anywhere.
+/// Shrinks and settles keys once the load has gone down, having widened some by hand, and carries on with what it or another has begun, in
+/// short runs, some of which end anywhere. Some drains are cut off by a growth.
 pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     sleep(HOT + Duration::from_secs(2)).await;
     while world.goes_on() && !instance.is_dead() {
-        let pause = if world.is_moving() { 50..400 } else { 500..4_000 };
+        // What is late must meet what comes next.
+        let is_soon = world.is_moving() || plan.shrinking == Shrinking::WithoutWaitingForRequests;
+        let pause = if is_soon { 50..400 } else { 500..4_000 };
         sleep(Duration::from_millis(rng.random_range(pause))).await;
         let which = rng.random_range(0..KEYS);
-        let deadline = || Deadline::now() + Duration::from_secs(6);
-        let Ok(metadata) = table.shards(&key(which), deadline()).await else { continue };
-        let width = metadata.as_ref().map_or(1, |metadata| metadata.number_of_shards.get());
-        if width == 1 && !metadata.as_ref().is_some_and(|metadata| metadata.draining) && rng.random() {
-            widen(&table, which, width, &mut rng).await;
-            continue;
-        }
-        let Some(metadata) = metadata else { continue };
-        if !metadata.draining && (width > 1 || plan.adopting) && metadata.expansion().is_none() {
-            // Refused where another was first.
-            if plan.settling && !metadata.settled {
-                // Some writers go on by the width before, for as long as they may.
-                widen(&table, which, width, &mut rng).await;
-                drop(table.begin_settle(&key(which), deadline()).await);
-            } else if plan.adopting && rng.random_range(0..3) > 0 {
-                drop(table.begin_migration(&key(which), deadline()).await);
-            } else if !plan.settling || plan.shrinking == Shrinking::AsBuilt {
-                let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
-                drop(table.begin_shrink(&key(which), to, deadline()).await);
+        let metadata = match table.shards(&key(which), Deadline::now() + PATIENCE).await {
+            Ok(Some(metadata)) => metadata,
+            Ok(None) => ShardMetadata::unregistered(),
+            Err(error) => {
+                world.check_error(which, "reading metadata", &error);
+                continue;
             }
-        } else if metadata.draining {
-            let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
-            let drained = timeout(Duration::from_millis(lasts), table.drain(&key(which), deadline())).await;
-            let soon = match drained {
-                Ok(Ok(Drained::Waiting { until, .. })) => {
-                    let now = InstanceClock(Arc::clone(&instance)).now().epoch_seconds();
-                    Some(Duration::from_secs(until.saturating_sub(now))).filter(|wait| *wait < ABOUT_TO_MOVE)
-                }
-                Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
-                Ok(Ok(Drained::Nothing | Drained::Done { .. }) | Err(_)) => None,
-            };
-            if let Some(wait) = soon {
-                world.note_moving(Instant::now() + wait + ABOUT_TO_MOVE);
+        };
+        match metadata.draining() {
+            Some(drain) if is_cut_off(plan, &metadata, drain, &mut rng) => {
+                grow(&table, &world, which, metadata.read_shards.get().max(metadata.number_of_shards.get() + 1)).await;
             }
-            world.count(|totals| match drained {
-                Err(_) => totals.cut_off += 1,
-                Ok(Ok(Drained::Done { goal: DrainGoal::Settle, .. })) => totals.settlings += 1,
-                Ok(Ok(Drained::Done { goal: DrainGoal::Shrink, .. })) => totals.shrinks += 1,
-                Ok(Ok(Drained::Done { goal: DrainGoal::Migrate, .. })) => totals.migrations += 1,
-                Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
-            });
+            Some(_) => carry_on(&instance, &table, &world, plan, which, &mut rng).await,
+            None if metadata.closing().is_none() => begin(&table, &world, plan, which, &metadata, &mut rng).await,
+            None => {}
         }
     }
 }
 
-/// Gives a key some more shards by hand, unless it is wide; refused where another was first.
-async fn widen(table: &ShardedTable, which: usize, width: u32, rng: &mut StdRng) {
-    let to = ShardCount::new(width + rng.random_range(1..5)).expect("at least one");
-    let deadline = Deadline::now() + Duration::from_secs(6);
-    if width < WIDE && table.set_shards(&key(which), to, deadline).await.is_ok() {
-        sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await;
+/// Whether a growth cuts a drain off now: one of four, at any time. Where requests are not waited out, it comes once all deletions of a shrink
+/// were sent, and some are on their way: then the places that they are on their way to become homes again.
+fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdRng) -> bool {
+    match plan.shrinking {
+        Shrinking::Never | Shrinking::WithoutWaitingForReads => false,
+        Shrinking::AsBuilt => drain.began % 4 == 3 && rng.random_range(0..40) == 0,
+        Shrinking::WithoutWaitingForRequests => {
+            drain.emptied_at.is_some() && metadata.read_shards > metadata.number_of_shards && rng.random()
+        }
+    }
+}
+
+/// Begins something with a key; refused where another was first. Some beginnings are interrupted, between the close and the open for example.
+async fn begin(
+    table: &ShardedTable,
+    world: &World,
+    plan: Plan,
+    which: usize,
+    metadata: &ShardMetadata,
+    rng: &mut StdRng,
+) {
+    let mut width = metadata.number_of_shards.get();
+    // A drain that was cut off by a growth has left shards to readers that nobody writes to.
+    let is_left = metadata.read_shards > metadata.number_of_shards;
+    let settles = !plan.appends && (plan.settling && !metadata.settled || is_left);
+    if plan.shrinking.is_broken() {
+        if width < FORMER {
+            grow(table, world, which, FORMER).await;
+            width = FORMER;
+        }
+    } else if width == 1 && rng.random() {
+        return grow(table, world, which, width + rng.random_range(1..5)).await;
+    } else if plan.settling && settles && width < WIDE {
+        grow(table, world, which, width + rng.random_range(1..5)).await;
+    }
+    let settles = settles || plan.settling && plan.shrinking.is_broken() && rng.random();
+    let migrates = plan.adopting && rng.random_range(0..3) > 0;
+    let to = ShardCount::new(rng.random_range(1..width.max(2))).expect("at least one");
+    let lasts = if rng.random_range(0..4) == 0 { rng.random_range(1..1_500) } else { 60_000 };
+    let deadline = Deadline::now() + PATIENCE;
+    let begun = async {
+        let begun: Result<ShardMetadata, DrainRefused> = if settles {
+            table.begin_settle(&key(which), deadline).await
+        } else if migrates {
+            table.begin_migration(&key(which), deadline).await
+        } else if width > 1 {
+            table.begin_shrink(&key(which), to, deadline).await
+        } else {
+            return;
+        };
+        if let Err(error) = begun {
+            world.check_error(which, "beginning a drain", &error);
+        }
+    };
+    if timeout(Duration::from_millis(lasts), begun).await.is_err() {
+        world.count(|totals| totals.interrupted += 1);
+    }
+}
+
+/// Goes on with a drain, in a run that may be interrupted anywhere.
+async fn carry_on(
+    instance: &Arc<Instance>,
+    table: &ShardedTable,
+    world: &World,
+    plan: Plan,
+    which: usize,
+    rng: &mut StdRng,
+) {
+    let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
+    let key = key(which);
+    let run = table.drain(&key, Deadline::now() + PATIENCE);
+    let drained: Result<Result<Drained, ScaleError>, Elapsed> = timeout(Duration::from_millis(lasts), run).await;
+    let soon = match &drained {
+        Ok(Ok(Drained::Waiting { until })) => {
+            let now = InstanceClock(Arc::clone(instance)).now().epoch_seconds();
+            Some(Duration::from_secs(until.saturating_sub(now))).filter(|wait| *wait < ABOUT_TO_MOVE)
+        }
+        Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
+        Ok(Ok(Drained::Nothing | Drained::Done { .. }) | Err(_)) => None,
+    };
+    if let Some(wait) = soon {
+        world.note_moving(Instant::now() + wait + ABOUT_TO_MOVE);
+    }
+    if let Ok(Err(error)) = &drained {
+        world.check_error(which, "a drain", error);
+    }
+    world.count(|totals| match &drained {
+        Err(_) => totals.interrupted += 1,
+        Ok(Ok(Drained::Done { from, to, .. })) if from > to => totals.shrinks += 1,
+        Ok(Ok(Drained::Done { .. })) if plan.adopting => totals.migrations += 1,
+        Ok(Ok(Drained::Done { .. })) => totals.settlings += 1,
+        Ok(Ok(Drained::Nothing | Drained::Waiting { .. } | Drained::Working { .. }) | Err(_)) => {}
+    });
+}
+
+/// Gives a key more shards by hand; refused where another was first.
+async fn grow(table: &ShardedTable, world: &World, which: usize, to: u32) {
+    let to = ShardCount::new(to).expect("at least one");
+    match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
+        Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,
+        Err(error) => world.check_error(which, "a growth", &error),
     }
 }

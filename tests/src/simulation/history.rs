@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
+use super::failure::Finding;
+
 /// What is known of one sort key.
 #[derive(Debug, Default, Clone)]
 struct Written {
@@ -27,10 +29,6 @@ impl KeyHistory {
         written.acknowledged = Some(written.acknowledged.map_or(at, |before| before.min(at)));
     }
 
-    pub(super) fn acknowledged_count(&self) -> u64 {
-        self.0.values().filter(|written| written.acknowledged.is_some()).count() as u64
-    }
-
     /// A sort key that was acknowledged before this instant, by an arbitrary number.
     pub(super) fn some_acknowledged(&self, before: Instant, pick: usize) -> Option<String> {
         let known: Vec<&String> = self.before(before).collect();
@@ -51,32 +49,38 @@ impl KeyHistory {
     }
 
     /// Checks a whole scan that began at `began`: I1, I2, I4 and I6.
-    pub(super) fn check_scan(&self, seen: &[(String, u64)], began: Instant, descending: bool) -> Result<(), String> {
+    pub(super) fn check_scan(&self, seen: &[(String, u64)], began: Instant, descending: bool) -> Result<(), Finding> {
         let in_order = |pair: &[(String, u64)]| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 };
         if let Some(pair) = seen.windows(2).find(|pair| !in_order(pair)) {
             let what = if pair[0].0 == pair[1].0 { "I2: returned twice" } else { "I4: out of order" };
-            return Err(format!("{what}: {} then {}", pair[0].0, pair[1].0));
+            return Err(Finding::of(&pair[1].0, format!("{what}: {} then {}", pair[0].0, pair[1].0)));
         }
         for (sort_key, value) in seen {
             self.check_value(sort_key, *value)?;
         }
         let seen: BTreeSet<&String> = seen.iter().map(|(sort_key, _)| sort_key).collect();
         match self.before(began).find(|sort_key| !seen.contains(sort_key)) {
-            Some(missed) => Err(format!("I1: {missed} was acknowledged before the read began, and was missed")),
+            Some(missed) => {
+                Err(Finding::of(missed, format!("I1: {missed} was acknowledged before the read began, and was missed")))
+            }
             None => Ok(()),
         }
     }
 
     /// Checks a read of one item that was acknowledged before it began.
-    pub(super) fn check_get(&self, sort_key: &str, value: Option<u64>) -> Result<(), String> {
+    pub(super) fn check_get(&self, sort_key: &str, value: Option<u64>) -> Result<(), Finding> {
         match value {
             Some(value) => self.check_value(sort_key, value),
-            None => Err(format!("I1: {sort_key} was acknowledged before the point read began, and was missed")),
+            None => Err(Finding::of(
+                sort_key,
+                format!("I1: {sort_key} was acknowledged before the point read began, and was missed"),
+            )),
         }
     }
 
-    fn check_value(&self, sort_key: &str, value: u64) -> Result<(), String> {
+    fn check_value(&self, sort_key: &str, value: u64) -> Result<(), Finding> {
         let sent = self.0.get(sort_key).is_some_and(|written| written.sent.contains(&value));
-        if sent { Ok(()) } else { Err(format!("{sort_key} has the value {value}, which nobody wrote")) }
+        let what = || format!("I6: {sort_key} has the value {value}, which nobody wrote");
+        if sent { Ok(()) } else { Err(Finding::of(sort_key, what())) }
     }
 }

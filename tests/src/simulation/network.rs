@@ -17,6 +17,8 @@ use rand::{RngExt, SeedableRng};
 use sharding::{Clock, Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::record::Record;
+
 /// What was injected, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Injected {
@@ -33,7 +35,8 @@ pub(super) struct Injected {
 }
 
 impl Injected {
-    pub(super) fn total(&self) -> u64 {
+    /// Late requests, deaths, and faults of all kinds.
+    pub(super) fn late_deaths_and_all(&self) -> (u64, u64, u64) {
         let kinds = [
             &self.throttles,
             &self.server_errors,
@@ -46,7 +49,8 @@ impl Injected {
             &self.clocks_set_back,
             &self.deaths,
         ];
-        kinds.iter().map(|kind| kind.load(Ordering::Relaxed)).sum()
+        let count = |kind: &AtomicU64| kind.load(Ordering::Relaxed);
+        (count(&self.late_requests), count(&self.deaths), kinds.into_iter().map(count).sum())
     }
 }
 
@@ -66,13 +70,15 @@ enum Fault {
 /// One instance's connection and clock.
 #[derive(Debug)]
 pub(super) struct Instance {
+    /// Its number in the record.
+    number: usize,
     engine: Engine,
     origin: Instant,
     faults: AtomicBool,
     rates: FaultRates,
     dead: AtomicBool,
     state: Mutex<State>,
-    injected: Arc<Injected>,
+    record: Arc<Record>,
 }
 
 #[derive(Debug)]
@@ -90,6 +96,16 @@ struct State {
 const APART: Duration = Duration::from_secs(2);
 /// Longer than an attempt waits for its answer.
 const TOO_LATE: Duration = Duration::from_millis(3_200);
+/// Clocks that nobody sets back differ by less than so many milliseconds.
+const LARGEST_SKEW_MS: u64 = 100;
+/// What clocks show beyond the true time; those that are set back lose it, at the most.
+const EARLIEST_CLOCK: Duration = Duration::from_secs(4);
+
+/// By how much two clocks of a run can differ.
+pub(super) fn largest_difference(are_set_back: bool) -> Duration {
+    let skew = Duration::from_millis(LARGEST_SKEW_MS);
+    if are_set_back { EARLIEST_CLOCK + skew } else { skew }
+}
 
 /// Of a thousand requests of an instance, so many meet a fault.
 #[derive(Debug, Clone, Copy)]
@@ -100,31 +116,39 @@ pub(super) struct FaultRates {
     pub(super) slow_reads: u32,
     /// Of its writes of items, besides: those that arrive when nobody waits for them any more.
     pub(super) late_writes: u32,
+    /// The latest that a late write arrives.
+    pub(super) latest: Duration,
 }
 
 impl FaultRates {
+    /// The latest that a late write arrives where a drain waits for it.
+    pub(super) const LATEST: Duration = Duration::from_secs(9);
     /// No fault at all.
-    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0, late_writes: 0 };
+    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0, late_writes: 0, latest: Self::LATEST };
     /// An instance that answers requests.
     pub(super) const SERVING: Self = Self { any: 40, late_writes: 20, ..Self::NONE };
     /// One whose writes often arrive late.
     pub(super) const LATE: Self = Self { late_writes: 250, ..Self::SERVING };
     /// One that answers reads while items are moved.
     pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
+    /// One whose reads often last longer than a move.
+    pub(super) const READING_SLOWLY: Self = Self { slow_reads: 400, ..Self::SERVING };
     /// One that carries on with drains: thousands of requests, one after another.
-    pub(super) const DRAINING: Self = Self { any: 10, ..Self::NONE };
+    pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
+    /// One whose moves often arrive late, and later than the next drain of the same items begins.
+    pub(super) const DRAINING_LATE: Self = Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
 }
 
 impl Instance {
     pub(super) fn new(
+        (number, seed): (usize, u64),
         engine: Engine,
-        seed: u64,
         origin: Instant,
         rates: FaultRates,
-        injected: Arc<Injected>,
+        record: Arc<Record>,
     ) -> Arc<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
-        let skew = Duration::from_millis(4_000 + rng.random_range(0..100));
+        let skew = EARLIEST_CLOCK + Duration::from_millis(rng.random_range(0..LARGEST_SKEW_MS));
         let state = State {
             rng,
             frozen_until: origin,
@@ -134,13 +158,14 @@ impl Instance {
             set_back_at: None,
         };
         Arc::new(Self {
+            number,
             engine,
             origin,
             faults: AtomicBool::new(true),
             rates,
             dead: AtomicBool::new(false),
             state: Mutex::new(state),
-            injected,
+            record,
         })
     }
 
@@ -157,7 +182,7 @@ impl Instance {
         if state.frozen_until <= now && state.set_back_at.is_none_or(|at| at + APART < now) {
             state.frozen_until = now + length;
             state.frozen += length;
-            self.injected.freezes.fetch_add(1, Ordering::Relaxed);
+            self.record.injected.freezes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -170,7 +195,7 @@ impl Instance {
         }
         state.set_back_at = Some(now);
         state.skew = state.skew.saturating_sub(by);
-        self.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
+        self.record.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its metadata requests fail for a while.
@@ -181,7 +206,7 @@ impl Instance {
     /// The process dies: what it sent may still be applied, and it does nothing more.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
-        self.injected.deaths.fetch_add(1, Ordering::Relaxed);
+        self.record.injected.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -210,7 +235,7 @@ impl Instance {
         Duration::from_micros(self.state().rng.random_range(500..8_000))
     }
 
-    fn draw(&self, is_metadata: bool, is_write: bool, is_transaction: bool) -> Option<Fault> {
+    fn draw(&self, is_metadata: bool, is_write: bool) -> Option<Fault> {
         if !self.faults.load(Ordering::Relaxed) {
             return None;
         }
@@ -236,10 +261,18 @@ impl Instance {
             4 => Fault::AnswerDropped,
             5 => Fault::AnswerTooLate,
             6 if is_write => Fault::AppliedLate,
-            7 if is_transaction => Fault::Conflict,
             7 if is_metadata => Fault::SlowMetadata,
+            7 if is_write => Fault::Conflict,
             _ => return None,
         })
+    }
+
+    /// The request reaches the tables.
+    fn carry_out(&self, is_late: bool, target: &str, body: &[u8]) -> Answer {
+        let answer = self.engine.respond("/", Some(target), body);
+        let when = (self.number, self.origin.elapsed(), is_late);
+        self.record.arrived(&self.engine, when, (target, body), &answer);
+        answer
     }
 
     async fn call(self: &Arc<Self>, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
@@ -248,60 +281,66 @@ impl Instance {
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
         let body = request.body().bytes().unwrap_or_default().to_vec();
         let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
-        let is_write =
-            ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].iter().any(|kind| target.ends_with(kind));
-        let is_transaction = target.ends_with("TransactWriteItems");
-        let fault = self.draw(is_metadata, is_write, is_transaction);
+        let is_write = ["PutItem", "UpdateItem", "DeleteItem"].iter().any(|kind| target.ends_with(kind));
+        let fault = self.draw(is_metadata, is_write);
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
-        let apply = || self.engine.respond("/", Some(&target), &body);
+        let apply = || self.carry_out(false, &target, &body);
         let answer = match fault {
             None => apply(),
             Some(Fault::Throttle(limit)) => {
-                count(&self.injected.throttles);
+                count(&self.record.injected.throttles);
                 throttled(limit, is_write)
             }
             Some(Fault::ServerErrorBefore) => {
-                count(&self.injected.server_errors);
+                count(&self.record.injected.server_errors);
                 server_error()
             }
             Some(Fault::ServerErrorAfter) => {
-                count(&self.injected.server_errors);
+                count(&self.record.injected.server_errors);
                 drop(apply());
                 server_error()
             }
             Some(Fault::AnswerDropped) => {
-                count(&self.injected.lost_answers);
+                count(&self.record.injected.lost_answers);
                 drop(apply());
                 return Err(ConnectorError::io("the connection broke".into()));
             }
             Some(Fault::AnswerTooLate) => {
-                count(&self.injected.lost_answers);
+                count(&self.record.injected.lost_answers);
                 let answer = apply();
                 sleep(TOO_LATE).await;
                 answer
             }
             Some(Fault::AppliedLate) => {
-                count(&self.injected.late_requests);
-                let delay = Duration::from_millis(self.state().rng.random_range(700..9_000));
-                let engine = self.engine.clone();
+                count(&self.record.injected.late_requests);
+                let (delay, breaks) = {
+                    let mut state = self.state();
+                    let latest = self.rates.latest.as_millis() as u64;
+                    (Duration::from_millis(state.rng.random_range(700..latest)), state.rng.random())
+                };
+                let (instance, target, body) = (Arc::clone(self), target.clone(), body.clone());
                 tokio::spawn(async move {
                     sleep(delay).await;
-                    drop(engine.respond("/", Some(&target), &body));
+                    instance.carry_out(true, &target, &body);
                 });
+                // The caller waits in vain, or hears at once that its connection broke, and sends again before the first request arrives.
+                if breaks {
+                    return Err(ConnectorError::io("the connection broke".into()));
+                }
                 return std::future::pending().await;
             }
             Some(Fault::SlowRead) => {
-                count(&self.injected.slow_reads);
+                count(&self.record.injected.slow_reads);
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
             }
             Some(Fault::Conflict) => {
-                count(&self.injected.conflicts);
+                count(&self.record.injected.conflicts);
                 conflict()
             }
             Some(Fault::SlowMetadata) => {
-                count(&self.injected.slow_metadata);
+                count(&self.record.injected.slow_metadata);
                 let delay = Duration::from_millis(self.state().rng.random_range(200..2_500));
                 sleep(delay).await;
                 apply()
@@ -331,9 +370,10 @@ fn throttled(limit: &str, is_write: bool) -> Answer {
     Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
+/// Another program's transaction is at the item.
 fn conflict() -> Answer {
-    let body = br#"{"__type":"x#TransactionCanceledException","message":"injected","CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"None"}]}"#;
-    Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.to_vec() }
+    let body = br#"{"__type":"x#TransactionConflictException","message":"injected"}"#.to_vec();
+    Answer { status: 400, content_type: "application/x-amz-json-1.0", body }
 }
 
 fn server_error() -> Answer {

@@ -1,7 +1,11 @@
 //! The reference for items that are put, created and deleted: each is a register, and all that was sent and answered is kept and checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::failure::Finding;
 use super::linearizability::{Kind, Operation, Tick, check};
 
 /// What became of a write.
@@ -18,8 +22,11 @@ pub(super) enum Outcome {
 }
 
 /// All registers of one key, by sort key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Registers {
+    began: Instant,
+    /// By how much the clocks of two writers can differ.
+    clocks_differ: Duration,
     now: Tick,
     operations: BTreeMap<String, Vec<Operation>>,
 }
@@ -29,31 +36,34 @@ pub(super) struct Registers {
 pub(super) struct Sent {
     sort_key: String,
     index: usize,
+    /// When this request was sent.
+    tick: Tick,
 }
 
 impl Registers {
+    pub(super) const fn new(began: Instant, clocks_differ: Duration) -> Self {
+        Self { began, clocks_differ, now: 0, operations: BTreeMap::new() }
+    }
+
     /// The present place in the run.
     pub(super) fn now(&mut self) -> Tick {
         self.now += 1;
         self.now
     }
 
-    pub(super) fn contains(&self, sort_key: &str) -> bool {
-        self.operations.contains_key(sort_key)
-    }
-
-    /// A write begins.
-    pub(super) fn sent(&mut self, sort_key: &str, kind: Kind) -> Sent {
-        let sent = self.now();
+    /// A write begins. Where its client has sent it before, under an idempotency key, and does not know what became of it, it is the same
+    /// write: it takes effect between the first request and the last response.
+    pub(super) fn sent(&mut self, sort_key: &str, kind: Kind, first: Option<&Sent>) -> Sent {
+        let (tick, at) = (self.now(), self.began.elapsed());
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
-        operations.push(Operation { kind, sent, ended: None });
-        Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1 }
+        operations.push(Operation { kind, at, sent: first.map_or(tick, |first| first.tick), ended: None });
+        Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1, tick }
     }
 
-    /// A write ends. So many of its attempts had no response, and may be applied any time later: each only where nothing stands, for what
-    /// is stored since has a higher version.
+    /// A write ends. So many of its attempts had no response, and may be applied any time later: each only where nothing stands, or for a put
+    /// a lower version.
     pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome, unanswered: u32) {
-        let now = self.now();
+        let (now, at) = (self.now(), self.began.elapsed());
         let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
         let Some(operation) = operations.get_mut(write.index) else { return };
         let repeated = match (outcome, operation.kind) {
@@ -63,8 +73,10 @@ impl Registers {
             }
             (Outcome::Unknown, _) => unanswered.saturating_sub(1),
             (Outcome::Exists, Kind::Create(own)) => {
-                (operation.kind, operation.ended) = (Kind::Exists(own), Some(now));
-                unanswered
+                // What this request was told is of its own time.
+                *operation = Operation { kind: Kind::Exists(own), sent: write.tick, ended: Some(now), ..*operation };
+                // Without a response to an earlier attempt, it would be unknown.
+                0
             }
             (Outcome::Refused | Outcome::Exists, _) => {
                 operation.kind = Kind::Nothing;
@@ -72,13 +84,16 @@ impl Registers {
             }
         };
         let lands_late = match operation.kind {
-            Kind::Set(Some(value)) | Kind::Create(value) | Kind::Once(value) | Kind::Exists(value) => Some(value),
-            // A deletion is sent once.
-            Kind::Set(None) | Kind::Read(_) | Kind::Nothing => None,
+            // Its version was taken by now.
+            Kind::Set(Some(value)) => Some(Kind::Late(value, at + self.clocks_differ)),
+            // Its condition is that nothing stands. To the check it is one more request of the same creation.
+            Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
+            // A deletion is sent once, or leaves a tombstone: a repetition of that is below all that follows.
+            Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => None,
         };
-        let sent = operation.sent;
-        for value in lands_late.into_iter().cycle().take(repeated as usize) {
-            operations.push(Operation { kind: Kind::Create(value), sent, ended: None });
+        let (sent, at) = (operation.sent, operation.at);
+        for kind in lands_late.into_iter().cycle().take(repeated as usize) {
+            operations.push(Operation { kind, at, sent, ended: None });
         }
     }
 
@@ -98,22 +113,31 @@ impl Registers {
     }
 
     fn note(&mut self, sort_key: &str, seen: Option<u64>, began: Tick, ended: Tick) {
+        let at = self.began.elapsed();
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
-        operations.push(Operation { kind: Kind::Read(seen), sent: began, ended: Some(ended) });
+        operations.push(Operation { kind: Kind::Read(seen), at, sent: began, ended: Some(ended) });
     }
 
-    /// Checks that all responses of each register can be put into one order.
-    pub(super) fn check(&self) -> Result<(), String> {
-        self.operations.iter().try_for_each(|(sort_key, operations)| {
-            let Err(index) = check(operations) else { return Ok(()) };
+    /// Checks that all responses of each register can be put into one order. How many registers were checked, and how many of them allow too
+    /// many orders to decide.
+    pub(super) fn check(&self) -> Result<(u64, u64), Finding> {
+        self.operations.iter().try_fold((0, 0), |(checked, undecided), (sort_key, operations)| {
+            let index = match check(operations) {
+                Ok(is_decided) => return Ok((checked + 1, undecided + u64::from(!is_decided))),
+                Err(index) => index,
+            };
             let promise = match operations[index].kind {
                 Kind::Create(_) | Kind::Exists(_) => "I3",
-                Kind::Set(_) | Kind::Once(_) | Kind::Read(_) | Kind::Nothing => "I1",
+                Kind::Set(_) | Kind::Once(_) | Kind::Late(..) | Kind::Read(_) | Kind::Nothing => "I1",
             };
             let mut all: Vec<&Operation> = operations.iter().collect();
             all.sort_by_key(|operation| operation.sent);
             let all: Vec<String> = all.into_iter().map(Operation::to_string).collect();
-            Err(format!("{promise}: {sort_key}: \"{}\" fits no order of all: {}", operations[index], all.join(", ")))
+            let odd = operations[index];
+            Err(Finding::of(
+                sort_key,
+                format!("{promise}: {sort_key}: \"{odd}\" fits no order of all: {}", all.join(", ")),
+            ))
         })
     }
 }

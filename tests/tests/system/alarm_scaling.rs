@@ -114,7 +114,7 @@ async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
         let sort_key = SortKey::parse(SortKeyType::String, &number.to_string()).expect("a sort key");
         let item = Item { partition_key: key.clone(), sort_key, attributes: filler.clone() };
         let table = table.clone();
-        writes.spawn(async move { table.append(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok() });
+        writes.spawn(async move { table.put(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok() });
     }
     writes.join_all().await;
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{Attributes, Environment, Item, PageQuery, PartitionKey, ShardedTable, Value};
@@ -111,11 +112,15 @@ fn item(key: &str, text: &str) -> Arc<Item> {
 #[tokio::test(start_paused = true)]
 async fn an_operation_costs_what_the_documents_say() {
     let counted = Counted::new().await;
-    let post = async |table: &ShardedTable, item: &Item| {
-        table.append(item, soon()).await.expect("stored");
-    };
+    // A POST and a PUT are the same write.
     let put = async |table: &ShardedTable, item: &Item| {
         table.put(item, soon()).await.expect("stored");
+    };
+    let create = async |table: &ShardedTable, item: &Item| {
+        table.create(item, None, soon()).await.expect("nothing stood");
+    };
+    let delete = async |table: &ShardedTable, item: &Item| {
+        table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     };
     let get = async |table: &ShardedTable, item: &Item, stands: bool| {
         let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
@@ -125,10 +130,12 @@ async fn an_operation_costs_what_the_documents_say() {
         let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
         drop(table.query(&query, soon()).await.expect("a page"));
     };
-    counted.costs("POST, a key never seen", async |table| post(table, &item("a", "1")).await).await;
-    counted.costs("POST, a warm key", async |table| post(table, &item("a", "2")).await).await;
+    counted.costs("POST, a key never seen", async |table| put(table, &item("a", "1")).await).await;
+    counted.costs("POST, a warm key", async |table| put(table, &item("a", "2")).await).await;
     counted.costs("PUT, a key never seen", async |table| put(table, &item("b", "1")).await).await;
     counted.costs("PUT, a warm key", async |table| put(table, &item("b", "1")).await).await;
+    counted.costs("create-only POST, a warm key", async |table| create(table, &item("b", "2")).await).await;
+    counted.costs("DELETE, a warm key", async |table| delete(table, &item("b", "2")).await).await;
     counted.costs("`GET /item`, a key never seen", async |table| get(table, &item("c", "1"), false).await).await;
     counted.costs("`GET /item`, a warm key", async |table| get(table, &item("b", "1"), true).await).await;
     counted.costs("`GET /items`, a key never seen", async |table| page(table, &item("d", "1")).await).await;
@@ -137,10 +144,53 @@ async fn an_operation_costs_what_the_documents_say() {
     let grown = item("grown", "2");
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
     counted.table.shards(&grown.partition_key, soon()).await.expect("an answer");
-    counted.costs("POST, a warm key of 8 shards", async |table| post(table, &grown).await).await;
+    counted.costs("POST, a warm key of 8 shards", async |table| put(table, &grown).await).await;
     counted.costs("PUT, a warm key of 8 shards", async |table| put(table, &item("grown", "3")).await).await;
     counted.costs("`GET /item`, a warm key of 8 shards", async |table| get(table, &grown, true).await).await;
     counted.costs("`GET /items`, a warm key of 8 shards", async |table| page(table, &grown).await).await;
+    counted.costs("DELETE, a warm key of 8 shards", async |table| delete(table, &item("grown", "3")).await).await;
+    counted
+        .costs("create-only POST, a warm key of 8 shards", async |table| create(table, &item("grown", "3")).await)
+        .await;
+}
+
+/// What is stored takes the units that it would take if anybody put it, and nothing else is sent.
+#[tokio::test(start_paused = true)]
+async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
+    let counted = Counted::new().await;
+    let plain = in_process_clients(&InProcess::new(counted.engine.clone())).dynamodb;
+    for shards in [1, 8] {
+        let of_key = PartitionKey::new(&format!("key-{shards}")).expect("a key");
+        counted.table.set_shards(&of_key, count(shards), soon()).await.expect("scaled");
+        counted.table.put(&item(of_key.as_str(), "first"), soon()).await.expect("stored");
+        counted.table.finish_background_work().await;
+        for filler in [1, 850, 1_023, 2_000, 9_000] {
+            let text = Value::S("x".repeat(filler));
+            let item = Item {
+                partition_key: of_key.clone(),
+                sort_key: sort_key(&format!("{filler:05}")),
+                attributes: Attributes::from([("filler".to_owned(), text)]),
+            };
+            counted.table.shards(&of_key, soon()).await.expect("a view");
+            let (calls, [written, _]) = (counted.wire.calls().len(), counted.units());
+            let began = Instant::now();
+            let put = counted.table.put(&item, soon()).await.expect("stored");
+            let round_trips = began.elapsed().div_duration_f64(ROUND_TRIP);
+            assert!(round_trips < 1.05, "{shards} shards, {filler} bytes: {round_trips}");
+            let ours = counted.units()[0] - written;
+            assert_eq!(counted.wire.calls().len() - calls, 1, "{shards} shards, {filler} bytes");
+
+            let stored_key = config().shard_keys.build(&of_key, put.shard).expect("a shard key");
+            let stored = plain.get_item().table_name("items");
+            let stored = stored.key("partition_key", AttributeValue::S(stored_key));
+            let stored = stored.key("sort_key", AttributeValue::S(item.sort_key.to_string()));
+            let stored = stored.send().await.expect("an answer").item.expect("it stands");
+            let bare = plain.put_item().table_name("items").set_item(Some(stored));
+            let bare = bare.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.expect("stored");
+            let bare = bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
+            assert_eq!(ours.to_bits(), bare.to_bits(), "{shards} shards, {filler} bytes: {ours}, {bare}");
+        }
+    }
 }
 
 /// Debug builds inline little, so that the ratio is above that of the benchmark; like that one, it is the same on every run.
@@ -154,7 +204,7 @@ fn a_warm_write_takes_few_more_instructions_than_a_bare_put() {
     match warm_write::per_write(&this, 20, 70) {
         Some((bare, ours)) => {
             println!("instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {:.3}", ours / bare);
-            assert!(ours < 1.15 * bare, "{ours} / {bare}");
+            assert!(ours <= 1.10 * bare, "{ours} / {bare}");
         }
         None => {
             let required = std::env::var("REQUIRE_VALGRIND").is_ok_and(|value| value == "1");

@@ -25,7 +25,7 @@ async fn items_under_the_width_of_before_are_found_after_growth() {
         (0..60).map(|n| SortKey::parse(SortKeyType::String, &format!("{n:02}")).expect("a sort key")).collect();
     for sort_key in &sort_keys {
         let item = Item { partition_key: key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
-        table.append(&item, soon()).await.expect("stored");
+        table.put(&item, soon()).await.expect("stored");
     }
     table.set_shards(&key, ShardCount::new(20).expect("a count"), soon()).await.expect("grown");
     for sort_key in &sort_keys {

@@ -58,7 +58,7 @@ async fn a_shrink_is_carried_through_by_the_edition_itself() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "the shrink does not end");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    assert!(began.elapsed() > std::time::Duration::from_secs(10), "it waited for writers and for reads");
+    assert!(began.elapsed() > std::time::Duration::from_secs(10), "it waited for reads and for requests");
     let page = edition.get("/items?partition_key=k&consistent=true").await;
     assert_eq!((page.body["items"].as_array().map(Vec::len), &page.body["shards"]), (Some(50), &json!(1)));
     edition.stop().await;

@@ -68,7 +68,7 @@ impl World {
 
     async fn store(&self, number: u32) {
         let item = Item { partition_key: key(), sort_key: sort_key(number), attributes: Attributes::new() };
-        self.table.append(&item, soon()).await.expect("stored");
+        self.table.put(&item, soon()).await.expect("stored");
     }
 
     async fn width(&self) -> u32 {
@@ -128,15 +128,18 @@ impl World {
             .update_item()
             .table_name("items-metadata")
             .key("partition_key", AttributeValue::S("k".into()))
-            .update_expression("SET number_of_shards = :n, read_shards = :n, shard_history = :h ADD generation :one")
+            .update_expression(
+                "SET number_of_shards = :n, read_shards = :n, shard_history = :h, settled = :t ADD generation :one, era :one",
+            )
             .expression_attribute_values(":n", AttributeValue::N(to.to_string()))
             .expression_attribute_values(":h", AttributeValue::Ss(vec![format!("1700000000:{to}")]))
+            .expression_attribute_values(":t", AttributeValue::Bool(true))
             .expression_attribute_values(":one", AttributeValue::N("1".into()))
             .send()
             .await
             .expect("shrunk");
-        // Longer than an append may rely on its view.
-        tokio::time::sleep(Duration::from_secs(70)).await;
+        // Longer than anybody may rely on a view.
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! A write whose answer was lost is never told as "not stored", and a point write that outlived its lease claims nothing.
+//! A write whose answer was lost is never told as "not stored", and one whose answer came after its era claims nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
-use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::{
-    Attributes, CapacityScope, Deadline, Environment, IdempotencyKey, Item, PartitionKey, ShardCount, ShardedTable,
-    SortKey, SortKeyType, Value, WriteError, WriteErrorKind, Written,
+    Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, ShardedTable, SortKey, SortKeyType,
+    Value, WriteError, WriteErrorKind, Written,
 };
-use system_tests::{Call, Fate, TestClock, Wire, config};
+use system_tests::{Call, Fate, TestClock, Wire, config, count};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
@@ -26,9 +26,10 @@ struct Bench {
 }
 
 impl Bench {
-    /// What was sent to the main table, but for the look at whether a new key's metadata is lost.
+    /// What was sent to the main table, but for reads.
     fn writes(&self) -> Vec<String> {
-        self.wire.operations().into_iter().filter(|operation| operation != "Query").collect()
+        let reads = ["Query", "GetItem", "BatchGetItem"];
+        self.wire.operations().into_iter().filter(|operation| !reads.contains(&operation.as_str())).collect()
     }
 }
 
@@ -58,10 +59,15 @@ async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench 
 }
 
 impl Bench {
+    /// Another instance on the same clock, past the wire.
+    fn other(&self) -> ShardedTable {
+        let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
+        ShardedTable::with_environment(&client, config(), Environment::seeded(self.clock.clone(), 2))
+    }
+
     /// Reads past the wire and the cache.
     async fn stands(&self, item: &Item) -> bool {
-        let other = ShardedTable::new(&in_process_clients(&InProcess::new(self.engine.clone())).dynamodb, config());
-        other.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read").is_some()
+        self.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read").is_some()
     }
 }
 
@@ -77,17 +83,17 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
         _ => Fate::Pass,
     })
     .await;
-    let append = bench.table.append(&item("s"), soon()).await;
-    assert!(matches!(kind(&append), Some(WriteErrorKind::Unknown(_))), "{append:?}");
-    let put = bench.table.put(&item("s"), soon()).await;
-    assert!(matches!(kind(&put), Some(WriteErrorKind::Capacity { .. })), "it met only throttles: {put:?}");
-    assert!(bench.wire.operations().len() > 2, "both were repeated");
+    let first = bench.table.put(&item("s"), soon()).await;
+    assert!(matches!(kind(&first), Some(WriteErrorKind::Unknown(_))), "{first:?}");
+    let second = bench.table.put(&item("s"), soon()).await;
+    assert!(matches!(kind(&second), Some(WriteErrorKind::Capacity { .. })), "it met only throttles: {second:?}");
+    assert!(bench.writes().len() > 2, "both were repeated");
     assert!(bench.stands(&item("s")).await, "it was stored after all");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored() {
-    for put in [false, true] {
+    for create in [false, true] {
         let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
             (true, "PutItem", 0) => Fate::LoseAnswer,
             (true, "PutItem", _) => Fate::Refuse(DENIED),
@@ -95,28 +101,55 @@ async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored(
         })
         .await;
         let item = item("s");
-        let write = if put { bench.table.put(&item, soon()).await } else { bench.table.append(&item, soon()).await };
+        let write =
+            if create { bench.table.create(&item, None, soon()).await } else { bench.table.put(&item, soon()).await };
         assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
         assert!(bench.stands(&item).await, "it was stored after all");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_only_write_knows_its_own_item_after_a_lost_answer() {
+async fn a_write_knows_its_own_item_after_a_lost_answer() {
     for shards in [1, 8] {
-        let operation = if shards == 1 { "PutItem" } else { "TransactWriteItems" };
-        let bench = bench(nth(operation, 0, Fate::LoseAnswer)).await;
-        let key = PartitionKey::new("k").expect("a key");
-        let count = ShardCount::new(shards).expect("a count");
-        bench.table.set_shards(&key, count, soon()).await.expect("scaled");
+        let bench = bench(nth("PutItem", 0, Fate::LoseAnswer)).await;
         let item = item("s2");
+        bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
         let written = bench.table.create(&item, None, soon()).await.expect("its own item is no other's");
         assert_eq!(written.attempts, 2, "{shards} shards");
         assert!(matches!(kind(&bench.table.create(&item, None, soon()).await), Some(WriteErrorKind::Exists)));
+
+        let bench = self::bench(nth("PutItem", 0, Fate::LoseAnswer)).await;
+        bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
+        let written = bench.table.put(&item, soon()).await.expect("stored by the first attempt");
+        assert_eq!(written.attempts, 2, "{shards} shards");
     }
 }
 
-/// A creator whose first request arrives late on shard 1, below the item that another created on a wider key meanwhile.
+/// A repetition that meets a later write of another must not go above it: its first attempt may have been seen.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_put_does_not_replace_what_came_after_its_first_attempt() {
+    let open = Arc::new(AtomicBool::new(false));
+    let decided = Arc::clone(&open);
+    let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
+        (true, "PutItem", 0) => Fate::LoseAnswer,
+        (true, "PutItem", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
+        _ => Fate::Pass,
+    })
+    .await;
+    let item = Item { attributes: value_of("ours"), ..item("s") };
+    let (table, ours) = (bench.table.clone(), item.clone());
+    let writer = tokio::spawn(async move { table.put(&ours, Deadline::now() + Duration::from_secs(10)).await });
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let theirs = Item { attributes: value_of("theirs"), ..item.clone() };
+    bench.other().put(&theirs, soon()).await.expect("stored above it");
+    open.store(true, Ordering::Relaxed);
+    let repeated = writer.await.expect("it does not panic");
+    assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "{repeated:?}");
+    let found = bench.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
+    assert_eq!(found, Some(theirs));
+}
+
+/// A creator whose first request arrives late on shard 1, below what others made of the item on a wider key meanwhile.
 struct LateCreation {
     bench: Bench,
     item: Item,
@@ -124,18 +157,17 @@ struct LateCreation {
 }
 
 impl LateCreation {
-    /// The creator gives up before its request arrives; the key grows, and `other` writes the item at its new home.
+    /// The creator gives up before its request arrives; the key grows, and `other` is at the item at its new home.
     async fn happen(other: impl AsyncFnOnce(&ShardedTable, &Item)) -> Self {
-        let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(4)))).await;
+        let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(9)))).await;
         let (item, key) = (item("s2"), IdempotencyKey::new("order-1147").expect("a key"));
         let first = bench.table.create(&item, Some(&key), Deadline::now() + Duration::from_millis(600)).await;
         assert!(matches!(kind(&first), Some(WriteErrorKind::Unknown(_))), "{first:?}");
-        let client = in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb;
-        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
-        table.set_shards(&item.partition_key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
+        let table = bench.other();
+        table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
         let theirs = Item { attributes: value_of("theirs"), ..item.clone() };
         other(&table, &theirs).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
         Self { bench, item, key }
     }
 
@@ -149,34 +181,46 @@ fn value_of(text: &str) -> Attributes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_arrives_late_below_another_is_not_acknowledged_when_repeated() {
-    let late = LateCreation::happen(async |table, theirs| {
-        let written = table.create(theirs, None, soon()).await.expect("nothing stood");
-        assert_ne!(written.shard.get(), 1, "the item must have moved for this test to say anything");
-    })
-    .await;
-    let repeated = late.repeat().await;
-    assert!(matches!(kind(&repeated), Some(WriteErrorKind::Exists)), "two creations were acknowledged: {repeated:?}");
+async fn a_creation_that_arrives_late_below_another_write_is_not_acknowledged_when_repeated() {
+    for creates in [true, false] {
+        let late = LateCreation::happen(async |table, theirs| {
+            let written =
+                if creates { table.create(theirs, None, soon()).await } else { table.put(theirs, soon()).await };
+            let written = written.expect("nothing stood");
+            assert_ne!(written.shard.get(), 1, "the item must have moved for this test to say anything");
+        })
+        .await;
+        let repeated = late.repeat().await;
+        assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "both were acknowledged: {repeated:?}");
+        let table = late.bench.other();
+        let found = table.get(&late.item.partition_key, &late.item.sort_key, true, soon()).await.expect("read");
+        assert_eq!(found.map(|item| item.attributes), Some(value_of("theirs")));
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_arrives_late_below_a_put_stays_unknown_when_repeated() {
+async fn a_creation_that_was_deleted_with_a_tombstone_is_not_made_again_by_a_repetition() {
     let late = LateCreation::happen(async |table, theirs| {
         table.put(theirs, soon()).await.expect("stored");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        // While a key is drained, every deletion leaves a tombstone.
+        table.begin_settle(&theirs.partition_key, soon()).await.expect("it begins");
+        table.delete(&theirs.partition_key, &theirs.sort_key, soon()).await.expect("deleted");
     })
     .await;
-    let repeated = late.repeat().await;
-    assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "{repeated:?}");
+    assert!(!late.bench.stands(&late.item).await, "it arrived below the tombstone");
+    late.repeat().await.expect("an earlier attempt has stored it, and it was deleted since");
+    assert!(!late.bench.stands(&late.item).await, "a repetition after a deletion creates nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_is_repeated_within_its_run_does_not_take_a_lower_copy_for_its_success() {
+async fn a_creation_without_an_answer_is_unknown_once_the_width_has_changed() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     // The first request is late; nothing else gets through until the other creation is acknowledged.
     let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
         (true, "PutItem", 0) => Fate::Late(Duration::from_secs(4)),
-        (true, "PutItem" | "TransactWriteItems", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
+        (true, "PutItem", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
         _ => Fate::Pass,
     })
     .await;
@@ -185,33 +229,45 @@ async fn a_creation_that_is_repeated_within_its_run_does_not_take_a_lower_copy_f
     let creator =
         tokio::spawn(async move { table.create(&ours, None, Deadline::now() + Duration::from_secs(15)).await });
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let client = in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb;
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
-    table.set_shards(&item.partition_key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
+    let table = bench.other();
+    table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
     table.create(&Item { attributes: value_of("theirs"), ..item }, None, soon()).await.expect("nothing stood");
     tokio::time::sleep(Duration::from_secs(3)).await;
     open.store(true, Ordering::Relaxed);
     let created = creator.await.expect("it does not panic");
-    assert!(matches!(kind(&created), Some(WriteErrorKind::Exists)), "two creations were acknowledged: {created:?}");
+    assert!(matches!(kind(&created), Some(WriteErrorKind::Unknown(_))), "both were acknowledged: {created:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_without_an_answer_is_not_repeated() {
+async fn a_plain_deletion_without_an_answer_is_not_repeated() {
     let bench = bench(nth("DeleteItem", 0, Fate::LoseAnswer)).await;
-    bench.table.append(&item("s"), soon()).await.expect("stored");
+    bench.table.put(&item("s"), soon()).await.expect("stored");
     let deleted = bench.table.delete(&item("s").partition_key, &item("s").sort_key, soon()).await;
     assert!(matches!(kind(&deleted), Some(WriteErrorKind::Unknown(_))), "{deleted:?}");
     assert_eq!(bench.writes(), ["PutItem", "DeleteItem"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_after_the_lease_claims_nothing() {
+async fn a_tombstone_without_an_answer_is_put_again() {
+    // The first put stores the item on shard 1, the second is the tombstone at its new home.
+    let bench = bench(nth("PutItem", 1, Fate::LoseAnswer)).await;
+    let item = item("s2");
+    bench.table.put(&item, soon()).await.expect("stored");
+    bench.table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
+    let deleted = bench.table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
+    assert_eq!((deleted.attempts, bench.writes().len()), (2, 3), "{:?}", bench.writes());
+    assert_ne!(deleted.shard.get(), 1, "the item must have moved for this test to say anything");
+    assert!(!bench.stands(&item).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_lease_counts_while_the_era_lasts() {
     let bench = bench(|_| Fate::Pass).await;
     let clock = bench.clock.clone();
     let client = clients_over(
         Wire::new(InProcess::new(bench.engine.clone()), move |call| {
             // The process is frozen while the request is on its way.
-            if call.to_items && call.operation != "GetItem" {
+            if call.to_items && ["PutItem", "DeleteItem"].contains(&call.operation.as_str()) {
                 clock.jump(Duration::from_secs(2));
             }
             Fate::Pass
@@ -219,22 +275,44 @@ async fn an_answer_after_the_lease_claims_nothing() {
         .into_shared(),
     )
     .dynamodb;
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 2));
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
     let item = item("s");
-    for write in [
-        table.create(&item, None, soon()).await,
-        table.create(&item, None, soon()).await,
-        table.put(&item, soon()).await,
-        table.delete(&item.partition_key, &item.sort_key, soon()).await,
-    ] {
-        assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
+    table.create(&item, None, soon()).await.expect("created");
+    let again = table.create(&item, None, soon()).await;
+    assert!(matches!(kind(&again), Some(WriteErrorKind::Exists)), "{again:?}");
+    table.put(&item, soon()).await.expect("put");
+    table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_era_claims_nothing() {
+    for kind_of_write in ["put", "create", "delete"] {
+        // The response is on its way for two seconds; meanwhile the key grows.
+        let bench = bench(|call| match (call.to_items, call.operation.as_str()) {
+            (true, "PutItem" | "DeleteItem") => Fate::Delay(Duration::from_secs(2)),
+            _ => Fate::Pass,
+        })
+        .await;
+        let (table, item) = (bench.table.clone(), item("s2"));
+        let late = tokio::spawn(async move {
+            match kind_of_write {
+                "put" => table.put(&item, soon()).await,
+                "create" => table.create(&item, None, soon()).await,
+                _ => table.delete(&item.partition_key, &item.sort_key, soon()).await,
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.other().set_shards(&self::item("s2").partition_key, count(8), soon()).await.expect("scaled");
+        let late = late.await.expect("it does not panic");
+        assert!(matches!(kind(&late), Some(WriteErrorKind::Unknown(_))), "{kind_of_write}: {late:?}");
     }
 }
 
-/// Credentials are asked for when a request is signed; the process is frozen there, once.
+/// Credentials are asked for when a request is signed; once it is armed, the process is frozen there after the next query of a shard.
 #[derive(Debug)]
 struct SlowSigner {
     clock: TestClock,
+    wire: Wire,
     armed: Arc<AtomicBool>,
 }
 
@@ -243,7 +321,8 @@ impl ProvideCredentials for SlowSigner {
     where
         Self: 'a,
     {
-        if self.armed.swap(false, Ordering::Relaxed) {
+        let is_next = self.wire.calls().last().is_some_and(|call| call.to_items && call.operation == "Query");
+        if is_next && self.armed.swap(false, Ordering::Relaxed) {
             self.clock.jump(Duration::from_secs(2));
         }
         future::ProvideCredentials::ready(Ok(Credentials::new("local", "local", None, None, "test")))
@@ -251,44 +330,31 @@ impl ProvideCredentials for SlowSigner {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_while_signing_sends_nothing() {
+async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let bench = bench(|_| Fate::Pass).await;
     let armed = Arc::new(AtomicBool::new(false));
-    let signer = SlowSigner { clock: bench.clock.clone(), armed: Arc::clone(&armed) };
+    let signer = SlowSigner { clock: bench.clock.clone(), wire: bench.wire.clone(), armed: Arc::clone(&armed) };
     let client = clients_over(bench.wire.clone().into_shared()).dynamodb;
     let slow =
         client.config().to_builder().credentials_provider(signer).identity_cache(IdentityCache::no_cache()).build();
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
     let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
-    table.put(&item("s"), soon()).await.expect("stored, and the view is in the cache");
-    assert_eq!(bench.writes(), ["PutItem"]);
-    bench.clock.jump(Duration::from_millis(1));
-    armed.store(true, Ordering::Relaxed);
-    let written = table.put(&item("s"), soon()).await.expect("stored under a view that was read anew");
-    assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
-    assert_eq!((written.attempts, bench.writes().len()), (1, 2), "what was signed too early was not sent");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_throttled_transaction_learns_its_reason() {
-    let bench = bench(|_| Fate::Pass).await;
-    let key = PartitionKey::new("k").expect("a key");
-    bench.table.set_shards(&key, ShardCount::new(8).expect("a count"), soon()).await.expect("scaled");
-    let limits = PartitionLimits { partitions: 1, write_units: 0.001, ..PartitionLimits::default() };
-    bench.engine.set_limits([("items".to_owned(), limits)]);
-    let mut last = None;
-    for number in 0..400 {
-        last = Some(bench.table.put(&item(&format!("s{number}")), Deadline::now() + Duration::from_secs(1)).await);
-        if last.as_ref().is_some_and(Result::is_err) {
-            break;
-        }
+    let key = item("s").partition_key;
+    for number in 0..20 {
+        table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
     }
-    let last = last.expect("a put was made");
-    assert!(
-        matches!(&last, Err(WriteError { kind: WriteErrorKind::Capacity(CapacityScope::KeyRange), throttled, .. }) if *throttled > 0),
-        "{last:?}"
-    );
-    assert!(bench.wire.operations().contains(&"DeleteItem".to_owned()), "by a single write that changes nothing");
+    table.set_shards(&key, count(2), soon()).await.expect("grown");
+    bench.clock.jump(Duration::from_secs(1_200));
+    table.begin_settle(&key, soon()).await.expect("it begins");
+    let before = bench.wire.calls().len();
+    armed.store(true, Ordering::Relaxed);
+    let drained = table.drain(&key, Deadline::now() + Duration::from_secs(60)).await.expect("the tables answer");
+    assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
+    assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
+    let calls = bench.wire.calls().split_off(before);
+    let first_move = calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
+    let query = calls[..first_move].iter().rposition(|call| call.to_items).expect("read");
+    assert!(first_move > query + 1, "what was signed too early was not sent before the metadata was read again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,19 +371,12 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
         let other = ShardedTable::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
-    bench.table.append(&item("s"), soon()).await.expect("a plain append needs no metadata");
+    bench.table.put(&item("s"), soon()).await.expect("no verdict stops no write");
     assert!(!registered().await);
-    bench.table.put(&item("t"), soon()).await.expect("no verdict stops no write");
-    assert!(
-        bench
-            .table
-            .set_shards(&item("s").partition_key, sharding::ShardCount::new(4).expect("a count"), soon())
-            .await
-            .is_err()
-    );
+    assert!(bench.table.set_shards(&item("s").partition_key, count(4), soon()).await.is_err());
     assert!(!registered().await);
     open.store(true, Ordering::Relaxed);
-    bench.table.append(&item("u"), soon()).await.expect("stored");
+    bench.table.put(&item("u"), soon()).await.expect("stored");
     assert!(registered().await);
 }
 
@@ -329,10 +388,9 @@ async fn of_a_point_read_only_what_was_left_is_read_again() {
     })
     .await;
     let item = item("s2");
-    bench.table.append(&item, soon()).await.expect("stored on shard 1");
+    bench.table.put(&item, soon()).await.expect("stored on shard 1");
     for shards in [8, 32, 128] {
-        let count = ShardCount::new(shards).expect("a count");
-        bench.table.set_shards(&item.partition_key, count, soon()).await.expect("scaled");
+        bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
     }
     let found = bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
     assert_eq!(found, Some(item));
@@ -350,7 +408,7 @@ async fn an_error_counts_its_attempts() {
         _ => Fate::Pass,
     })
     .await;
-    let failed = bench.table.append(&item("s"), soon()).await.expect_err("nothing but failures");
+    let failed = bench.table.put(&item("s"), soon()).await.expect_err("nothing but failures");
     let sent = bench.writes().len();
     assert_eq!(usize::try_from(failed.attempts), Ok(sent), "{failed:?}");
     assert_eq!(usize::try_from(failed.throttled), Ok(sent - 3), "{failed:?}");

@@ -125,7 +125,7 @@ async fn a_rebuild_event_makes_lost_metadata_anew() {
             sleep(Duration::from_secs(5)).await;
         }
         for number in 0..80 {
-            fixture.table.append(&item(name, &format!("order-{number:02}")), soon()).await.expect("stored");
+            fixture.table.put(&item(name, &format!("order-{number:02}")), soon()).await.expect("stored");
         }
     }
     fixture.table.finish_background_work().await;

@@ -128,7 +128,7 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_that_its_actor_left_is_finished_though_its_throttles_are_old() {
+async fn a_change_that_its_actor_left_is_finished_though_its_throttles_are_old() {
     let fixture = fixture(
         |_, _| {},
         |operation, _| match operation {
@@ -145,6 +145,8 @@ async fn a_growth_that_its_actor_left_is_finished_though_its_throttles_are_old()
         .item("partition_key", AttributeValue::S("hot".into()))
         .item("number_of_shards", number(2))
         .item("read_shards", number(4))
+        .item("closing", number(4))
+        .item("era", number(2))
         .item("last_updated", number(1_699_999_999))
         .item("shard_history", AttributeValue::Ss(vec!["1699999000:1".into(), "1699999999:2".into()]))
         .item("generation", number(3));
@@ -152,6 +154,36 @@ async fn a_growth_that_its_actor_left_is_finished_though_its_throttles_are_old()
     let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
     assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
     assert_eq!(fixture.width("hot").await, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grown_key_of_which_only_shard_1_is_throttled_grows_and_deciding_that_takes_one_read() {
+    for dry_run in [true, false] {
+        let fixture = fixture(
+            |_, scaler| scaler.dry_run = dry_run,
+            |operation, _| match operation {
+                "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 25_000.0),
+                _ => Reply::Engine,
+            },
+        )
+        .await;
+        fixture.grow("hot", 18).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        fixture.clock.jump(Duration::from_secs(120));
+        let metadata_reads = || {
+            let reads = fixture.aws.asked("GetItem");
+            reads.iter().filter(|body| body["TableName"] == "items-metadata").count()
+        };
+        let before = metadata_reads();
+        let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+        let key = &answer["keys"][0];
+        if dry_run {
+            assert_eq!((&key["outcome"], &key["from"]), (&json!("dry-run"), &json!(18)), "{answer}");
+            assert_eq!(metadata_reads() - before, 1, "{answer}");
+        } else {
+            assert_eq!((&key["outcome"], &key["from"]), (&json!("scaled"), &json!(18)), "{answer}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,7 @@
 //! The shard-scaler's binary where what it asks is refused, busy or enormous: an answer that says so, no change, and the next event is taken.
 
-use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::InProcess;
-use local::{ServeOptions, in_process_clients};
+use local::ServeOptions;
 use serde_json::{Value, json};
-use sharding::TableConfig;
 use system_tests::{Function, Services, TestEdition, config, event, event_of_now};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_shard-scaler");
@@ -175,51 +172,8 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
     let whole = event_of_now("shard-scaler-alarm-direct").to_string();
     let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;
     assert!(answer["function_error"]["errorMessage"].is_string(), "{answer}");
-    assert_eq!(services.asked(), [""; 0], "nothing is asked for it");
+    assert_eq!(services.asked(), ["GetItem"], "nothing is asked for it: the start reads what the table takes");
     still_answers(&mut scaler).await;
-}
-
-#[tokio::test]
-async fn a_key_of_which_only_shard_1_is_throttled_by_point_writes_is_to_be_settled_and_not_grown() {
-    let edition = TestEdition::start(ServeOptions::default(), TableConfig { cold_append: false, ..config() }).await;
-    let services = Services::start(&edition.dynamodb_url(), |_| None).await;
-    let grown = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
-    scaler(&services, &[]).await.invoke(grown).await;
-    for number in 0..10 {
-        let path = format!("/item?partition_key=hot&sort_key=order-{number}");
-        let headers = [("content-type", "application/json")];
-        let put = edition.send("PUT", &path, &headers, Some(json!({"attributes": {}}).to_string().into())).await;
-        assert!(put.status < 300, "{}", put.body);
-    }
-    // Its writer notes that after the answer.
-    let client = in_process_clients(&InProcess::new(edition.engine().clone())).dynamodb;
-    let noted = async || {
-        let key = AttributeValue::S("hot".to_owned());
-        let item = client.get_item().table_name("items-metadata").key("partition_key", key).send().await;
-        item.expect("an answer").item.is_some_and(|item| item.contains_key("point_written_at"))
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), async {
-        while !noted().await {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .expect("it is noted");
-    for (shards, is_to_be_settled) in [(vec![1], true), (vec![1, 3], false), ((1..=25).collect(), false)] {
-        let services = Services::start(&edition.dynamodb_url(), move |operation| {
-            (operation == "GetInsightRuleReport").then(|| {
-                let contributor = |shard: &i32| json!({"Keys": [format!("hot.{shard}")], "ApproximateAggregateValue": 1e9, "Datapoints": []});
-                let contributors: Vec<Value> = shards.iter().map(contributor).collect();
-                (200, json!({"KeyLabels": ["PartitionKey"], "AggregationStatistic": "Sum", "Contributors": contributors}))
-            })
-        })
-        .await;
-        let mut scaler = scaler(&services, &[("COLD_APPEND", "false")]).await;
-        let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-        assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
-        let reason = answer["keys"][0]["reason"].as_str().unwrap_or_default();
-        assert_eq!(reason.contains("settling"), is_to_be_settled, "{answer}");
-    }
 }
 
 #[tokio::test]

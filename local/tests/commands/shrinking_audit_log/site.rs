@@ -114,9 +114,14 @@ impl Site {
         let shown = self.scaler(&json!({"action": "show", "partition_key": key})).await;
         let metadata = &shown["metadata"];
         let number = |name: &str| metadata[name].as_u64().unwrap_or_else(|| panic!("{name}: {shown}"));
-        let drain = metadata["drain"].as_str().and_then(|drain| drain.split(' ').nth(1)).map(str::to_owned);
-        let draining = metadata["draining"] == true;
-        Widths { write: number("number_of_shards"), read: number("read_shards"), draining, step: drain }
+        let (closing, draining) = (metadata["closing"].is_u64(), metadata["draining"] == true);
+        let step = match (closing, draining) {
+            (true, _) => Some("closing"),
+            (false, true) if metadata["drain"]["emptied_at"].is_null() => Some("moving"),
+            (false, true) => Some("found empty"),
+            (false, false) => None,
+        };
+        Widths { write: number("number_of_shards"), read: number("read_shards"), closing, draining, step }
     }
 }
 
@@ -124,12 +129,13 @@ impl Site {
 pub(crate) struct Widths {
     pub(crate) write: u64,
     pub(crate) read: u64,
+    pub(crate) closing: bool,
     pub(crate) draining: bool,
-    pub(crate) step: Option<String>,
+    pub(crate) step: Option<&'static str>,
 }
 
 impl Widths {
     pub(crate) fn is_narrow(&self) -> bool {
-        (self.write, self.read, self.draining) == (1, 1, false)
+        (self.write, self.read, self.closing, self.draining) == (1, 1, false, false)
     }
 }

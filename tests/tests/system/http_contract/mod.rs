@@ -30,11 +30,6 @@ async fn start(config: TableConfig) -> TestEdition {
     TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, config).await
 }
 
-/// Whether the server under test has transactions.
-fn has_transactions() -> bool {
-    std::env::var("DYNAMODB_SERVER").map_or(true, |server| server != "dynalite")
-}
-
 fn number_table() -> TableConfig {
     TableConfig { sort_key_type: SortKeyType::Number, ..config() }
 }

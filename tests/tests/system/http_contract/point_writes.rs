@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
 
-use super::{JSON, assert_problem, has_transactions, set_shards, start};
+use super::{JSON, assert_problem, set_shards, start};
 
 const CREATE_ONLY: (&str, &str) = ("if-none-match", "*");
 
@@ -65,14 +65,6 @@ async fn a_key_of_many_shards_behaves_the_same() {
         assert_eq!(put(&edition, "k", &format!("old-{number}"), number).await.status, 200);
     }
     set_shards(&edition, "k", 16).await;
-    if !has_transactions() {
-        let grown: Vec<_> = puts(&edition).await;
-        let refused = grown.iter().find(|response| response.status != 200).expect("some item has two candidates");
-        assert_problem(refused, 501, "not_supported", None, "without transactions");
-        assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("TransactWriteItems")));
-        edition.stop().await;
-        return;
-    }
     for number in 0..10 {
         exercise(&edition, "k", &format!("new-{number}")).await;
         let old = format!("old-{number}");
@@ -89,14 +81,6 @@ async fn a_key_of_many_shards_behaves_the_same() {
     edition.stop().await;
 }
 
-async fn puts(edition: &TestEdition) -> Vec<Response> {
-    let mut responses = Vec::new();
-    for number in 0..5 {
-        responses.push(put(edition, "k", &format!("new-{number}"), number).await);
-    }
-    responses
-}
-
 #[tokio::test]
 async fn a_post_that_repeats_a_sort_key_after_growth_leaves_one_item() {
     let edition = start(config()).await;
@@ -109,13 +93,12 @@ async fn a_post_that_repeats_a_sort_key_after_growth_leaves_one_item() {
     post(2).await;
     assert_eq!(value(&edition, "k", "s7").await, 2);
     assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
-    if has_transactions() {
-        // Two copies may stand by now; a put overwrites all of them, and a delete takes all.
-        assert_eq!(put(&edition, "k", "s7", 3).await.status, 200);
-        assert_eq!(value(&edition, "k", "s7").await, 3);
-        assert_eq!(delete(&edition, "k", "s7").await.status, 204);
-        assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
-    }
+    // Two copies may stand by now; a put supersedes them, and a delete hides them.
+    assert_eq!(put(&edition, "k", "s7", 3).await.status, 200);
+    assert_eq!(value(&edition, "k", "s7").await, 3);
+    assert_eq!(delete(&edition, "k", "s7").await.status, 204);
+    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
+    assert_eq!(create(&edition, "k", "s7", &[]).await.status, 201, "free again");
     edition.stop().await;
 }
 
@@ -163,10 +146,8 @@ async fn a_create_only_post_knows_its_own_earlier_attempt() {
     assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "a repetition is no second write");
     assert_problem(&create(&edition, "k", "s", &[("idempotency-key", "yours")]).await, 412, "already_exists", None, "");
     assert_problem(&create(&edition, "k", "s", &[]).await, 412, "already_exists", None, "");
-    if has_transactions() {
-        set_shards(&edition, "k", 16).await;
-        assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "also on another number of shards");
-    }
+    set_shards(&edition, "k", 16).await;
+    assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "also on another number of shards");
     edition.stop().await;
 }
 

@@ -1,7 +1,7 @@
 //! What is wrong is told by name, and nothing is stored.
 
 use serde_json::json;
-use sharding::Placement;
+use sharding::{Placement, TableConfig, Writes};
 use system_tests::config;
 
 use super::{JSON, assert_problem, start};
@@ -38,6 +38,7 @@ async fn wrong_bodies_are_told_by_field_and_store_nothing() {
         ("/items", br#"{"partition_key":"k","partition_key":"k","attributes":{}}"#.to_vec(), 400, "repeated_field", Some("partition_key")),
         ("/items", br#"{"partition_key":"k","attributes":{"sort_key":"x"}}"#.to_vec(), 400, "reserved_attribute", Some("attributes.sort_key")),
         ("/items", br#"{"partition_key":"k","attributes":{"_version":1}}"#.to_vec(), 400, "reserved_attribute", Some("attributes._version")),
+        ("/items", br#"{"partition_key":"k","attributes":{"_deleted":true}}"#.to_vec(), 400, "reserved_attribute", Some("attributes._deleted")),
         ("/items", br#"{"partition_key":"k","attributes":{"n":NaN}}"#.to_vec(), 400, "invalid_json", Some("body")),
         ("/items", br#"{"partition_key":"k","attributes":{"n":1e126}}"#.to_vec(), 400, "invalid_number", Some("attributes.n")),
         ("/items", digits.into_bytes(), 400, "invalid_number", Some("attributes.n")),
@@ -196,19 +197,24 @@ async fn wrong_headers_and_point_writes_are_told_by_name() {
 }
 
 #[tokio::test]
-async fn random_placement_takes_appends_only() {
-    let edition = start(sharding::TableConfig { placement: Placement::Random, ..config() }).await;
-    let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
-    assert_eq!(edition.post("/items", &item).await.status, 201);
-    let (path, body) = ("/item?partition_key=k&sort_key=s", Some(br#"{"attributes":{}}"#.to_vec()));
-    for response in [
-        edition.send("PUT", path, &[JSON], body.clone()).await,
-        edition.send("DELETE", path, &[], None).await,
-        edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(item.to_string().into_bytes())).await,
+async fn an_append_only_table_takes_appends_only() {
+    for (about, config) in [
+        ("random placement", TableConfig { placement: Placement::Random, ..config() }),
+        ("WRITES=appends", TableConfig { writes: Writes::Appends, ..config() }),
     ] {
-        assert_problem(&response, 405, "append_only", None, "random placement");
-        assert!(["GET", "GET, POST"].iter().any(|allow| response.headers["allow"] == *allow));
+        let edition = start(config).await;
+        let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
+        assert_eq!(edition.post("/items", &item).await.status, 201);
+        let (path, body) = ("/item?partition_key=k&sort_key=s", Some(br#"{"attributes":{}}"#.to_vec()));
+        for response in [
+            edition.send("PUT", path, &[JSON], body.clone()).await,
+            edition.send("DELETE", path, &[], None).await,
+            edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(item.to_string().into_bytes())).await,
+        ] {
+            assert_problem(&response, 405, "append_only", None, about);
+            assert!(["GET", "GET, POST"].iter().any(|allow| response.headers["allow"] == *allow), "{about}");
+        }
+        assert_eq!(edition.get(path).await.body["attributes"], json!({"n": 1}), "{about}");
+        edition.stop().await;
     }
-    assert_eq!(edition.get(path).await.body["attributes"], json!({"n": 1}));
-    edition.stop().await;
 }

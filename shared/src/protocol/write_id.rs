@@ -2,20 +2,20 @@
 
 use uuid::Builder;
 
-use super::content;
-use super::idempotency::IdempotencyKey;
-use super::value::Item;
+use crate::core::content;
+use crate::core::idempotency::IdempotencyKey;
+use crate::core::value::Item;
 
 /// What the write ids of requests with an idempotency key begin with; then come the content's digest, a colon and the key.
 const OF_REQUEST: &str = "idempotency-key:";
 
 /// The id of one create-only write, the same for all its attempts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WriteId(String);
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WriteId(String);
 
 /// How the item that stands relates to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteRelation {
+pub enum WriteRelation {
     /// This write stored it, by an earlier attempt or an earlier request of the same client.
     Same,
     /// A request with the same idempotency key stored it, with another content.
@@ -26,22 +26,22 @@ pub(crate) enum WriteRelation {
 
 impl WriteId {
     /// Of a write whose client does not repeat it.
-    pub(crate) fn random(bytes: [u8; 16]) -> Self {
+    pub fn random(bytes: [u8; 16]) -> Self {
         Self(Builder::from_random_bytes(bytes).into_uuid().to_string())
     }
 
     /// Of a write that its client may repeat under this key.
-    pub(crate) fn of_request(key: &IdempotencyKey, item: &Item) -> Self {
+    pub fn of_request(key: &IdempotencyKey, item: &Item) -> Self {
         Self(format!("{OF_REQUEST}{}:{key}", content::id(&item.attributes).simple()))
     }
 
     /// As it is stored.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// How an item with this write id relates to the write.
-    pub(crate) fn relation(&self, stored: Option<&str>) -> WriteRelation {
+    pub fn relation(&self, stored: Option<&str>) -> WriteRelation {
         let key = |id: &str| id.strip_prefix(OF_REQUEST)?.split_once(':').map(|(_, key)| key.to_owned());
         match stored {
             Some(stored) if stored == self.0 => WriteRelation::Same,
@@ -54,35 +54,32 @@ impl WriteId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::key::{PartitionKey, SortKey, SortKeyType};
-    use crate::core::value::Value;
-
-    fn id(key: &str, attributes: &[(&str, Value)]) -> WriteId {
-        let item = Item {
-            partition_key: PartitionKey::new("p").unwrap(),
-            sort_key: SortKey::parse(SortKeyType::String, "s").unwrap(),
-            attributes: attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-        };
-        WriteId::of_request(&IdempotencyKey::new(key).unwrap(), &item)
-    }
+    use crate::core::key::tests::{key, text};
+    use crate::core::value::{Attributes, Value};
 
     #[test]
     fn a_request_is_known_by_its_key_and_its_content() {
         let one = || Value::N("1".into());
-        let own = id("a:b", &[("x", one())]);
+        let own = id("a:b", "x", one());
+        let random = WriteId::random([1; 16]);
         let rows = [
-            (id("a:b", &[("x", one())]), WriteRelation::Same),
-            (id("a:b", &[("x", Value::S("1".into()))]), WriteRelation::OtherContent),
-            (id("a:b", &[("y", one())]), WriteRelation::OtherContent),
-            (id("a:b", &[("x", Value::L(vec![one()]))]), WriteRelation::OtherContent),
-            (id("b", &[("x", one())]), WriteRelation::Other),
-            (WriteId::random([1; 16]), WriteRelation::Other),
+            (id("a:b", "x", one()), WriteRelation::Same),
+            (id("a:b", "x", Value::S("1".into())), WriteRelation::OtherContent),
+            (id("a:b", "y", one()), WriteRelation::OtherContent),
+            (id("a:b", "x", Value::L(vec![one()])), WriteRelation::OtherContent),
+            (id("b", "x", one()), WriteRelation::Other),
+            (random.clone(), WriteRelation::Other),
         ];
         for (stored, expected) in rows {
             assert_eq!(own.relation(Some(stored.as_str())), expected, "{stored:?}");
         }
         assert_eq!(own.relation(None), WriteRelation::Other);
-        let random = WriteId::random([2; 16]);
         assert_eq!(random.relation(Some(random.as_str())), WriteRelation::Same);
+    }
+
+    fn id(idempotency_key: &str, name: &str, value: Value) -> WriteId {
+        let attributes = Attributes::from([(name.to_owned(), value)]);
+        let item = Item { partition_key: key("p"), sort_key: text("s"), attributes };
+        WriteId::of_request(&IdempotencyKey::new(idempotency_key).unwrap(), &item)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::key::ShardCount;
+use crate::core::key::ShardCount;
 
 /// One change of a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub struct HistoryEntry {
 /// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
 /// # Ok::<(), sharding::HistoryError>(())
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ShardHistory(BTreeSet<HistoryEntry>);
 
 /// An entry that is not `"epoch_seconds:count"`. The metadata is damaged; stop, and rebuild it.
@@ -35,16 +35,12 @@ impl ShardHistory {
     /// # Errors
     /// [`HistoryError`] names the first entry that cannot be read.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, HistoryError> {
-        entries
-            .into_iter()
-            .map(|entry| {
-                let read = entry.split_once(':').and_then(|(at, count)| {
-                    Some(HistoryEntry { at: at.parse().ok()?, count: ShardCount::new(count.parse().ok()?)? })
-                });
-                read.ok_or_else(|| HistoryError(entry.to_owned()))
-            })
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let read = |entry: &str| {
+            let (at, count) = entry.split_once(':')?;
+            Some(HistoryEntry { at: at.parse().ok()?, count: ShardCount::new(count.parse().ok()?)? })
+        };
+        let entries = entries.into_iter().map(|entry| read(entry).ok_or_else(|| HistoryError(entry.to_owned())));
+        entries.collect::<Result<_, _>>().map(Self)
     }
 
     /// With one more entry.
@@ -57,6 +53,11 @@ impl ShardHistory {
     /// Oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = HistoryEntry> + ExactSizeIterator + Clone + '_ {
         self.0.iter().copied()
+    }
+
+    /// When a width was last begun with, in epoch seconds.
+    pub fn last(&self, count: ShardCount) -> Option<u64> {
+        self.0.iter().rev().find(|entry| entry.count == count).map(|entry| entry.at)
     }
 
     /// As stored.

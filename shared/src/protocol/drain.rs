@@ -1,0 +1,206 @@
+//! A drain: every item of a key is moved home, and then the other places are forgotten. Shrinking (after a lower width has been opened),
+//! settling and migrating bare keys are the same drain.
+//!
+//! An actor's *pass* copies each misplaced item home and remembers what it has seen there: by then a copy as new is at home. Once all reads
+//! from before have ended, it deletes exactly what it remembers. An actor that comes later remembers nothing, and makes a pass of its
+//! own. When the old places are found empty and a move may still be under way, it is waited out, and they are looked at once more.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::copies::{Condition, Copy, Effect, Request};
+use super::metadata::{Change, Drain, FIRST_ERA, ShardMetadata};
+use super::version::Version;
+use super::view::{Moment, View};
+use crate::core::key::ShardNumber;
+
+/// How long a drain waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Waits {
+    /// How long writers and moves rely on a view.
+    pub lease: Duration,
+    /// For reads that began before the copies were made.
+    pub reads: Duration,
+    /// For requests that were sent before: the validity of a signature, and what the clocks of two actors may differ by.
+    pub signatures: Duration,
+}
+
+/// The shards that may hold misplaced items: all that readers look at, and the bare key; not shard 1 where appends stay there.
+pub fn sources(
+    metadata: &ShardMetadata,
+    keep_first: bool,
+    bare: Option<ShardNumber>,
+) -> impl Iterator<Item = ShardNumber> + use<> {
+    let kept = move |shard: &ShardNumber| !(keep_first && *shard == ShardNumber::FIRST);
+    bare.into_iter().chain(metadata.read_shards.shards()).filter(kept)
+}
+
+/// From which epoch second on an actor may begin. Requests of a drain that was cut off are waited out, and the writes of the era before:
+/// a pass would undo a plain deletion of an item that it has read.
+pub fn may_begin_at(metadata: &ShardMetadata, waits: &Waits) -> Option<u64> {
+    let changed = (metadata.era > FIRST_ERA).then_some(metadata.last_updated);
+    let stopped = metadata.drain_stopped_at.max(changed)?;
+    Some(stopped.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+}
+
+/// From which epoch second on the old places may be looked at for the last time.
+pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
+    Some(drain.emptied_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+}
+
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + 1
+}
+
+/// Whether an actor whose mark has this generation may send a move under a view. It is asked again between signing and sending.
+pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> MayMove {
+    if view.metadata.generation != generation {
+        MayMove::Over
+    } else if view.is_valid(now, lease) {
+        MayMove::Yes
+    } else {
+        MayMove::Look
+    }
+}
+
+/// Copies an item home: its version and its write id are kept.
+pub fn copy_home(copy: &Copy) -> Request {
+    let (version, write_id) = (copy.version, copy.write_id.clone());
+    let effect = if copy.is_tombstone { Effect::Bury { version, write_id } } else { Effect::Put { version, write_id } };
+    Request { effect, condition: Condition::AbsentOrBelow(version) }
+}
+
+/// Deletes a copy that is still as it was seen: at an old place, or a tombstone at home once the key is settled.
+pub const fn delete(version: Version) -> Request {
+    Request { effect: Effect::Remove, condition: Condition::Unchanged(Some(version)) }
+}
+
+/// One actor's part of a drain, from its mark on. `K` is a sort key, `C` what is kept of a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pass<K, C = Version> {
+    /// Of its mark: another generation means that somebody else has the key.
+    generation: u64,
+    /// The old copies that a copy as new is known to be at home of.
+    at_home: BTreeMap<(ShardNumber, K), C>,
+    /// When the last of them was found there.
+    last_found: Option<Moment>,
+    /// Requests that may be under way: moves without a response, and what another program may have sent.
+    in_doubt: u32,
+}
+
+/// Whether an actor may send its next move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MayMove {
+    /// Under this view.
+    Yes,
+    /// The lease has run out: get a new view first.
+    Look,
+    /// Somebody else has changed the metadata: this actor's part is over.
+    Over,
+}
+
+impl<K: Ord + Clone, C> Pass<K, C> {
+    /// Begins with the metadata that the actor's own mark has left. Under a bare key, another program may write until the end.
+    pub const fn begin(marked: &ShardMetadata, bare: Option<ShardNumber>) -> Self {
+        let in_doubt = bare.is_some() as u32;
+        Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
+    }
+
+    /// Goes on under a new mark of its own, which has followed the last one immediately.
+    pub const fn renew(&mut self, marked: &ShardMetadata) {
+        self.generation = marked.generation;
+    }
+
+    /// The generation of its mark.
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A move is sent.
+    pub const fn sent(&mut self) {
+        self.in_doubt += 1;
+    }
+
+    /// It is certain what became of a move.
+    pub const fn answered(&mut self) {
+        self.in_doubt -= 1;
+    }
+
+    /// What follows a round over all old places that has found nothing. Where a move may be under way, another round comes after it.
+    pub const fn end(&self, drain: &Drain, keep_first: bool, purge: bool) -> Change {
+        let in_doubt = drain.in_doubt || self.in_doubt > 0;
+        if in_doubt && drain.emptied_at.is_none() { Change::Emptied } else { Change::FinishDrain { keep_first, purge } }
+    }
+
+    /// A copy as new as this one is at home now: it was copied, or the copy was refused by what stands there.
+    pub fn found_home(&mut self, place: ShardNumber, sort_key: K, copy: C, now: Moment) {
+        self.at_home.insert((place, sort_key), copy);
+        self.last_found = Some(now);
+    }
+
+    /// What is remembered of a copy.
+    pub fn known(&self, place: ShardNumber, sort_key: &K) -> Option<&C> {
+        self.at_home.get(&(place, sort_key.clone()))
+    }
+
+    /// How many copies wait to be deleted.
+    pub fn remembered(&self) -> usize {
+        self.at_home.len()
+    }
+
+    /// How long to wait until all reads have ended that began before the copies were at home; nothing where there is nothing to delete.
+    pub fn wait_for_reads(&self, waits: &Waits, now: Moment) -> Duration {
+        let Some(since) = self.last_found else { return Duration::ZERO };
+        // Where the clock went back, from the beginning.
+        now.since(since).map_or(waits.reads, |waited| waits.reads.saturating_sub(waited))
+    }
+
+    /// What may be deleted now, a part at a time: each copy where it was, in this version.
+    pub fn take(&mut self, most: usize) -> Vec<(ShardNumber, K, C)> {
+        let next = std::iter::from_fn(|| self.at_home.pop_first());
+        let taken = next.take(most).map(|((place, sort_key), copy)| (place, sort_key, copy)).collect();
+        if self.at_home.is_empty() {
+            self.last_found = None;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::shard;
+
+    const WAITS: Waits = Waits {
+        lease: Duration::from_millis(1_500),
+        reads: Duration::from_secs(60),
+        signatures: Duration::from_secs(900),
+    };
+
+    #[test]
+    fn what_is_remembered_is_waited_for_and_taken_in_parts() {
+        let at = |seconds| Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) };
+        let mut pass = Pass::begin(&ShardMetadata::unregistered(), None);
+        assert_eq!(pass.wait_for_reads(&WAITS, at(5)), Duration::ZERO, "there is nothing");
+        for sort_key in ["a", "b", "c"] {
+            pass.found_home(shard(1), sort_key, Version::LOWEST, at(10));
+        }
+        // At 9, the clock went back.
+        for (now, wait) in [(9, 60), (30, 40), (70, 0)] {
+            assert_eq!(pass.wait_for_reads(&WAITS, at(now)), Duration::from_secs(wait), "at {now}");
+        }
+        let mut take = || pass.take(2).into_iter().map(|(_, sort_key, _)| sort_key).collect::<Vec<_>>();
+        assert_eq!([take(), take(), take()], [vec!["a", "b"], vec!["c"], vec![]]);
+        assert_eq!(pass.wait_for_reads(&WAITS, at(11)), Duration::ZERO, "there is nothing left");
+    }
+
+    #[test]
+    fn waits_are_rounded_up_to_whole_seconds() {
+        for (stopped_at, begins_at) in [(None, None), (Some(200), Some(1_102)), (Some(u64::MAX), Some(u64::MAX))] {
+            let metadata = ShardMetadata { drain_stopped_at: stopped_at, ..ShardMetadata::unregistered() };
+            assert_eq!(may_begin_at(&metadata, &WAITS), begins_at);
+        }
+        let drain = Drain { began: 7, busy_until: None, in_doubt: true, emptied_at: Some(100) };
+        assert_eq!(may_finish_at(&drain, &WAITS), Some(1_002));
+    }
+}

@@ -1,0 +1,374 @@
+//! What is known of one logical partition key, as a state machine: [`ShardMetadata`] is the state, [`Change`] what may happen to it.
+//!
+//! A key's write width is fixed within an *era*. It changes by close, wait, open: *close* names the width to come, then everybody who relies
+//! on a view from before is waited out, and *open* begins the next era. A drain moves every item home and forgets the other widths.
+
+use std::collections::BTreeSet;
+
+use super::history::ShardHistory;
+use crate::core::growth::GrowthRecord;
+use crate::core::key::{ShardCount, ShardNumber};
+use crate::core::load::Load;
+
+/// The era of a key that has never changed its width.
+pub const FIRST_ERA: u64 = 1;
+
+/// The longest, in seconds, that an index is taken to lag behind its table. It lags by a fraction of a second as a rule, and nothing bounds it.
+/// (DynamoDB developer guide, "Using global secondary indexes".)
+pub const LONGEST_INDEX_LAG: u64 = 900;
+
+/// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ShardMetadata {
+    /// The write width: writers place items on shards 1 up to this.
+    pub number_of_shards: ShardCount,
+    /// The read width: readers look at shards 1 up to this. Never below the write width.
+    pub read_shards: ShardCount,
+    /// How often the write width has changed, and one more.
+    pub era: u64,
+    /// Raised by every change and checked by it: the optimistic lock. 0 is an item written by another program.
+    pub generation: u64,
+    /// What is going on.
+    pub phase: Phase,
+    /// Every width under which an item may stand, with the time of its change.
+    pub shard_history: ShardHistory,
+    /// Epoch seconds of the last change of the width; the cooldown counts from here.
+    pub last_updated: u64,
+    /// Every item is at home: a drain has ended, and the width has not changed since.
+    pub settled: bool,
+    /// Epoch seconds at which a drain was last cut off, if none has ended since: a request of it may still be under way.
+    pub drain_stopped_at: Option<u64>,
+    /// Epoch seconds at which a drain last ended or was cut off.
+    pub drained_at: Option<u64>,
+    /// Epoch seconds of the last change to a lower width.
+    pub shrunk_at: Option<u64>,
+    /// Epoch seconds at which a drain met an item that it cannot move, where none has ended well since.
+    pub unmovable_at: Option<u64>,
+    /// What its writers noted of its demand.
+    pub load: Load,
+    /// What its growths have brought.
+    pub growth: GrowthRecord,
+}
+
+/// What is going on with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Nothing: writers use the write width.
+    Open,
+    /// Writers wait, and the next era begins with this width.
+    Closing(ShardCount),
+    /// Items are moved home.
+    Draining(Drain),
+}
+
+/// How far a drain is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Drain {
+    /// Epoch seconds at which its present actor began, or at which the key was marked.
+    pub began: u64,
+    /// Until this epoch second its actor is taken to be at work, and the others leave the key to it. `None` while no actor has begun.
+    pub busy_until: Option<u64>,
+    /// A move may be under way that no actor knows the outcome of: one had no response, or its actor is gone.
+    pub in_doubt: bool,
+    /// Epoch seconds at which the old places were found empty.
+    pub emptied_at: Option<u64>,
+}
+
+/// What may happen to a key's metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// Record a key that has no item.
+    Register,
+    /// Name the width of the next era, and record what the growths so far have brought; a drain is cut off.
+    Close { to: ShardCount, growth: GrowthRecord },
+    /// Begin the next era.
+    Open,
+    /// The key is to be drained, by anyone.
+    MarkDrain,
+    /// An actor begins to drain, or takes over from another, whose part is over. Others leave the key to it until this epoch second.
+    BeginDrain { busy_until: u64 },
+    /// The actor needs more time: until this epoch second.
+    ProlongDrain { busy_until: u64 },
+    /// The old places were found empty, but a move may be under way; the actor is done for now.
+    Emptied,
+    /// Every item is home: forget the other widths. Width 1 is kept where writers without a view write to shard 1. The drain goes on where there
+    /// are tombstones to purge.
+    FinishDrain { keep_first: bool, purge: bool },
+    /// The tombstones of a settled key are gone.
+    Purged,
+    /// Give a drain up, perhaps because of an item that it cannot move.
+    StopDrain { unmovable: bool },
+    /// Record what was found of items: so many shards, these widths, no era below this. The next era begins with these shards.
+    Rebuild { to: ShardCount, history: ShardHistory, era: u64 },
+}
+
+impl ShardMetadata {
+    /// What an absent item means: one shard, and no change ever.
+    #[must_use]
+    pub fn unregistered() -> Self {
+        Self::unregistered_with(ShardCount::ONE)
+    }
+
+    /// What an absent item means in a table that has had a fixed number of shards since before it was adopted.
+    #[must_use]
+    pub fn unregistered_with(shards: ShardCount) -> Self {
+        Self {
+            number_of_shards: shards,
+            read_shards: shards,
+            era: FIRST_ERA,
+            generation: 0,
+            phase: Phase::Open,
+            shard_history: ShardHistory::default(),
+            last_updated: 0,
+            settled: false,
+            drain_stopped_at: None,
+            drained_at: None,
+            shrunk_at: None,
+            unmovable_at: None,
+            load: Load::default(),
+            growth: GrowthRecord::default(),
+        }
+    }
+
+    /// The item that the first write of a new key records.
+    #[must_use]
+    pub fn registered(now_seconds: u64) -> Self {
+        let new = Self::unregistered();
+        new.apply(&Change::Register, now_seconds).unwrap_or(new)
+    }
+
+    /// What a change makes of this metadata at an epoch second; `None` where it does not fit the state.
+    ///
+    /// The caller writes the result on the condition that the stored generation is still this one's.
+    pub fn apply(&self, change: &Change, now: u64) -> Option<Self> {
+        let mut next = Self { generation: self.generation + 1, ..self.clone() };
+        let marked = Drain { began: now, busy_until: None, in_doubt: false, emptied_at: None };
+        // The width in force is told from the first change on.
+        if next.shard_history.entries().all(|entry| entry.count != self.number_of_shards) {
+            let since = if self.generation == 0 && self.last_updated == 0 { now } else { self.last_updated };
+            next.shard_history = next.shard_history.with(since, self.number_of_shards);
+            next.last_updated = since;
+        }
+        match (change, self.phase) {
+            (Change::Register, Phase::Open) if self.generation == 0 => {}
+            (Change::Close { to, growth }, Phase::Open | Phase::Draining(_)) => {
+                next.phase = Phase::Closing(*to);
+                next.read_shards = self.read_shards.max(*to);
+                next.growth = *growth;
+                if matches!(self.phase, Phase::Draining(_)) {
+                    (next.drain_stopped_at, next.drained_at) = (Some(now), Some(now));
+                }
+            }
+            (Change::Open, Phase::Closing(to)) => {
+                next.phase = Phase::Open;
+                next.era += 1;
+                next.number_of_shards = to;
+                next.shard_history = next.shard_history.with(now, to);
+                next.last_updated = now;
+                next.settled = false;
+                // The close may have been applied long after it was decided, and its drain was at work until then.
+                next.drain_stopped_at = self.drain_stopped_at.map(|_| now);
+                if to < self.number_of_shards {
+                    // What stands on the shards that are given up is moved: by anyone, from now on.
+                    next.shrunk_at = Some(now);
+                    next.phase = Phase::Draining(marked);
+                }
+            }
+            (Change::MarkDrain, Phase::Open) => {
+                (next.phase, next.settled) = (Phase::Draining(marked), false);
+                // A drain that was given up may have gone on until its actor saw it; by now it has.
+                next.drain_stopped_at = self.drain_stopped_at.map(|at| if at > self.last_updated { now } else { at });
+            }
+            (Change::BeginDrain { busy_until }, Phase::Draining(drain)) => {
+                let in_doubt = drain.busy_until.is_some();
+                next.phase = Phase::Draining(Drain { busy_until: Some(*busy_until), in_doubt, ..marked });
+            }
+            (Change::ProlongDrain { busy_until }, Phase::Draining(drain)) => {
+                next.phase = Phase::Draining(Drain { busy_until: Some(*busy_until), ..drain });
+            }
+            (Change::Emptied, Phase::Draining(drain)) => {
+                let now = Some(now);
+                next.phase = Phase::Draining(Drain { busy_until: now, in_doubt: true, emptied_at: now, ..drain });
+            }
+            (Change::Purged, Phase::Draining(_)) if self.settled => next.phase = Phase::Open,
+            (Change::FinishDrain { keep_first, purge }, Phase::Draining(_)) => {
+                if !purge {
+                    next.phase = Phase::Open;
+                }
+                next.read_shards = self.number_of_shards;
+                let kept = [Some(self.number_of_shards), keep_first.then_some(ShardCount::ONE)].into_iter().flatten();
+                let told = kept.filter_map(|width| Some((next.shard_history.last(width)?, width)));
+                next.shard_history = told.fold(ShardHistory::default(), |told, (at, width)| told.with(at, width));
+                next.settled = true;
+                (next.drain_stopped_at, next.unmovable_at, next.drained_at) = (None, None, Some(now));
+            }
+            (Change::StopDrain { unmovable }, Phase::Draining(_)) => {
+                next.phase = Phase::Open;
+                // After the last change also by its actor's clock; see `MarkDrain`.
+                let at = Some(now.max(self.last_updated + 1));
+                (next.drain_stopped_at, next.drained_at) = (at, at);
+                next.unmovable_at = unmovable.then_some(now).or(self.unmovable_at);
+            }
+            (Change::Rebuild { to, history, era }, Phase::Open | Phase::Closing(_)) => {
+                next.phase = Phase::Closing(*to);
+                next.read_shards = self.read_shards.max(*to);
+                next.era = self.era.max(*era);
+                next.shard_history =
+                    history.entries().fold(next.shard_history, |told, entry| told.with(entry.at, entry.count));
+                next.settled = false;
+                next.generation = next.generation.max(now);
+            }
+            _ => return None,
+        }
+        Some(next)
+    }
+
+    /// Every width under which an item may stand, now or in a moment: those of the history, the write width, and the one to come.
+    pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
+        let told = self.shard_history.entries().map(|entry| entry.count);
+        told.chain([self.number_of_shards]).chain(self.closing())
+    }
+
+    /// The places of an item whose home under a width is given by `home`; `bare` is one more, in a table that is adopted.
+    pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber, bare: Option<ShardNumber>) -> Places {
+        let at = home(self.number_of_shards);
+        let widths: BTreeSet<ShardCount> = self.widths().collect();
+        let mut old: BTreeSet<ShardNumber> = widths.into_iter().map(home).chain(bare).collect();
+        old.remove(&at);
+        Places { home: at, old }
+    }
+
+    /// The width to come, while writers wait for it.
+    ///
+    /// ```
+    /// use sharding::{Phase, ShardCount, ShardMetadata};
+    /// let mut metadata = ShardMetadata::unregistered();
+    /// assert_eq!(metadata.closing(), None);
+    /// metadata.phase = Phase::Closing(ShardCount::ONE);
+    /// assert_eq!(metadata.closing(), Some(ShardCount::ONE));
+    /// ```
+    #[must_use]
+    pub const fn closing(&self) -> Option<ShardCount> {
+        if let Phase::Closing(to) = self.phase { Some(to) } else { None }
+    }
+
+    /// The drain that is under way.
+    #[must_use]
+    pub const fn draining(&self) -> Option<Drain> {
+        if let Phase::Draining(drain) = self.phase { Some(drain) } else { None }
+    }
+
+    /// Whether an index may still show items where a drain has moved them from, and not yet where it has moved them to: pages are read from the
+    /// table then.
+    ///
+    /// ```
+    /// use sharding::ShardMetadata;
+    /// let mut metadata = ShardMetadata::unregistered();
+    /// assert!(!metadata.may_lag_in_indexes(1_000));
+    /// metadata.drained_at = Some(1_000);
+    /// assert!(metadata.may_lag_in_indexes(1_899) && !metadata.may_lag_in_indexes(1_900));
+    /// ```
+    #[must_use]
+    pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
+        let lags = |at: u64| now_seconds < at.saturating_add(LONGEST_INDEX_LAG);
+        self.draining().is_some() || self.drained_at.is_some_and(lags)
+    }
+
+    /// Whether items may stand at places other than their homes, and nothing is going on: a drain would help.
+    #[must_use]
+    pub fn wants_settling(&self) -> bool {
+        self.phase == Phase::Open && !self.settled && self.last_change().is_some()
+    }
+
+    /// Whether a drain has met an item that it cannot move, and nothing has changed since: the schedule does not try again by itself.
+    #[must_use]
+    pub fn has_unmovable(&self) -> bool {
+        self.unmovable_at.is_some_and(|at| at >= self.last_change().unwrap_or_default())
+    }
+
+    /// Epoch seconds of the last *change*; `None` for a key that has only been registered.
+    #[must_use]
+    pub fn last_change(&self) -> Option<u64> {
+        (self.era > FIRST_ERA || self.settled || self.shard_history.entries().len() > 1).then_some(self.last_updated)
+    }
+
+    /// Epoch seconds of the last growth, as far as it is known; `None` where the last change was a shrink, or none was.
+    #[must_use]
+    pub fn last_growth(&self) -> Option<u64> {
+        self.last_change().filter(|at| self.shrunk_at.is_none_or(|shrunk| *at > shrunk))
+    }
+}
+
+/// Where an item may stand.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Places {
+    /// Where it is written in this era.
+    pub home: ShardNumber,
+    /// Its homes under all other widths. Nobody writes there any more; only a drain touches them.
+    pub old: BTreeSet<ShardNumber>,
+}
+
+impl Places {
+    /// All of them: the *candidates*.
+    pub fn all(&self) -> BTreeSet<ShardNumber> {
+        self.old.iter().copied().chain([self.home]).collect()
+    }
+
+    /// Whether the item may stand there.
+    pub fn contains(&self, shard: ShardNumber) -> bool {
+        shard == self.home || self.old.contains(&shard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count;
+
+    const BEGIN: Change = Change::BeginDrain { busy_until: 90 };
+
+    #[test]
+    fn a_change_records_what_later_ones_need() {
+        // A change and when; then the widths of writers and readers, when a drain was last cut off, and the history.
+        let rows = [
+            (close(8), 10, (1, 8), None, "10:1"),
+            (Change::Open, 12, (8, 8), None, "10:1 12:8"),
+            (close(2), 20, (8, 8), None, "10:1 12:8"),
+            (Change::Open, 22, (2, 8), None, "10:1 12:8 22:2"),
+            (BEGIN, 30, (2, 8), None, "10:1 12:8 22:2"),
+            (Change::StopDrain { unmovable: true }, 36, (2, 8), Some(36), "10:1 12:8 22:2"),
+            // The drain before may have gone on for a while.
+            (Change::MarkDrain, 50, (2, 8), Some(50), "10:1 12:8 22:2"),
+            (close(4), 60, (2, 8), Some(60), "10:1 12:8 22:2"),
+            (Change::Open, 62, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
+            (Change::MarkDrain, 70, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
+            (Change::FinishDrain { keep_first: true, purge: true }, 2_000, (4, 4), None, "10:1 62:4"),
+            (Change::Purged, 2_001, (4, 4), None, "10:1 62:4"),
+        ];
+        let mut metadata = ShardMetadata::unregistered();
+        for (change, now, widths, stopped_at, history) in rows {
+            metadata = metadata.apply(&change, now).unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"));
+            assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), widths, "{change:?}");
+            assert_eq!(metadata.drain_stopped_at, stopped_at, "{change:?}");
+            assert_eq!(metadata.shard_history.to_strings().join(" "), history, "{change:?}");
+        }
+        let recorded = (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
+        assert_eq!(recorded, (12, FIRST_ERA + 3, Some(22), None));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_state_changes_nothing() {
+        let open = ShardMetadata::unregistered();
+        for change in [Change::Open, BEGIN, Change::Purged] {
+            assert_eq!(open.apply(&change, 13), None, "{change:?}");
+        }
+        let closing = open.apply(&close(2), 10).unwrap();
+        for change in [close(3), Change::MarkDrain, BEGIN, Change::Emptied, Change::Register] {
+            assert_eq!(closing.apply(&change, 11), None, "{change:?}");
+        }
+    }
+
+    fn close(to: u32) -> Change {
+        Change::Close { to: count(to), growth: GrowthRecord::default() }
+    }
+}

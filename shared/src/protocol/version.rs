@@ -1,0 +1,98 @@
+//! Versions of items: of two copies of one item, the higher is the item.
+
+use std::fmt;
+
+/// An item's version: the era that it was written in, the clock in microseconds, and a random tie-breaker.
+///
+/// The era comes first: a copy that was written in a later era replaces all copies from earlier eras, wherever they are and whatever
+/// clock their writers had. Stored as one number of at most 38 digits, the most that DynamoDB keeps: 11 for the era, 18 for
+/// the clock, 9 for the tie-breaker.
+///
+/// A writer takes a version once, at the first send. Repetitions in the same era and the moves of a drain keep it.
+///
+/// ```
+/// use sharding::Version;
+/// assert!(Version::new(2, 1, 0) > Version::new(1, 1_764_000_000_000_000, 0));
+/// assert!(Version::new(1, 2, 0) > Version::new(1, 1, 999_999_999));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version(u128);
+
+/// The number of different tie-breakers.
+pub const TIE_BREAKERS: u32 = 1_000_000_000;
+/// The number of different clocks: microseconds of 30,000 years.
+const CLOCKS: u128 = 1_000_000_000_000_000_000;
+const ERA: u128 = CLOCKS * TIE_BREAKERS as u128;
+
+impl Version {
+    /// The version of an item that another program stored without one: below all others.
+    pub const NONE: Self = Self(0);
+
+    /// The lowest version of an item that this product stores.
+    pub const LOWEST: Self = Self(1);
+
+    /// From an era, microseconds since the Unix epoch, and a tie-breaker below 10^9. Never [`NONE`](Self::NONE).
+    #[must_use]
+    pub const fn new(era: u64, epoch_micros: u64, tie_breaker: u32) -> Self {
+        let clock = epoch_micros as u128 % CLOCKS;
+        let version = era as u128 * ERA + clock * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128;
+        if version == 0 { Self::LOWEST } else { Self(version) }
+    }
+
+    /// The era that it was taken in; 0 for the versions of append-only tables.
+    #[must_use]
+    pub const fn era(self) -> u64 {
+        (self.0 / ERA) as u64
+    }
+
+    /// When it was taken, by its writer's clock: microseconds since the Unix epoch.
+    const fn epoch_micros(self) -> u64 {
+        (self.0 % ERA / TIE_BREAKERS as u128) as u64
+    }
+
+    /// When it was taken, in epoch seconds.
+    pub const fn epoch_seconds(self) -> u64 {
+        self.epoch_micros() / 1_000_000
+    }
+
+    /// The next version above this one, of the same era.
+    pub const fn raised(self, tie_breaker: u32) -> Self {
+        Self::new(self.era(), self.epoch_micros() + 1, tie_breaker)
+    }
+
+    /// Reads a stored version; `None` where it is not one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lowest_version_stands_for_an_item() {
+        assert!(Version::new(0, 0, 0) > Version::NONE);
+        assert_eq!(Version::new(0, 0, 0), Version::LOWEST);
+    }
+
+    proptest! {
+        #[test]
+        fn the_era_decides_then_the_clock_then_the_tie_breaker(a in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS), b in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS)) {
+            let (version, other) = (Version::new(a.0, a.1, a.2), Version::new(b.0, b.1, b.2));
+            prop_assert_eq!(version.cmp(&other), a.cmp(&b));
+            prop_assert_eq!(version.era(), a.0);
+            prop_assert!(version.to_string().len() <= 38);
+            prop_assert_eq!(Version::parse(&version.to_string()), Some(version));
+            prop_assert!(version.raised(0) > version && version.raised(0).era() == version.era());
+        }
+    }
+}

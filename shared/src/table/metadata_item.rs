@@ -1,0 +1,333 @@
+//! The metadata item: a key's metadata as attributes, and back.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::attributes::SdkItem;
+use super::error::TableError;
+use crate::core::growth::GrowthRecord;
+use crate::core::key::ShardCount;
+use crate::core::load::Load;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::metadata::{Drain, FIRST_ERA, Phase, ShardMetadata};
+
+/// Defines a constant for each attribute of the metadata table besides its key, and the list of them all.
+macro_rules! attribute_names {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(super) const $name: &str = $text;)*
+        pub(crate) const ATTRIBUTES: &[&str] = &[$($name),*];
+    };
+}
+
+attribute_names! {
+    NUMBER_OF_SHARDS = "number_of_shards";
+    READ_SHARDS = "read_shards";
+    LAST_UPDATED = "last_updated";
+    SHARD_HISTORY = "shard_history";
+    ERA = "era";
+    GENERATION = "generation";
+    /// The width to come, while writers wait for it.
+    CLOSING = "closing";
+    DRAINING = "draining";
+    /// How far a drain is: `"began busy_until emptied_at"` in epoch seconds, `-` for what has not come to be; then `in_doubt`, where it is.
+    DRAIN = "drain";
+    DRAIN_STOPPED_AT = "drain_stopped_at";
+    DRAINED_AT = "drained_at";
+    SHRUNK_AT = "shrunk_at";
+    UNMOVABLE_AT = "unmovable_at";
+    SETTLED = "settled";
+    REJECTED_PERCENT = "rejected_percent";
+    FRUITLESS_GROWTHS = "fruitless_growths";
+    LOAD_MINUTE = "load_minute";
+    LOAD_UNITS = "load_units";
+    LOAD_PER_SHARD = "load_per_shard";
+    BUSY_AT = "busy_at";
+    /// In the table item: what the table takes.
+    WRITES = "writes";
+    /// In the table item: the number of the protocol.
+    PROTOCOL = "protocol";
+}
+
+/// What writers note of a key's demand, without regard to the generation.
+pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
+/// What a damaged item is recognised by.
+const COMPARED: [&str; 7] = [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
+
+/// The highest era that a version has room for: 11 digits.
+const HIGHEST_ERA: u64 = 99_999_999_999;
+
+/// A metadata item as it is stored, perhaps damaged.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawMetadata(pub(super) SdkItem);
+
+impl RawMetadata {
+    /// What it says, also where another program stored it, with no more than the widths and their history.
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] where an attribute cannot be read, or where they contradict each other.
+    pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
+        let number = |name| Ok::<_, TableError>(self.number(name)?.unwrap_or_default());
+        let small = |name| u32::try_from(number(name)?).map_err(|_| damaged(name));
+        let number_of_shards = self.count(NUMBER_OF_SHARDS)?.ok_or_else(|| damaged(NUMBER_OF_SHARDS))?;
+        let history = ShardHistory::parse(self.entries()?.iter().map(String::as_str));
+        let phase = match (self.count(CLOSING)?, self.flag(DRAINING)?) {
+            (None, false) => Phase::Open,
+            (Some(to), false) => Phase::Closing(to),
+            (None, true) => {
+                let drain = self.0.get(DRAIN).and_then(|value| value.as_s().ok()).and_then(|text| drain_from_str(text));
+                Phase::Draining(drain.ok_or_else(|| damaged(DRAIN))?)
+            }
+            (Some(_), true) => {
+                return Err(TableError::Damaged(format!("{CLOSING} and {DRAINING} exclude each other")));
+            }
+        };
+        let metadata = ShardMetadata {
+            number_of_shards,
+            read_shards: self.count(READ_SHARDS)?.unwrap_or(number_of_shards),
+            era: self.number(ERA)?.unwrap_or(FIRST_ERA),
+            generation: number(GENERATION)?,
+            phase,
+            shard_history: history.map_err(|error| TableError::Damaged(error.to_string()))?,
+            last_updated: number(LAST_UPDATED)?,
+            settled: self.flag(SETTLED)?,
+            drain_stopped_at: self.number(DRAIN_STOPPED_AT)?,
+            drained_at: self.number(DRAINED_AT)?,
+            shrunk_at: self.number(SHRUNK_AT)?,
+            unmovable_at: self.number(UNMOVABLE_AT)?,
+            load: Load {
+                minute: number(LOAD_MINUTE)?,
+                units: number(LOAD_UNITS)?,
+                per_shard: number(LOAD_PER_SHARD)?,
+                busy_at: number(BUSY_AT)?,
+            },
+            growth: GrowthRecord { rejected_percent: small(REJECTED_PERCENT)?, fruitless: small(FRUITLESS_GROWTHS)? },
+        };
+        check(&metadata)?;
+        Ok(metadata)
+    }
+
+    /// The widest of the widths that can be read.
+    pub(crate) fn widest(&self) -> Option<ShardCount> {
+        let width = |name| self.count(name).ok().flatten();
+        width(NUMBER_OF_SHARDS).max(width(READ_SHARDS)).max(width(CLOSING))
+    }
+
+    /// The entries that can be read.
+    pub(crate) fn history(&self) -> ShardHistory {
+        let entries = self.entries().unwrap_or_default().iter().map(String::as_str);
+        ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok())).unwrap_or_default()
+    }
+
+    /// The generation, if it can be read.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.number(GENERATION).ok().flatten()
+    }
+
+    /// The era, if it can be read. What is rebuilt begins a later one.
+    pub(crate) fn era(&self) -> Option<u64> {
+        self.number(ERA).ok().flatten().filter(|era| (FIRST_ERA..HIGHEST_ERA).contains(era))
+    }
+
+    /// What a damaged item is recognised by, with the values that it has: it may lack a generation to go by.
+    pub(super) fn compared(&self) -> impl Iterator<Item = (&'static str, Option<&AttributeValue>)> {
+        COMPARED.into_iter().map(move |name| (name, self.0.get(name)))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, TableError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        value.as_n().ok().and_then(|text| text.parse().ok()).map(Some).ok_or_else(|| damaged(name))
+    }
+
+    fn count(&self, name: &str) -> Result<Option<ShardCount>, TableError> {
+        let Some(number) = self.number(name)? else { return Ok(None) };
+        u32::try_from(number).ok().and_then(ShardCount::new).map(Some).ok_or_else(|| damaged(name))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, TableError> {
+        self.0.get(name).map_or(Ok(false), |value| value.as_bool().copied().map_err(|_| damaged(name)))
+    }
+
+    fn entries(&self) -> Result<&[String], TableError> {
+        let Some(value) = self.0.get(SHARD_HISTORY) else { return Ok(&[]) };
+        value.as_ss().map(Vec::as_slice).map_err(|_| damaged(SHARD_HISTORY))
+    }
+}
+
+fn damaged(name: &str) -> TableError {
+    TableError::Damaged(format!("the metadata attribute {name} is missing or unusable"))
+}
+
+pub(super) fn number(n: impl ToString) -> AttributeValue {
+    AttributeValue::N(n.to_string())
+}
+
+/// Every attribute that follows from a key's metadata, with its value; `None` for one that must not be there. What the load is noted in is not
+/// among them.
+pub(super) fn attributes(metadata: &ShardMetadata) -> Vec<(&'static str, Option<AttributeValue>)> {
+    let flag = |is_set: bool| is_set.then_some(AttributeValue::Bool(true));
+    let history = metadata.shard_history.to_strings();
+    let growth = Some(metadata.growth).filter(|growth| *growth != GrowthRecord::default());
+    let drain = metadata.draining();
+    vec![
+        (NUMBER_OF_SHARDS, Some(number(metadata.number_of_shards))),
+        (READ_SHARDS, Some(number(metadata.read_shards))),
+        (LAST_UPDATED, Some(number(metadata.last_updated))),
+        // DynamoDB has no empty set.
+        (SHARD_HISTORY, (!history.is_empty()).then_some(AttributeValue::Ss(history))),
+        (ERA, (metadata.era != FIRST_ERA).then(|| number(metadata.era))),
+        (GENERATION, Some(number(metadata.generation))),
+        (CLOSING, metadata.closing().map(number)),
+        (DRAINING, flag(drain.is_some())),
+        (DRAIN, drain.map(|drain| AttributeValue::S(drain_to_string(drain)))),
+        (DRAIN_STOPPED_AT, metadata.drain_stopped_at.map(number)),
+        (DRAINED_AT, metadata.drained_at.map(number)),
+        (SHRUNK_AT, metadata.shrunk_at.map(number)),
+        (UNMOVABLE_AT, metadata.unmovable_at.map(number)),
+        (SETTLED, flag(metadata.settled)),
+        (REJECTED_PERCENT, growth.map(|growth| number(growth.rejected_percent))),
+        (FRUITLESS_GROWTHS, growth.map(|growth| number(growth.fruitless))),
+    ]
+}
+
+fn drain_to_string(drain: Drain) -> String {
+    let at = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+    let in_doubt = if drain.in_doubt { " in_doubt" } else { "" };
+    format!("{} {} {}{in_doubt}", drain.began, at(drain.busy_until), at(drain.emptied_at))
+}
+
+/// `None` where it cannot be read.
+fn drain_from_str(text: &str) -> Option<Drain> {
+    let at = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
+    let (times, in_doubt) = text.strip_suffix(" in_doubt").map_or((text, false), |times| (times, true));
+    let [began, busy_until, emptied_at] = times.split(' ').collect::<Vec<_>>()[..] else { return None };
+    Some(Drain { began: at(began)??, busy_until: at(busy_until)?, in_doubt, emptied_at: at(emptied_at)? })
+}
+
+/// Whether the attributes go together.
+fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
+    let ShardMetadata { number_of_shards: written, read_shards: read, era, phase, .. } = metadata;
+    // In the first era the read width is above the write width only while a change is going on, or after a drain that an earlier version
+    // began was stopped.
+    let is_idle = *era == FIRST_ERA && *phase == Phase::Open && metadata.drain_stopped_at.is_none();
+    let damage = if *era < FIRST_ERA || *era > HIGHEST_ERA {
+        format!("{ERA} {era} is not a number from {FIRST_ERA} to {HIGHEST_ERA}")
+    } else if read < written {
+        format!("{READ_SHARDS} {read} is below {NUMBER_OF_SHARDS} {written}")
+    } else if let Some(to) = metadata.closing().filter(|to| to > read) {
+        format!("{CLOSING} {to} is above {READ_SHARDS} {read}")
+    } else if read > written && is_idle {
+        format!(
+            "{READ_SHARDS} {read} is above {NUMBER_OF_SHARDS} {written} without a width change: \
+             an expansion that was written by an earlier version of this product"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(TableError::Damaged(damage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count as shards;
+    use crate::protocol::metadata::Change;
+
+    fn stored(metadata: &ShardMetadata) -> SdkItem {
+        let present = attributes(metadata).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        present.collect()
+    }
+
+    fn item(numbers: &[(&str, u64)]) -> SdkItem {
+        numbers.iter().map(|(name, n)| ((*name).to_owned(), number(*n))).collect()
+    }
+
+    fn parse(item: &SdkItem) -> Result<ShardMetadata, TableError> {
+        RawMetadata(item.clone()).parse()
+    }
+
+    #[test]
+    fn every_state_of_a_key_is_read_as_it_was_written() {
+        let growth = GrowthRecord { rejected_percent: 30, fruitless: 1 };
+        let changes = [
+            Change::Register,
+            Change::Close { to: shards(8), growth },
+            Change::Open,
+            Change::Close { to: shards(2), growth: GrowthRecord::default() },
+            Change::Open,
+            Change::BeginDrain { busy_until: 90 },
+            Change::StopDrain { unmovable: true },
+            Change::MarkDrain,
+            Change::BeginDrain { busy_until: 95 },
+            Change::Emptied,
+            Change::FinishDrain { keep_first: false, purge: true },
+        ];
+        let mut metadata = ShardMetadata::unregistered();
+        for (change, now) in changes.iter().zip(10..) {
+            metadata = metadata.apply(change, now).unwrap();
+            assert_eq!(parse(&stored(&metadata)).unwrap(), metadata, "after {change:?}");
+        }
+        let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
+        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain([WRITES, PROTOCOL]).collect();
+        assert_eq!(all, ATTRIBUTES);
+    }
+
+    #[test]
+    fn a_drain_can_be_read_by_a_person() {
+        let marked = Drain { began: 10, busy_until: None, in_doubt: false, emptied_at: None };
+        let begun = Drain { busy_until: Some(20), ..marked };
+        let emptied = Drain { emptied_at: Some(30), in_doubt: true, ..begun };
+        for (drain, text) in [(marked, "10 - -"), (begun, "10 20 -"), (emptied, "10 20 30 in_doubt")] {
+            assert_eq!((drain_to_string(drain).as_str(), drain_from_str(text)), (text, Some(drain)));
+        }
+        for text in ["", "10", "10 20", "- 20 -", "10 20 x", "10 20 30 40", "10  20 30", "shrink@10 mark 20"] {
+            assert_eq!(drain_from_str(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_item_of_another_program_is_accepted() {
+        let mut foreign = item(&[(NUMBER_OF_SHARDS, 4), (LAST_UPDATED, 20)]);
+        foreign.insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]));
+        let metadata = parse(&foreign).unwrap();
+        assert_eq!((metadata.read_shards, metadata.era, metadata.generation), (shards(4), FIRST_ERA, 0));
+        assert_eq!(metadata.shard_history.to_strings(), ["10:1", "20:4"]);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_damaged() {
+        let with = |name: &'static str, n| item(&[(NUMBER_OF_SHARDS, 2), (READ_SHARDS, 4), (name, n)]);
+        let draining = |mut item: SdkItem, drain: &str| {
+            item.insert(DRAINING.to_owned(), AttributeValue::Bool(true));
+            item.insert(DRAIN.to_owned(), AttributeValue::S(drain.into()));
+            item
+        };
+        let rows = [
+            (item(&[(READ_SHARDS, 2)]), "number_of_shards is missing"),
+            (with(READ_SHARDS, 1), "read_shards 1 is below number_of_shards 2"),
+            (with(GENERATION, 1), "written by an earlier version"),
+            (with(ERA, 0), "era 0 is not"),
+            (with(ERA, 100_000_000_000), "era 100000000000 is not"),
+            (with(CLOSING, 0), "closing is missing or unusable"),
+            (with(CLOSING, 5), "closing 5 is above read_shards 4"),
+            (with(CLOSING, 5_000_000_000), "closing is missing or unusable"),
+            (draining(with(CLOSING, 4), "1 - -"), "exclude each other"),
+            (draining(with(ERA, 3), "shrink@10 copy_home 20 3"), "drain is missing or unusable"),
+        ];
+        for (item, expected) in rows {
+            let message = parse(&item).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        assert!(parse(&with(CLOSING, 4)).is_ok());
+        assert!(parse(&with(ERA, 3)).is_ok(), "a lower width was opened, and its drain has not begun");
+    }
+
+    #[test]
+    fn of_a_damaged_item_is_taken_what_can_be_read() {
+        let mut damaged = item(&[(NUMBER_OF_SHARDS, 2), (CLOSING, 8), (GENERATION, 7), (ERA, 4)]);
+        damaged.insert(READ_SHARDS.to_owned(), AttributeValue::S("x".into()));
+        damaged.insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "x".into()]));
+        let raw = RawMetadata(damaged);
+        assert!(raw.parse().is_err());
+        assert_eq!((raw.widest(), raw.generation(), raw.era()), (Some(shards(8)), Some(7), Some(4)));
+        assert_eq!(raw.history().to_strings(), ["20:4"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Writes: one conditional request about an item, sent only while the lease lasts.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
+
+use super::Tables;
+use super::attributes::{self, SdkItem};
+use super::condition::Expression;
+use super::error::TableError;
+use super::items::GetTarget;
+use crate::core::capacity::CapacityScope;
+use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::value::Item;
+use crate::protocol::copies::{Copy, Effect, Request};
+
+/// Where a request goes: an item's place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) partition_key: &'a PartitionKey,
+    pub(crate) sort_key: &'a SortKey,
+    pub(crate) shard: ShardNumber,
+    /// The write width that the item is placed under. It is stored with items and tombstones.
+    pub(crate) width: ShardCount,
+}
+
+/// An item on a shard.
+type At<'a> = (&'a PartitionKey, &'a SortKey, ShardNumber);
+
+/// What became of a request, as far as the table knows.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// The condition held: the change is made.
+    Applied,
+    /// The condition did not hold: this stands.
+    Refused(Option<Copy>),
+    /// The lease ran out before the request was sent: nothing was sent.
+    LeaseOver,
+    /// Throttled, with the limit where it was told; nothing was changed.
+    Throttled(CapacityScope),
+    /// Another program's transaction was at the item; nothing was changed.
+    Conflict,
+}
+
+/// Says whether the lease that a request stands under still lasts.
+pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Looks at the lease between signing and sending: a process can be frozen at any time, also while it signs.
+#[derive(Clone)]
+struct CheckLease {
+    lasts: LeaseLasts,
+    ran_out: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for CheckLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckLease").field("ran_out", &self.ran_out).finish_non_exhaustive()
+    }
+}
+
+impl Intercept for CheckLease {
+    fn name(&self) -> &'static str {
+        "CheckLease"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if (self.lasts)() {
+            return Ok(());
+        }
+        self.ran_out.store(true, Ordering::Release);
+        Err("the lease of the view ran out before the request was sent".into())
+    }
+}
+
+/// Completes and sends a request; returns from the function where it was applied, or not sent. Else: what it was refused by, if the server
+/// shows it, or why it failed. A macro, because the SDK's operations have no trait in common.
+macro_rules! send {
+    ($request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
+        let (condition, names, values) = $condition.into_parts();
+        let request = $request
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        // Boxed: the SDK's futures are large, and are moved several times on their way here.
+        let sent = match $lasts {
+            None => Box::pin(request.send()).await,
+            Some(lasts) => {
+                let check = CheckLease { lasts, ran_out: Arc::default() };
+                let sent = Box::pin(request.customize().interceptor(check.clone()).send()).await;
+                if check.ran_out.load(Ordering::Acquire) {
+                    return Ok(Sent::LeaseOver);
+                }
+                sent
+            }
+        };
+        let Err(error) = sent else { return Ok(Sent::Applied) };
+        match error.as_service_error() {
+            Some($error::ConditionalCheckFailedException(failed)) => Ok(failed.item().cloned()),
+            _ => Err(TableError::from_sdk(error)),
+        }
+    }};
+}
+
+impl Tables {
+    /// Carries out one conditional request about an item. `item` is what a put stores. With a lease, the request is sent only if the lease
+    /// still lasts once it is signed.
+    ///
+    /// # Errors
+    /// [`TableError::Transient`] where there was no response: the request may have been applied, or be applied later. After all other errors
+    /// it was not applied, and repeating it will not help.
+    pub(crate) async fn send(
+        &self,
+        place: Place<'_>,
+        request: &Request,
+        item: Option<&Item>,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Sent, TableError> {
+        let Place { partition_key, sort_key, shard, .. } = place;
+        let at = (partition_key, sort_key, shard);
+        let condition = self.expression(&request.condition, (partition_key, shard));
+        let (version, write_id, item) = match (&request.effect, item) {
+            (Effect::Put { version, write_id }, Some(item)) => (*version, write_id.as_deref(), Some(item)),
+            (Effect::Put { .. }, None) => return Err(TableError::Rejected("a put without an item".into())),
+            (Effect::Bury { version, write_id }, _) => (*version, write_id.as_deref(), None),
+            (Effect::Remove, _) => return self.delete(at, condition, lasts).await,
+        };
+        debug_assert!(item.is_none_or(|item| item.sort_key == *sort_key), "a request is about one item");
+        let place = (place, self.shard_key(partition_key, shard)?);
+        self.put(at, attributes::item_to_sdk(&self.config, item, place, (version, write_id)), condition, lasts).await
+    }
+
+    /// Stores what is given on a shard, if the condition holds.
+    pub(super) async fn put(
+        &self,
+        at: At<'_>,
+        stored: SdkItem,
+        condition: Expression,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Sent, TableError> {
+        let put = self.client.put_item().table_name(&self.config.table_name).set_item(Some(stored));
+        let refused = send!(put, PutItemError, condition, lasts);
+        self.conclude(at, refused).await
+    }
+
+    /// Removes what stands of an item on a shard, if the condition holds.
+    pub(super) async fn delete(
+        &self,
+        at: At<'_>,
+        condition: Expression,
+        lasts: Option<LeaseLasts>,
+    ) -> Result<Sent, TableError> {
+        let (key, sort_key, shard) = at;
+        let key = self.key(self.shard_key(key, shard)?, sort_key);
+        let delete = self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
+        let refused = send!(delete, DeleteItemError, condition, lasts);
+        self.conclude(at, refused).await
+    }
+
+    /// DynamoDB shows what a condition was refused by; not every server that speaks its protocol does, so that is read.
+    async fn conclude(
+        &self,
+        (partition_key, sort_key, shard): At<'_>,
+        refused: Result<Option<SdkItem>, TableError>,
+    ) -> Result<Sent, TableError> {
+        let stands = match refused {
+            Ok(None) => self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await,
+            shown_or_failed => shown_or_failed,
+        };
+        match stands {
+            Ok(None) => Ok(Sent::Refused(None)),
+            Ok(Some(stored)) => Ok(Sent::Refused(Some(self.copy(&stored, partition_key, shard)?))),
+            Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
+            Err(TableError::Conflict) => Ok(Sent::Conflict),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A copy that stands at a place of a key, with the word on whose it is.
+    pub(super) fn copy(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> Result<Copy, TableError> {
+        attributes::copy_from_sdk(stored, self.is_ours(stored, key, shard))
+    }
+}

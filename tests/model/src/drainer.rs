@@ -1,0 +1,294 @@
+//! Drainers: the driver of [`Pass`]. A copy is read in one step and moved in another, so a move may be late by any time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sharding::ShardNumber;
+use sharding::protocol::copies::{Condition, Request};
+use sharding::protocol::drain::{
+    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, sources,
+};
+use sharding::protocol::metadata::{Change, ShardMetadata};
+use sharding::protocol::version::Version;
+
+use super::state::{Body, Changing, DrainStep, Key, State, Step, Stored, Value};
+use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT, WAIT_FOR_READS};
+
+impl ProtocolModel {
+    pub(crate) fn waits_of_writers(&self) -> Waits {
+        let waits = self.waits();
+        Waits { signatures: if self.rules.wait_before_a_look { waits.signatures } else { Duration::ZERO }, ..waits }
+    }
+
+    fn waits(&self) -> Waits {
+        let signatures = Duration::from_secs(u64::from(self.scenario.validity));
+        Waits { lease: if self.scenario.append_only { APPEND_LEASE } else { LEASE }, reads: WAIT_FOR_READS, signatures }
+    }
+
+    /// The copies on a shard that are not at home there.
+    fn misplaced(
+        &self,
+        state: &State,
+        metadata: &ShardMetadata,
+        place: ShardNumber,
+    ) -> Vec<(ShardNumber, Key, Stored)> {
+        (0..self.scenario.sort_keys())
+            .filter(|key| self.places(metadata, *key).home != place)
+            .filter_map(|key| Some((place, key, state.copy(key, place)?.clone())))
+            .collect()
+    }
+
+    fn sources(&self, metadata: &ShardMetadata) -> Vec<ShardNumber> {
+        sources(metadata, self.scenario.append_only, self.bare()).collect()
+    }
+
+    fn all_misplaced(&self, state: &State, metadata: &ShardMetadata) -> Vec<(ShardNumber, Key, Stored)> {
+        self.sources(metadata).into_iter().flat_map(|place| self.misplaced(state, metadata, place)).collect()
+    }
+
+    /// An actor looks what there is to drain: it marks the key, begins, takes over, or finishes.
+    pub(crate) fn drain(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let metadata = Arc::clone(&state.metadata);
+        let now = self.now(state, actor).epoch_seconds();
+        if metadata.settled {
+            match metadata.draining() {
+                None => state.finish(actor),
+                Some(_) => {
+                    let tombstones = self.tombstones(state, &metadata);
+                    state.actor(actor).step = Step::Purging { tombstones, since: state.now };
+                }
+            }
+            return Some(());
+        }
+        let Some(drain) = metadata.draining() else {
+            return self.change(state, actor, (&metadata, &Change::MarkDrain), Changing::Mark, story);
+        };
+        if let Some(from) = may_finish_at(&drain, &self.waits()) {
+            if now < from && self.rules.wait_for_signatures {
+                return None;
+            }
+            if self.all_misplaced(state, &metadata).is_empty() {
+                story.tell(format_args!("{} finds all old places empty", self.name(actor)));
+                return self.finish(state, actor, &Pass::begin(&metadata, self.bare()), &metadata, story);
+            }
+        } else if self.rules.wait_before_a_drain
+            && may_begin_at(&metadata, &self.waits()).is_some_and(|from| now < from)
+        {
+            return None;
+        }
+        let change = Change::BeginDrain { busy_until: now };
+        let changing = Changing::BeginDrain { resumes: drain.busy_until.is_some() };
+        self.change(state, actor, (&metadata, &change), changing, story)
+    }
+
+    /// A round over all old places has found nothing.
+    fn finish(
+        &self,
+        state: &mut State,
+        actor: usize,
+        pass: &Pass<Key>,
+        metadata: &ShardMetadata,
+        story: &mut Story,
+    ) -> Option<()> {
+        let tombstones = self.tombstones(state, metadata);
+        let change = pass.end(&metadata.draining()?, self.scenario.append_only, !tombstones.is_empty());
+        let is_end = matches!(change, Change::FinishDrain { .. });
+        let changing = if is_end { Changing::Finish { tombstones } } else { Changing::Emptied };
+        self.change(state, actor, (metadata, &change), changing, story)
+    }
+
+    fn tombstones(&self, state: &State, metadata: &ShardMetadata) -> Vec<(ShardNumber, Key, Version)> {
+        (0..self.scenario.sort_keys())
+            .filter_map(|key| {
+                let home = self.places(metadata, key).home;
+                let stored = state.copy(key, home).filter(|stored| stored.copy.is_tombstone)?;
+                Some((home, key, stored.copy.version))
+            })
+            .collect()
+    }
+
+    pub(crate) fn begin_pass(
+        &self,
+        state: &mut State,
+        actor: usize,
+        marked: &ShardMetadata,
+        resumes: bool,
+        story: &mut Story,
+    ) {
+        self.look(state, actor, None, story);
+        let step = if resumes && !self.rules.own_pass {
+            // It trusts the actor before: what is at home is deleted at once.
+            let todo = self.all_misplaced(state, marked).into_iter();
+            let at_home = |(_, key, stored): &(ShardNumber, Key, Stored)| {
+                let home = state.copy(*key, self.places(marked, *key).home);
+                home.is_some_and(|home| home.copy.version >= stored.copy.version)
+            };
+            let todo = todo.filter(at_home).map(|(place, key, stored)| (place, key, stored.copy.version)).collect();
+            DrainStep::Deleting { todo, sent: false }
+        } else {
+            DrainStep::Copying { todo: self.sources(marked), read: Vec::new(), sent: false }
+        };
+        state.actor(actor).step = Step::Draining(Pass::begin(marked, self.bare()), step);
+    }
+
+    /// The next step of a drain that waits for no response.
+    pub(crate) fn drain_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Draining(mut pass, step) = state.actors[actor].step.clone() else { return None };
+        let view = state.actors[actor].view.clone()?;
+        let step = match step {
+            DrainStep::Copying { todo, read, sent: false } => match read.first().cloned() {
+                Some((_, key, stored)) => {
+                    let home = self.places(&view.metadata, key).home;
+                    let request = copy_home(&stored.copy);
+                    if !self.move_item(state, actor, &mut pass, (home, key, stored.value, request), story) {
+                        return Some(());
+                    }
+                    DrainStep::Copying { todo, read, sent: true }
+                }
+                // Shards with nothing to move are passed over at once: what lands there later, the look at the end finds.
+                None => {
+                    let next = |at: &usize| !self.misplaced(state, &view.metadata, todo[*at]).is_empty();
+                    match (0..todo.len()).find(next) {
+                        Some(at) => {
+                            let read = self.misplaced(state, &view.metadata, todo[at]);
+                            story.tell(format_args!(
+                                "{} reads what is to move from shard {}",
+                                self.name(actor),
+                                todo[at]
+                            ));
+                            DrainStep::Copying { todo: todo[at + 1..].to_vec(), read, sent: false }
+                        }
+                        None => {
+                            story.tell(format_args!("{} has read all shards, and waits for reads", self.name(actor)));
+                            DrainStep::WaitingForReads
+                        }
+                    }
+                }
+            },
+            DrainStep::WaitingForReads => {
+                let wait = pass.wait_for_reads(&self.waits(), self.now(state, actor));
+                if self.rules.wait_for_reads && wait > Duration::ZERO {
+                    return None;
+                }
+                story.tell(format_args!("{} has waited for reads", self.name(actor)));
+                DrainStep::Deleting { todo: pass.take(usize::MAX), sent: false }
+            }
+            DrainStep::Deleting { todo, sent: false } => {
+                let Some((place, key, version)) = todo.first().copied() else {
+                    return self.ends_pass(state, actor, pass, story);
+                };
+                let mut request = delete(version);
+                if !self.rules.delete_as_seen {
+                    request.condition = Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
+                }
+                if !self.move_item(state, actor, &mut pass, (place, key, None, request), story) {
+                    return Some(());
+                }
+                DrainStep::Deleting { todo, sent: true }
+            }
+            DrainStep::Copying { sent: true, .. } | DrainStep::Deleting { sent: true, .. } => return None,
+        };
+        state.actor(actor).step = Step::Draining(pass, step);
+        Some(())
+    }
+
+    /// Sends a move if it may be sent now; otherwise the actor's part is over.
+    fn move_item(
+        &self,
+        state: &mut State,
+        actor: usize,
+        pass: &mut Pass<Key>,
+        (place, key, value, request): (ShardNumber, Key, Option<Value>, Request),
+        story: &mut Story,
+    ) -> bool {
+        loop {
+            let Some(view) = state.actors[actor].view.clone() else { return false };
+            match may_move(pass.generation(), &view, LEASE, self.now(state, actor)) {
+                MayMove::Over if self.rules.moves_keep_lease => {
+                    story.tell(format_args!("{}'s part is over", self.name(actor)));
+                    state.finish(actor);
+                    return false;
+                }
+                MayMove::Look if self.rules.moves_keep_lease => self.look(state, actor, None, story),
+                MayMove::Yes | MayMove::Look | MayMove::Over => break,
+            }
+        }
+        story.tell(format_args!("{} sends to shard {place} {}", self.name(actor), super::told_request(&request)));
+        self.post(state, actor, Body::Item { place, key, value, request });
+        pass.sent();
+        true
+    }
+
+    /// A drainer waits for the response to a copy no longer, and sends it again.
+    pub(crate) fn give_up_move(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Draining(mut pass, mut step) = state.actors[actor].step.clone() else { return None };
+        let DrainStep::Copying { sent, read, .. } = &mut step else { return None };
+        let key = read.first()?.1;
+        let under_way = state.requests.iter().filter(|request| request.from == actor).count();
+        // Once is enough: otherwise there is no end to it.
+        let home = self.places(&state.metadata, key).home;
+        if !*sent || under_way > 1 || state.copy(key, home).is_some() {
+            return None;
+        }
+        *sent = false;
+        if !self.rules.unanswered_is_in_doubt {
+            pass.answered();
+        }
+        story.tell(format_args!("{} gets no response", self.name(actor)));
+        state.abandon(actor);
+        state.actor(actor).step = Step::Draining(pass, step);
+        Some(())
+    }
+
+    /// The response to a move: whatever it says, the item is at home, or the old copy is gone or has changed.
+    pub(crate) fn moved(&self, state: &mut State, actor: usize) {
+        let Step::Draining(mut pass, step) = state.actors[actor].step.clone() else { return };
+        let step = match step {
+            DrainStep::Copying { todo, mut read, sent: true } => {
+                let (place, key, stored) = read.remove(0);
+                pass.found_home(place, key, stored.copy.version, self.now(state, actor));
+                DrainStep::Copying { todo, read, sent: false }
+            }
+            DrainStep::Deleting { mut todo, sent: true } => {
+                todo.remove(0);
+                DrainStep::Deleting { todo, sent: false }
+            }
+            DrainStep::WaitingForReads | DrainStep::Copying { .. } | DrainStep::Deleting { .. } => return,
+        };
+        state.abandon(actor);
+        pass.answered();
+        state.actor(actor).step = Step::Draining(pass, step);
+    }
+
+    /// An actor looks at all old places once more: if they are empty, it says so; otherwise it makes another pass.
+    fn ends_pass(&self, state: &mut State, actor: usize, pass: Pass<Key>, story: &mut Story) -> Option<()> {
+        let metadata = state.actors[actor].view.clone()?.metadata.clone();
+        if self.all_misplaced(state, &metadata).is_empty() {
+            return self.finish(state, actor, &pass, &metadata, story);
+        }
+        story.tell(format_args!("{} finds another copy", self.name(actor)));
+        let step = DrainStep::Copying { todo: self.sources(&metadata), read: Vec::new(), sent: false };
+        state.actor(actor).step = Step::Draining(pass, step);
+        Some(())
+    }
+
+    /// Deletes the next tombstone, once all views from before have run out; nobody waits for the response.
+    pub(crate) fn purge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Purging { mut tombstones, since } = state.actors[actor].step.clone() else { return None };
+        let Some((place, key, version)) = tombstones.pop() else {
+            let metadata = Arc::clone(&state.metadata);
+            if self.change(state, actor, (&metadata, &Change::Purged), Changing::Purged, story).is_none() {
+                state.finish(actor);
+            }
+            return Some(());
+        };
+        let waited = self.now(state, actor).since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT);
+        if !waited && self.rules.wait_before_purging {
+            return None;
+        }
+        story.tell(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
+        self.post(state, actor, Body::Item { place, key, value: None, request: delete(version) });
+        state.actor(actor).step = Step::Purging { tombstones, since };
+        Some(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Traces in words.
+
+use std::fmt;
+
+use sharding::ShardNumber;
+use sharding::protocol::copies::{Effect, Request};
+use sharding::protocol::metadata::{Phase, ShardMetadata};
+use sharding::protocol::version::Version;
+
+use super::state::{EPOCH, Stored, Value};
+
+/// What a step says of itself; silent during the search.
+#[derive(Debug)]
+pub(crate) struct Story(Option<Vec<String>>);
+
+impl Story {
+    pub(crate) const fn silent() -> Self {
+        Self(None)
+    }
+
+    pub(crate) const fn open() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    pub(crate) fn tell(&mut self, line: fmt::Arguments<'_>) {
+        if let Some(lines) = &mut self.0 {
+            lines.push(line.to_string());
+        }
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.as_deref().unwrap_or_default().join("; "))
+    }
+}
+
+/// The era, and the second by its writer's clock.
+fn told_version(version: Version) -> String {
+    let second = i128::from(version.epoch_seconds()) - i128::from(EPOCH);
+    format!("era {} at {second} s", version.era())
+}
+
+/// A copy.
+pub(crate) fn told_stored(stored: Option<&Stored>) -> String {
+    let version = stored.map(|stored| told_version(stored.copy.version)).unwrap_or_default();
+    match stored.map(|stored| stored.value) {
+        None => "nothing".to_owned(),
+        Some(None) => format!("a tombstone of {version}"),
+        Some(Some(value)) => format!("{value} of {version}"),
+    }
+}
+
+pub(crate) fn told_value(value: Option<Value>) -> String {
+    value.map_or("nothing".to_owned(), String::from)
+}
+
+pub(crate) fn told_shards(shards: &[ShardNumber]) -> String {
+    let numbers: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
+    format!("shards {}", numbers.join(", "))
+}
+
+pub(crate) fn told_request(request: &Request) -> String {
+    match &request.effect {
+        Effect::Put { version, .. } => format!("an item of {}", told_version(*version)),
+        Effect::Bury { version, .. } => format!("a tombstone of {}", told_version(*version)),
+        Effect::Remove => "a plain delete".to_owned(),
+    }
+}
+
+/// Era, widths and phase.
+pub(crate) fn told(metadata: &ShardMetadata) -> String {
+    let phase = match metadata.phase {
+        Phase::Open => String::new(),
+        Phase::Closing(to) => format!(", closing to {to}"),
+        Phase::Draining(drain) if drain.emptied_at.is_some() => ", draining and found empty".to_owned(),
+        Phase::Draining(_) => ", draining".to_owned(),
+    };
+    let widths: Vec<String> = metadata.shard_history.entries().map(|entry| entry.count.to_string()).collect();
+    let (era, width, read) = (metadata.era, metadata.number_of_shards, metadata.read_shards);
+    let settled = if metadata.settled { ", settled" } else { "" };
+    format!("era {era}, width {width}, read width {read}, history {}{phase}{settled}", widths.join(" "))
+}

@@ -1,0 +1,40 @@
+//! Freezes, set-back clocks, lost metadata and deaths.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::sleep;
+
+use super::network::Instance;
+use super::world::World;
+use super::{HOT, Plan, READERS, WRITERS};
+
+/// Disturbs the instances for as long as the run goes on.
+pub(super) async fn disturb(instances: Vec<Arc<Instance>>, world: Arc<World>, plan: Plan, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut deaths = 0;
+    // The last of those that drain; another one lives on.
+    let mut drainer = instances.last().filter(|_| plan.loses_a_drainer() && instances.len() > WRITERS + READERS);
+    while world.goes_on() {
+        sleep(world.pause(&mut rng, 100..900)).await;
+        let instance = &instances[rng.random_range(0..instances.len())];
+        let length = Duration::from_millis(rng.random_range(200..4_000));
+        match rng.random_range(0..10) {
+            0..6 => instance.freeze(length),
+            6 | 7 if plan.sets_clocks_back() => instance.set_clock_back(length),
+            8 => instance.lose_metadata(length),
+            _ if deaths < 1 => {
+                deaths += 1;
+                instances[rng.random_range(0..WRITERS)].die();
+            }
+            _ if world.age() > HOT + Duration::from_secs(10) => {
+                if let Some(drainer) = drainer.take() {
+                    drainer.die();
+                }
+            }
+            _ => {}
+        }
+    }
+}

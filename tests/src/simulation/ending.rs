@@ -1,0 +1,179 @@
+//! The end of a run, when all is calm again: nothing acknowledged is lost, and no key is stuck.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use embedded_dynamodb::Engine;
+use sharding::{Deadline, DrainRefused, Drained, Pressure, ShardCount, ShardedTable};
+use tokio::time::{Instant, sleep};
+
+use super::failure::{Failure, Finding, Judged, Says};
+use super::network::{FaultRates, Instance};
+use super::reading::{apart, scan};
+use super::world::World;
+use super::{
+    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, adopting, key, sort_key, table, value_of,
+};
+
+/// How long one request may take.
+const SOON: Duration = Duration::from_secs(30);
+/// How long a step is repeated, in the time of the run: partitions may be so small that a drain takes minutes.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Carries everything through that was begun, and checks what is there then.
+///
+/// # Errors
+/// The first violation, or that the simulation cannot go on.
+pub(super) async fn finish(
+    engine: &Engine,
+    instances: &[Arc<Instance>],
+    tables: &[ShardedTable],
+    world: &World,
+    plan: Plan,
+) -> Result<(), Failure> {
+    instances.iter().for_each(|instance| instance.heal());
+    sleep(Duration::from_secs(15)).await;
+    let Some((_, old)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
+        return Err(Failure::Harness("every instance died".into()));
+    };
+    let fresh = newcomer(engine, world, plan, 0);
+    for (which, reader) in (0..KEYS).flat_map(|which| [(which, old), (which, &fresh)]) {
+        check_scan(reader, world, which, "at the end").await?;
+    }
+    for which in 0..KEYS {
+        carry_through(&fresh, world, which).await?;
+        check_scan(&fresh, world, which, "after the last drain").await?;
+        if plan.shrinking != Shrinking::Never {
+            // A scan asks every shard; whether items are where one is looked for, only point reads say.
+            let stored = world.history(which).all_acknowledged();
+            for wanted in stored {
+                let get = async || fresh.get(&key(which), &sort_key(&wanted), true, soon()).await;
+                let got = patiently(world, which, "a point read at the end", get).await?;
+                let value = got.and_then(|item| value_of(&item.attributes));
+                let checked = world.history(which).check_get(&wanted, value);
+                found(world, which, "after the last drain", checked)?;
+            }
+        }
+        check_metadata(&fresh, world, which, plan).await?;
+    }
+    if plan.adopting {
+        adopting::finish(engine, &fresh, world, plan).await?;
+    }
+    (0..KEYS).try_for_each(|which| {
+        let checked = world.registers(which).check();
+        let (registers, undecided) = checked.map_err(|finding| world.violation(which, finding))?;
+        world.count(|totals| {
+            totals.registers += registers;
+            totals.undecided += undecided;
+        });
+        Ok(())
+    })
+}
+
+/// The table of an instance that begins at the end, and meets no fault.
+pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> ShardedTable {
+    let number = WRITERS + READERS + DRAINERS + number;
+    let record = Arc::clone(&world.record);
+    let newcomer = Instance::new((number, number as u64), engine.clone(), world.began, FaultRates::NONE, record);
+    newcomer.heal();
+    table(&newcomer, plan, number as u64)
+}
+
+pub(super) fn soon() -> Deadline {
+    Deadline::now() + SOON
+}
+
+/// Repeats a step while capacity or a response does not come, or somebody else is at the key.
+pub(super) async fn patiently<T, E: Judged>(
+    world: &World,
+    which: usize,
+    step: &str,
+    request: impl AsyncFn() -> Result<T, E>,
+) -> Result<T, Failure> {
+    let ends = Instant::now() + PATIENCE;
+    loop {
+        let error = match request().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        match error.says() {
+            Says::TryAgain | Says::Busy if Instant::now() < ends => sleep(Duration::from_secs(1)).await,
+            Says::TryAgain => return Err(Failure::Harness(format!("{step} has no capacity for an hour: {error}"))),
+            Says::Busy | Says::IsWrong => {
+                return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
+            }
+        }
+    }
+}
+
+fn found(world: &World, which: usize, when: &str, checked: Result<(), Finding>) -> Result<(), Failure> {
+    checked.map_err(|finding| world.violation(which, finding.during(when)))
+}
+
+pub(super) async fn check_scan(reader: &ShardedTable, world: &World, which: usize, when: &str) -> Result<(), Failure> {
+    let look = async || {
+        let (began, tick) = (Instant::now(), world.registers(which).now());
+        scan(reader, which, 1_000, false).await.map(|seen| (began, tick, seen))
+    };
+    let (began, tick, seen) = patiently(world, which, "a scan", look).await?;
+    let seen = seen.ok_or_else(|| Failure::Harness("a scan has too many pages".into()))?;
+    let (plain, registers) = apart(seen);
+    let checked = world.history(which).check_scan(&plain, began, false);
+    world.registers(which).read_all(&registers, tick);
+    found(world, which, when, checked)
+}
+
+/// What was begun can be finished by anyone: a closing is opened, a drain is done, and shards that a cut-off shrink has left are drained.
+async fn carry_through(fresh: &ShardedTable, world: &World, which: usize) -> Result<(), Failure> {
+    let look = async || fresh.scale_by_policy(&key(which), Pressure::default(), soon()).await;
+    patiently(world, which, "opening what was closed", look).await?;
+    drain(fresh, world, which).await?;
+    let look = async || fresh.shards(&key(which), soon()).await;
+    let metadata = patiently(world, which, "reading metadata", look).await?;
+    let Some(metadata) = metadata.filter(|metadata| metadata.read_shards > metadata.number_of_shards) else {
+        return Ok(());
+    };
+    let begin = async || match fresh.begin_settle(&key(which), soon()).await {
+        // An append-only table has no homes; a shrink drains it.
+        Err(DrainRefused::NoHomes) if metadata.number_of_shards > ShardCount::ONE => {
+            fresh.begin_shrink(&key(which), ShardCount::ONE, soon()).await
+        }
+        begun => begun,
+    };
+    patiently(world, which, "draining the shards that are left", begin).await?;
+    drain(fresh, world, which).await
+}
+
+/// Goes on with a drain until it has ended.
+pub(super) async fn drain(fresh: &ShardedTable, world: &World, which: usize) -> Result<(), Failure> {
+    let ends = Instant::now() + PATIENCE;
+    while Instant::now() < ends {
+        let go_on = async || fresh.drain(&key(which), soon()).await;
+        match patiently(world, which, "a drain", go_on).await? {
+            Drained::Nothing | Drained::Done { .. } => return Ok(()),
+            Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(5)).await,
+        }
+    }
+    Err(world.violation(which, Finding::new("I6: a drain does not end")))
+}
+
+/// No key is stuck, and no two changes of a width came within a cooldown.
+async fn check_metadata(fresh: &ShardedTable, world: &World, which: usize, plan: Plan) -> Result<(), Failure> {
+    let look = async || fresh.shards(&key(which), soon()).await;
+    let Some(metadata) = patiently(world, which, "reading metadata", look).await? else { return Ok(()) };
+    let is_idle = metadata.draining().is_none() && metadata.closing().is_none();
+    if metadata.number_of_shards != metadata.read_shards || !is_idle {
+        let what = format!("I6: the key is stuck at {} of {}", metadata.number_of_shards, metadata.read_shards);
+        return Err(world.violation(which, Finding::new(what)));
+    }
+    let entries: Vec<_> = metadata.shard_history.entries().collect();
+    // The first entry is the registration. A cooldown is counted on wall clocks, so it holds where those are right, and a drain forgets the
+    // history.
+    let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
+    if hasty && !plan.sets_clocks_back() && plan.shrinking == Shrinking::Never {
+        let what = format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
+        return Err(world.violation(which, Finding::new(what)));
+    }
+    world.count(|totals| totals.widest = totals.widest.max(metadata.read_shards.get()));
+    Ok(())
+}

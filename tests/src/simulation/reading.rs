@@ -1,0 +1,106 @@
+//! Readers: scans by cursor, with any limit and order, and point reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{Deadline, Order, PageQuery, ReadError, ShardedTable};
+use tokio::time::{Instant, sleep};
+
+use super::failure::Finding;
+use super::network::Instance;
+use super::world::World;
+use super::writing::{ONLY_CREATED, REGISTERS, WINDOW_MS};
+use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
+
+pub(super) async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    while world.goes_on() && !instance.is_dead() {
+        let pause = world.pause(&mut rng, 20..250);
+        // A move and its deletion are moments apart where reads are not waited out: many reads must be under way.
+        let is_often = plan.shrinking == Shrinking::WithoutWaitingForReads;
+        sleep(if is_often { pause / 4 } else { pause }).await;
+        let which = world.draw_key(&mut rng);
+        let (began, tick) = (Instant::now(), world.registers(which).now());
+        let read = if !plan.appends && rng.random_range(0..6) == 0 {
+            let window = world.age().as_millis() / WINDOW_MS;
+            let wanted = match rng.random_range(0..4) {
+                0 => format!("~only-created-{window}-{}", rng.random_range(0..ONLY_CREATED)),
+                1 => format!("~once-{window}"),
+                _ => format!("~register-{}", rng.random_range(0..REGISTERS)),
+            };
+            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            got.map(|item| {
+                let value = item.as_ref().and_then(|item| value_of(&item.attributes));
+                world.registers(which).read(&wanted, value, tick);
+                true
+            })
+        } else if rng.random_range(0..3) == 0 {
+            let Some(wanted) = world.history(which).some_acknowledged(began, rng.random_range(0..10_000)) else {
+                continue;
+            };
+            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            got.map(|item| {
+                let value = item.as_ref().and_then(|item| value_of(&item.attributes));
+                let checked = world.history(which).check_get(&wanted, value);
+                world.check(which, checked.map_err(|finding| finding.during("get")));
+                true
+            })
+        } else {
+            let descending = rng.random();
+            // Many small pages of a key that has grown cost too much to make them all the time.
+            let limits = if world.age() < HOT { [7, 60, 1_000] } else { [200, 1_000, 1_000] };
+            let limit = limits[rng.random_range(0..3)];
+            scan(&table, which, limit, descending).await.map(|seen| {
+                let Some(seen) = seen else { return false };
+                let (plain, registers) = apart(seen.clone());
+                let checked = world.history(which).check_scan(&plain, began, descending);
+                let checked = checked.and_then(|()| in_order(&seen, descending));
+                world.check(which, checked.map_err(|finding| finding.during("scan")));
+                world.registers(which).read_all(&registers, tick);
+                true
+            })
+        };
+        if let Err(error) = &read {
+            world.check_error(which, "a read", error);
+        }
+        let is_answered = read.unwrap_or(false);
+        world.count(|totals| if is_answered { totals.reads += 1 } else { totals.unanswered_reads += 1 });
+    }
+}
+
+/// Plain items, and registers.
+pub(super) fn apart(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
+    let (registers, plain): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(sort_key, _)| sort_key.starts_with('~'));
+    (plain, registers.into_iter().collect())
+}
+
+fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
+    let fine = seen.windows(2).all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
+    if fine { Ok(()) } else { Err(Finding::new("I2 or I4: a scan is out of order, or has an item twice")) }
+}
+
+/// A whole scan of a key; `None` where it would take too many pages.
+pub(super) async fn scan(
+    table: &ShardedTable,
+    which: usize,
+    limit: usize,
+    descending: bool,
+) -> Result<Option<Vec<(String, u64)>>, ReadError> {
+    let mut query = PageQuery { limit, consistent: true, ..PageQuery::new(key(which)) };
+    query.order = if descending { Order::Descending } else { Order::Ascending };
+    let mut seen = Vec::new();
+    // A long scan in small pages outlasts the run; its first pages tell as much.
+    for _ in 0..30 {
+        let page = table.query(&query, Deadline::now() + READ_DEADLINE).await?;
+        seen.extend(
+            page.items.iter().map(|item| (item.sort_key.to_string(), value_of(&item.attributes).unwrap_or(u64::MAX))),
+        );
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(Some(seen)),
+        }
+    }
+    Ok(None)
+}

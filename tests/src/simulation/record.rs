@@ -1,0 +1,172 @@
+//! What has reached the tables: every write of an item, to show how a violation came about, and what became of the keys.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use embedded_dynamodb::{Answer, Engine};
+use serde_json::{Value, json};
+
+use super::network::Injected;
+use super::totals::Totals;
+
+/// Of all instances of a run.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub(super) injected: Injected,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    arrivals: Vec<Arrival>,
+    keys: BTreeMap<String, Key>,
+    totals: Totals,
+}
+
+/// A write of an item that has reached the table.
+#[derive(Debug)]
+struct Arrival {
+    at: Duration,
+    instance: usize,
+    is_late: bool,
+    shard_key: String,
+    sort_key: String,
+    what: String,
+    answer: String,
+}
+
+/// What a key's metadata said last.
+#[derive(Debug, Default)]
+struct Key {
+    generation: u64,
+    era: u64,
+    width: u64,
+    stopped_at: u64,
+    is_draining: bool,
+    /// The instance that made the present close.
+    closer: Option<usize>,
+    /// The instance that is at work on the present drain.
+    drainer: Option<usize>,
+}
+
+impl Record {
+    /// A request of an instance was carried out, and this is the response.
+    pub(super) fn arrived(
+        &self,
+        engine: &Engine,
+        (instance, at, is_late): (usize, Duration, bool),
+        (target, body): (&str, &[u8]),
+        answer: &Answer,
+    ) {
+        let operation = target.rsplit('.').next().unwrap_or_default();
+        if !["PutItem", "UpdateItem", "DeleteItem"].contains(&operation) {
+            return;
+        }
+        let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
+        if request["TableName"] == "items" {
+            let of_item = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
+            let text = |name: &str| of_item[name]["S"].as_str().unwrap_or_default().to_owned();
+            let arrival = Arrival {
+                at,
+                instance,
+                is_late,
+                shard_key: text("partition_key"),
+                sort_key: text("sort_key"),
+                what: told(operation, &request),
+                answer: answered(answer),
+            };
+            self.state().arrivals.push(arrival);
+        } else if answer.status == 200 {
+            let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
+            let key = json!({"partition_key": written["partition_key"]});
+            let look = json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
+            let found = engine.respond("/", Some("DynamoDB_20120810.GetItem"), look.to_string().as_bytes());
+            let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
+            self.changed(instance, &found["Item"]);
+        }
+    }
+
+    /// A key's metadata was written.
+    fn changed(&self, instance: usize, metadata: &Value) {
+        let number = |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
+        let Some(name) = metadata["partition_key"]["S"].as_str() else { return };
+        let State { keys, totals, .. } = &mut *self.state();
+        let key = keys.entry(name.to_owned()).or_default();
+        let (generation, era, width) =
+            (number("generation").unwrap_or(0), number("era").unwrap_or(1), number("number_of_shards").unwrap_or(1));
+        // What writers note of their load changes nothing else.
+        if generation == key.generation {
+            return;
+        }
+        if key.era > 0 && era > key.era {
+            *(if width > key.width { &mut totals.growths } else { &mut totals.lowered }) += 1;
+            totals.opened_by_others += u64::from(key.closer.is_some_and(|closer| closer != instance));
+        }
+        key.closer = number("closing").map(|_| instance);
+        let stopped_at = number("drain_stopped_at").unwrap_or(0);
+        totals.cut_off += u64::from(key.is_draining && key.closer.is_some() && stopped_at > key.stopped_at);
+        // "began busy_until emptied_at": `-` while nobody has begun.
+        let drain = metadata["drain"]["S"].as_str();
+        key.drainer = match drain.and_then(|drain| drain.split(' ').nth(1)) {
+            None | Some("-" | "0") => None,
+            Some(_) => {
+                totals.taken_over += u64::from(key.drainer.is_some_and(|drainer| drainer != instance));
+                Some(instance)
+            }
+        };
+        (key.generation, key.era, key.width, key.stopped_at) = (generation, era, width, stopped_at);
+        key.is_draining = drain.is_some();
+    }
+
+    /// What became of the keys, and what was injected.
+    pub(super) fn totals(&self) -> Totals {
+        let (late_requests, deaths, faults) = self.injected.late_deaths_and_all();
+        Totals { late_requests, deaths, faults, ..self.state().totals.clone() }
+    }
+
+    /// What has reached the table of one item, a line each.
+    pub(super) fn of_item(&self, key: &str, sort_key: &str) -> String {
+        let is_of_key =
+            |shard_key: &str| shard_key == key || shard_key.rsplit_once('.').is_some_and(|(of, _)| of == key);
+        let state = self.state();
+        let of_item = state.arrivals.iter().filter(|it| it.sort_key == sort_key && is_of_key(&it.shard_key));
+        of_item.map(|arrival| format!("\n  {arrival}")).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, instance, is_late, shard_key, what, answer, .. } = self;
+        let late = if *is_late { ", late" } else { "" };
+        write!(f, "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {answer}", at.as_secs_f64())
+    }
+}
+
+/// What a write stores or removes, and on what condition.
+fn told(operation: &str, request: &Value) -> String {
+    let item = &request["Item"];
+    let stored = match (operation, item["_deleted"].is_null()) {
+        ("PutItem", true) => format!("put {}", item["value"]["N"].as_str().unwrap_or("?")),
+        ("PutItem", false) => "tombstone".to_owned(),
+        _ => "remove".to_owned(),
+    };
+    let version = item["_version"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
+    let condition = request["ConditionExpression"].as_str().unwrap_or("always");
+    let values = &request["ExpressionAttributeValues"];
+    format!("{stored}{version} if {condition} {values}")
+}
+
+fn answered(answer: &Answer) -> String {
+    if answer.status == 200 {
+        return "applied".to_owned();
+    }
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let kind = body["__type"].as_str().unwrap_or("?");
+    kind.rsplit('#').next().unwrap_or(kind).to_owned()
+}

@@ -1,0 +1,88 @@
+//! What a run did.
+
+use std::fmt;
+
+/// Declares the counts, each with its name in the table.
+macro_rules! totals {
+    ($($(#[doc = $doc:literal])* $count:ident: $name:literal,)*) => {
+        /// Counts of one run, or of several.
+        #[derive(Debug, Default, Clone, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[doc = $doc])* pub $count: u64,)*
+            /// The widest key at the end.
+            pub widest: u32,
+        }
+
+        impl Totals {
+            /// Both together.
+            #[must_use]
+            pub fn plus(&self, other: &Self) -> Self {
+                Self { $($count: self.$count + other.$count,)* widest: self.widest.max(other.widest) }
+            }
+
+            fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($name, self.$count),)* ("shards of the widest key at the end", self.widest.into())]
+            }
+        }
+    };
+}
+
+totals! {
+    /// Puts of plain items that were acknowledged.
+    acknowledged: "plain puts: acknowledged",
+    /// Puts of plain items that were refused: certainly not applied.
+    refused: "plain puts: refused",
+    /// Puts of plain items with an unknown outcome.
+    unknown: "plain puts: unknown outcome",
+    /// Writes of registers that were acknowledged: puts, deletions, create-only and keyed ones.
+    point_writes: "writes of registers: acknowledged",
+    /// Of these, deletions.
+    deleted: "  of these, deletions",
+    /// Create-only writes that were told of an item.
+    existed: "writes of registers: the item exists",
+    /// Writes of registers that were refused: certainly not applied.
+    refused_point_writes: "writes of registers: refused",
+    /// Writes of registers with an unknown outcome.
+    unknown_point_writes: "writes of registers: unknown outcome",
+    /// Requests that a client has repeated under their idempotency key.
+    repeated: "requests repeated with their key",
+    /// Scans and point reads that were checked.
+    reads: "reads checked",
+    /// Registers whose whole history was checked.
+    registers: "registers checked",
+    /// Of these, those that allow too many orders to decide.
+    undecided: "  of these, with too many orders to decide",
+    /// Reads that had no answer in time.
+    unanswered_reads: "reads without an answer in time",
+    /// Changes to a higher width.
+    growths: "growths",
+    /// Changes to a lower width.
+    lowered: "changes to a lower width",
+    /// Changes that another instance has opened than the one that closed.
+    opened_by_others: "changes opened by another instance",
+    /// Shrinks that were carried through.
+    shrinks: "shrinks carried through",
+    /// Settlings that were carried through.
+    settlings: "settlings carried through",
+    /// Drains of adopted keys that were carried through, their width kept.
+    migrations: "migrations carried through",
+    /// Drains that a change of the width has cut off.
+    cut_off: "drains cut off by a change",
+    /// Drains that an instance has taken over from another.
+    taken_over: "drains taken over",
+    /// Beginnings and runs of a drain that were interrupted in the middle.
+    interrupted: "calls of drains interrupted",
+    /// Writes that arrived when their sender no longer waited for them.
+    late_requests: "late arrivals of writes",
+    /// Instances that died.
+    deaths: "instances that died",
+    /// Faults of all kinds, late arrivals and deaths among them.
+    faults: "faults injected",
+}
+
+impl fmt::Display for Totals {
+    /// One count a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows().into_iter().try_for_each(|(name, count)| writeln!(f, "  {name:<38} {count:>10}"))
+    }
+}

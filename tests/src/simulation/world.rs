@@ -1,0 +1,130 @@
+//! What the actors of a run share: the references that their responses are checked against, and the time of the run.
+
+use std::array;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+
+use super::failure::{Failure, Finding, Judged};
+use super::history::KeyHistory;
+use super::network::largest_difference;
+use super::record::Record;
+use super::registers::Registers;
+use super::totals::Totals;
+use super::{HOT, KEYS, Plan, key};
+
+pub(super) struct World {
+    histories: [Mutex<KeyHistory>; KEYS],
+    registers: [Mutex<Registers>; KEYS],
+    totals: Mutex<Totals>,
+    violation: Mutex<Option<Failure>>,
+    pub(super) record: Arc<Record>,
+    pub(super) began: Instant,
+    ends: Instant,
+    /// Until then, items are moved: a good time to read them.
+    moving_until: Mutex<Instant>,
+}
+
+impl World {
+    pub(super) fn new(began: Instant, plan: Plan) -> Self {
+        let clocks_differ = largest_difference(plan.sets_clocks_back());
+        Self {
+            histories: Default::default(),
+            registers: array::from_fn(|_| Mutex::new(Registers::new(began, clocks_differ))),
+            totals: Mutex::default(),
+            violation: Mutex::default(),
+            record: Arc::default(),
+            began,
+            ends: began + plan.lasts(),
+            moving_until: Mutex::new(began),
+        }
+    }
+
+    pub(super) fn history(&self, key: usize) -> MutexGuard<'_, KeyHistory> {
+        self.histories[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registers(&self, key: usize) -> MutexGuard<'_, Registers> {
+        self.registers[key % KEYS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes the first broken promise of a key, and ends the run.
+    pub(super) fn check(&self, which: usize, checked: Result<(), Finding>) {
+        if let Err(finding) = checked {
+            let violation = self.violation(which, finding);
+            self.first().get_or_insert(violation);
+        }
+    }
+
+    /// Notes an error that nothing in the run may lead to.
+    pub(super) fn check_error(&self, which: usize, step: &str, error: &impl Judged) {
+        self.check(which, error.finding(step).map_or(Ok(()), Err));
+    }
+
+    /// The failure of a run in which a promise about a key is broken, with what has reached the table.
+    pub(super) fn violation(&self, which: usize, finding: Finding) -> Failure {
+        let arrivals = finding.sort_key.map(|sort_key| self.record.of_item(key(which).as_str(), &sort_key));
+        Failure::Violation(finding.what + &arrivals.unwrap_or_default())
+    }
+
+    /// The first violation, or what the run did.
+    pub(super) fn verdict(&self) -> Result<Totals, Failure> {
+        match self.first().take() {
+            Some(violation) => Err(violation),
+            None => {
+                let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(totals.plus(&self.record.totals()))
+            }
+        }
+    }
+
+    fn first(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.violation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.began)
+    }
+
+    pub(super) fn note_moving(&self, until: Instant) {
+        let mut moving_until = self.moving_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *moving_until = until.max(*moving_until);
+    }
+
+    pub(super) fn is_moving(&self) -> bool {
+        Instant::now() < *self.moving_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pause between two deeds: as given while the load is high, forty times as long in the calm after it, and less where items are moved.
+    pub(super) fn pause(&self, rng: &mut StdRng, ms: std::ops::Range<u64>) -> Duration {
+        let calm = match (self.age() < HOT, self.is_moving()) {
+            (true, _) => 1,
+            (false, true) => 4,
+            (false, false) => 40,
+        };
+        Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
+    }
+
+    /// The first key is the hot one. In the calm, the others, which have few items and so move them fast, are used as much.
+    pub(super) fn draw_key(&self, rng: &mut StdRng) -> usize {
+        if self.age() >= HOT {
+            return rng.random_range(0..KEYS);
+        }
+        match rng.random_range(0..50) {
+            0..44 => 0,
+            44..49 => 1,
+            _ => 2,
+        }
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        Instant::now() < self.ends && self.first().is_none()
+    }
+}

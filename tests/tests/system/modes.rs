@@ -1,0 +1,114 @@
+//! What a table takes is stored in it: a process that is configured otherwise must not use it.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess};
+use local::{Edition, EditionError, ServeOptions, create_tables, in_process_clients};
+use serde_json::json;
+use sharding::{Placement, ShardedTable, TableConfig, TableError, Writes};
+use system_tests::{TestEdition, config, count, soon};
+
+async fn client() -> Client {
+    let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
+    create_tables(&client, &config()).await.expect("tables");
+    client
+}
+
+fn appends() -> TableConfig {
+    TableConfig { writes: Writes::Appends, ..config() }
+}
+
+/// The attributes `writes` and `protocol` of the table item, if there is one.
+async fn stored(client: &Client) -> Option<(String, String)> {
+    let key = AttributeValue::S("_sharding:table".into());
+    let item =
+        client.get_item().table_name("items-metadata").key("partition_key", key).send().await.expect("read").item?;
+    Some((item["writes"].as_s().expect("a text").clone(), item["protocol"].as_n().expect("a number").clone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree() {
+    for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
+        let client = client().await;
+        let (own, other) = (ShardedTable::new(&client, own), ShardedTable::new(&client, other));
+        own.check_mode(soon()).await.expect("a reader takes a table that says nothing");
+        assert_eq!(stored(&client).await, None, "and stores nothing");
+        let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
+        first.and(second).expect("of two that start at once, both agree");
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "1".to_owned())));
+        own.check_mode(soon()).await.expect("it agrees");
+        for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
+            let error = refused.expect_err("another mode");
+            assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("it takes {name} by protocol 1")), "{text}");
+            assert!(text.contains("_sharding:table of items-metadata") && text.contains("Changing WRITES"), "{text}");
+        }
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "1".to_owned())), "a refusal changes nothing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_placement_is_a_table_of_appends() {
+    let client = client().await;
+    ShardedTable::new(&client, TableConfig { placement: Placement::Random, ..config() })
+        .claim_mode(soon())
+        .await
+        .expect("claimed");
+    ShardedTable::new(&client, appends()).claim_mode(soon()).await.expect("the same mode");
+    ShardedTable::new(&client, config()).claim_mode(soon()).await.expect_err("another mode");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_protocol_and_a_damaged_item_are_refused() {
+    let client = client().await;
+    let table = ShardedTable::new(&client, config());
+    let put = client.put_item().table_name("items-metadata");
+    let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
+    let put = put.item("writes", AttributeValue::S("items".into()));
+    put.clone().item("protocol", AttributeValue::N("2".into())).send().await.expect("stored");
+    let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
+    assert!(error.contains("items by protocol 2") && error.contains("items by protocol 1"), "{error}");
+    put.send().await.expect("stored");
+    let error = table.check_mode(soon()).await.expect_err("no protocol");
+    assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_item_is_no_key() {
+    let table = ShardedTable::new(&client().await, config());
+    table.claim_mode(soon()).await.expect("claimed");
+    let key = sharding::PartitionKey::new("k").expect("a key");
+    table.set_shards(&key, count(2), soon()).await.expect("scaled");
+    let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
+    let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();
+    assert_eq!((keys, next), (vec![key], None));
+    let mut survey = sharding::Survey::default();
+    assert_eq!(table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
+    assert_eq!(survey.keys().len(), 0, "it is no damaged metadata");
+}
+
+#[tokio::test]
+async fn requests_for_a_reserved_key_are_refused() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let item = json!({"partition_key": "_sharding:table", "sort_key": "s", "attributes": {}});
+    let posted = edition.post("/items", &item).await;
+    let read = edition.get("/shards?partition_key=_sharding:table").await;
+    for response in [posted, read] {
+        assert_eq!((response.status, &response.body["code"]), (400, &json!("invalid_partition_key")));
+        assert_eq!(response.body["field"], "partition_key", "{}", response.body);
+        assert!(response.body["detail"].as_str().unwrap_or_default().contains("reserved"), "{}", response.body);
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn an_edition_of_another_mode_does_not_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data_dir = Some(directory.path().join("data"));
+    let options = ServeOptions { port: 0, dynamodb_port: 0, data_dir, ..ServeOptions::default() };
+    TestEdition::start(options.clone(), appends()).await.stop().await;
+    let error = Edition::start(&options, config()).await.expect_err("another mode");
+    assert!(matches!(error, EditionError::Tables(_)) && error.to_string().contains("it takes appends"), "{error}");
+    TestEdition::start(options, appends()).await.stop().await;
+}

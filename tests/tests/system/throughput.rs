@@ -1,0 +1,214 @@
+//! How much a key takes that has grown: writes of each kind on partitions of 1,000 write units a second, in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{create_tables, in_process_clients};
+use sharding::{
+    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, ShardedTable, Value, WriteError, Written,
+};
+use system_tests::{TestClock, config, count, large_or, soon, sort_key};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::documented::documented;
+
+const COSTS: &str = include_str!("../../../docs/costs.md");
+
+/// So many that no two shards meet on one. They never split.
+const LIMITS: PartitionLimits = PartitionLimits {
+    partitions: 65_536,
+    write_units: 1_000.0,
+    read_units: 3_000.0,
+    provisioned_write_units: None,
+    split_after: None,
+};
+
+fn key() -> PartitionKey {
+    PartitionKey::new("hot").expect("a key")
+}
+
+/// An item of so many write units.
+fn item(number: u64, units: u64) -> Item {
+    let filler = "x".repeat(usize::try_from(units - 1).expect("few units") * 1_024 + 1);
+    let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
+    Item { partition_key: key(), sort_key: sort_key(&format!("{number:012}")), attributes }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// A POST and a PUT are the same write.
+    Put,
+    Create,
+    Delete,
+}
+
+async fn send(table: &ShardedTable, kind: Kind, item: &Item) -> Result<Written, WriteError> {
+    match kind {
+        Kind::Put => table.put(item, soon()).await,
+        Kind::Create => table.create(item, None, soon()).await,
+        Kind::Delete => table.delete(&item.partition_key, &item.sort_key, soon()).await,
+    }
+}
+
+/// Which writes are measured.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    kind: Kind,
+    /// Write units of each. Items of many units make few requests.
+    units: u64,
+    /// The first item.
+    from: u64,
+    /// No item from here on.
+    to: u64,
+    /// How long is measured.
+    lasts: Duration,
+}
+
+/// Write units a second that go through, and the first item that was not written.
+async fn units_a_second(table: &ShardedTable, width: u32, load: Load) -> (f64, u64) {
+    // What the partitions have saved is used up first, and does not count.
+    const WARM_UP: Duration = Duration::from_secs(1);
+    let (stored, next) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(load.from)));
+    let counts_from = Instant::now() + WARM_UP;
+    let until = counts_from + load.lasts;
+    let mut clients = JoinSet::new();
+    for _ in 0..64 + 8 * width {
+        let (table, stored, next) = (table.clone(), Arc::clone(&stored), Arc::clone(&next));
+        clients.spawn(async move {
+            while Instant::now() < until {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= load.to {
+                    return;
+                }
+                send(&table, load.kind, &item(number, load.units)).await.expect("nothing fails");
+                let now = Instant::now();
+                if now > counts_from && now <= until {
+                    stored.fetch_add(load.units, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    clients.join_all().await;
+    let units = stored.load(Ordering::Relaxed) as f64 / load.lasts.as_secs_f64();
+    (units, next.load(Ordering::Relaxed).min(load.to))
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_every_kind_grow_with_the_shards() {
+    const SECOND: Duration = Duration::from_secs(1);
+    const NO_END: u64 = u64::MAX;
+    let mut rows = Vec::new();
+    for width in large_or(&[1, 4, 16, 64][..], &[1, 4]).iter().copied() {
+        let engine = Engine::in_memory().expect("an engine");
+        let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+        create_tables(&client, &config()).await.expect("tables");
+        let unlimited = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..LIMITS };
+        engine.set_limits([("items".to_owned(), LIMITS), ("items-metadata".to_owned(), unlimited)]);
+        let mut of_table = config();
+        of_table.scaling = ScalingActors::Alarm;
+        of_table.drain.units_per_second = 20_000;
+        let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 7));
+        table.put(&item(0, 1), soon()).await.expect("stored");
+        table.finish_background_work().await;
+        table.set_shards(&key(), count(width), soon()).await.expect("grown");
+        let units = if width <= 4 { 2 } else { 20 };
+        let rest = || sleep(Duration::from_secs(5));
+
+        rest().await;
+        let of_puts = Load { kind: Kind::Put, units, from: 1, to: NO_END, lasts: 2 * SECOND };
+        let (puts, end) = units_a_second(&table, width, of_puts).await;
+        rest().await;
+        let (deletes, _) =
+            units_a_second(&table, width, Load { kind: Kind::Delete, to: end, lasts: SECOND, ..of_puts }).await;
+        rest().await;
+        // A creation reads the item's old places, and shard 1 is one of nearly all: its reads are the limit.
+        let of_creations = Load { kind: Kind::Create, units: 1, from: end, to: NO_END, lasts: SECOND };
+        let (creations, end) = units_a_second(&table, width, of_creations).await;
+        let settled = if width == 1 {
+            creations
+        } else {
+            rest().await;
+            table.begin_settle(&key(), soon()).await.expect("it begins");
+            for _ in 0..200 {
+                if matches!(table.drain(&key(), soon()).await, Ok(Drained::Done { .. } | Drained::Nothing)) {
+                    break;
+                }
+                sleep(Duration::from_secs(30)).await;
+            }
+            let metadata = table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+            assert!(metadata.settled, "{metadata:?}");
+            units_a_second(&table, width, Load { units, from: end, ..of_creations }).await.0
+        };
+        let row = format!("| {width} | {puts:.0} | {deletes:.0} | {creations:.0} | {settled:.0} |");
+        println!("{row}");
+        rows.push(row);
+        let least = 900.0 * f64::from(width);
+        assert!(puts >= least && deletes >= least && settled >= least, "{width}: {puts} {deletes} {settled}");
+        assert!(creations >= if width >= 4 { 2_500.0 } else { least }, "{width}: {creations}");
+    }
+    for row in &rows {
+        documented(COSTS, row);
+    }
+}
+
+/// A demand of 20,000 write units a second, on a key of one shard and 1,000 partitions.
+struct Relief {
+    /// Seconds until under 1 % of a second's first attempts are throttled, for good.
+    after: u64,
+    accepted: f64,
+    width: u32,
+}
+
+async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
+    /// Large items make few requests.
+    const UNITS: u64 = 40;
+    const DEMAND: u64 = 20_000 / UNITS;
+    const SECONDS: u64 = 12;
+    let engine = Engine::in_memory().expect("an engine");
+    let client =
+        in_process_clients(&InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3))).dynamodb;
+    create_tables(&client, &config()).await.expect("tables");
+    engine.set_limits([("items".to_owned(), PartitionLimits { partitions: 1_000, ..LIMITS })]);
+    let clock = TestClock::default();
+    let instances: Vec<ShardedTable> = (0..20)
+        .map(|seed| ShardedTable::with_environment(&client, config(), Environment::seeded(clock.clone(), seed)))
+        .collect();
+    let began = Instant::now();
+    let mut writes = JoinSet::new();
+    for number in 0..DEMAND * SECONDS {
+        let table = instances[usize::try_from(number % 20).expect("small")].clone();
+        writes.spawn(async move {
+            sleep_until(began + Duration::from_secs_f64(number as f64 / DEMAND as f64)).await;
+            let written = send(&table, kind, &item(number % sort_keys, UNITS)).await;
+            let at_once = written.as_ref().is_ok_and(|written| written.throttled == 0);
+            (number / DEMAND, at_once, written.is_ok())
+        });
+    }
+    let written = writes.join_all().await;
+    let is_calm = |second: &u64| {
+        let of_second = || written.iter().filter(|(at, _, _)| at == second);
+        of_second().filter(|(_, at_once, _)| !at_once).count() * 100 < of_second().count()
+    };
+    let after = (0..SECONDS).rev().take_while(is_calm).last().unwrap_or(SECONDS);
+    let accepted = written.iter().filter(|(_, _, accepted)| *accepted).count() as f64 / written.len() as f64;
+    let metadata = instances[0].shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    Relief { after, accepted, width: metadata.number_of_shards.get() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_relieved_whatever_its_writes_are() {
+    let rows = [
+        ("POST of new items", Kind::Put, u64::MAX),
+        ("PUT of a thousand items", Kind::Put, 1_000),
+        ("create-only POST", Kind::Create, u64::MAX),
+    ];
+    for (name, kind, sort_keys) in rows {
+        let Relief { after, accepted, width } = relieved(kind, sort_keys).await;
+        println!("| {name} | {after} s | {:.1} % | {width} |", accepted * 100.0);
+        assert!(after <= 5, "{name}: {after} s");
+        assert!(accepted >= 0.99 && (20..=160).contains(&width), "{name}: {accepted} of all, {width} shards");
+    }
+}
