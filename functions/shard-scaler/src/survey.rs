@@ -129,7 +129,7 @@ impl Scaler {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
-                    Ok(Rebuilt::Outrun) => Err((key, "another actor was changing it".to_owned())),
+                    Ok(Rebuilt::Superseded) => Err((key, "another actor was changing it".to_owned())),
                     Err(error) => Err((key, error.to_string())),
                 }
             }

@@ -19,7 +19,7 @@ pub(crate) fn told(action: &str, key: &PartitionKey, result: Result<ScaleOutcome
         Ok(ScaleOutcome::Unchanged(decision)) => {
             json!({"action": action, "partition_key": key, "outcome": "unchanged", "reason": decision.to_string()})
         }
-        Ok(ScaleOutcome::Outrun) => {
+        Ok(ScaleOutcome::Superseded) => {
             json!({"action": action, "partition_key": key, "outcome": "unchanged", "reason": "another actor changed it first"})
         }
         Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => refused("number_of_shards", error),

@@ -99,7 +99,7 @@ impl Requests {
     }
 }
 
-/// What a step let in, of all attempts and by the width that they were placed under.
+/// What a step accepted, of all attempts and by the width that they were placed under.
 struct Admitted {
     share: f64,
     by_width: Vec<(ShardCount, f64)>,

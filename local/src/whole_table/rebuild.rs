@@ -96,7 +96,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
             Ok(Rebuilt::Kept) => told.kept += 1,
             Ok(Rebuilt::Created(_)) => told.created += 1,
             Ok(Rebuilt::Widened(_)) => told.widened += 1,
-            Ok(Rebuilt::Outrun) => {
+            Ok(Rebuilt::Superseded) => {
                 told.failed.push((key.to_string(), "it was being changed all the time: run it again".into()));
             }
             Err(error) => told.failed.push((key.to_string(), error.to_string())),

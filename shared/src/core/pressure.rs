@@ -2,7 +2,7 @@
 //!
 //! Why not simply the throttled fraction of the first attempts? Repetitions compete with first attempts for the same capacity: after a
 //! few seconds of overload nearly every first attempt is throttled, whatever the true ratio, and the key would grow many times too far.
-//! So an instance compares first attempts with all that was let in: in the long run their ratio is capacity to demand.
+//! So an instance compares first attempts with all that was accepted: in the long run their ratio is capacity to demand.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const LEAST_GAIN: f64 = 0.05;
 /// Standard deviations by which a gain must be certain: of many instances, the luckiest must not speak for all.
 const CERTAIN: f64 = 3.0;
 
-/// What arrived for a key and what was let in, under one width.
+/// What arrived for a key and what was accepted, under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
     /// First attempts: the demand.
@@ -53,7 +53,7 @@ impl Pressure {
         }
     }
 
-    /// The fraction of the demand that was let in, at most 1.
+    /// The fraction of the demand that was accepted, at most 1.
     #[must_use]
     pub fn let_in(self) -> f64 {
         if self.attempts == 0 {
@@ -82,7 +82,7 @@ impl Pressure {
         ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
     }
 
-    /// Bounds of the fraction that was let in, as a ratio of two counts: hardly the luckiest of many instances is outside by chance.
+    /// Bounds of the fraction that was accepted, as a ratio of two counts: hardly the luckiest of many instances is outside by chance.
     fn certain_bounds(self) -> (f64, f64) {
         let ratio = self.let_in();
         let samples = self.attempts.max(1) as f64;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_growth_helps_where_it_certainly_lets_more_in() {
         let rows = [
-            // From one shard to eight, of which before 5 % was let in; now of 200 are throttled:
+            // From one shard to eight, of which before 5 % was accepted; now of 200 are throttled:
             (1, 8, 190, 200, 40, true),
             // Half of it let in: enough of a gain.
             (1, 8, 190, 200, 100, true),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn repetitions_do_not_make_the_demand_look_greater() {
-        // Twice the capacity, and every turned-away write tries again three times: of the first attempts, far fewer than half are let in.
+        // Twice the capacity, and every rejected write tries again three times: of the first attempts, far fewer than half are accepted.
         let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
         assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.lower_bound(1.0) < 0.5);
     }

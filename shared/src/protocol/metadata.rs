@@ -143,7 +143,7 @@ impl ShardMetadata {
     pub fn apply(&self, change: &Change, now: u64) -> Option<Self> {
         let mut next = Self { generation: self.generation + 1, ..self.clone() };
         let marked = Drain { began: now, busy_until: None, in_doubt: false, emptied_at: None };
-        // The width in force is told from the first change on.
+        // The width in force is recorded from the first change on.
         if next.shard_history.entries().all(|entry| entry.count != self.number_of_shards) {
             let since = if self.generation == 0 && self.last_updated == 0 { now } else { self.last_updated };
             next.shard_history = next.shard_history.with(since, self.number_of_shards);

@@ -111,7 +111,7 @@ impl ShardedTable {
         let close = Change::Close { to, growth: GrowthRecord::default() };
         match job.change_width(&view, close, ScalingReason::Asked).await? {
             ScaleOutcome::Scaled { .. } => Ok(job.state.view().unwrap_or(view).metadata.clone()),
-            ScaleOutcome::Unchanged(_) | ScaleOutcome::Outrun => Err(OUTRUN),
+            ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded => Err(SUPERSEDED),
         }
     }
 
@@ -155,7 +155,7 @@ impl ShardedTable {
             job.register().await?;
             view = job.view_from_now().await?;
         }
-        job.step(Some(&view.metadata), &Change::MarkDrain).await?.ok_or(OUTRUN)
+        job.step(Some(&view.metadata), &Change::MarkDrain).await?.ok_or(SUPERSEDED)
     }
 
     /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any instance may call it at any time.
@@ -195,7 +195,7 @@ impl ShardedTable {
     }
 }
 
-const OUTRUN: DrainRefused = DrainRefused::Busy("another actor changed it first");
+const SUPERSEDED: DrainRefused = DrainRefused::Busy("another actor changed it first");
 
 const fn is_free(metadata: &ShardMetadata) -> Result<(), DrainRefused> {
     match metadata.phase {

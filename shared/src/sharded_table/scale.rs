@@ -41,7 +41,7 @@ pub enum ScaleOutcome {
     /// Nothing was to do, or the policy said no.
     Unchanged(ScalingDecision),
     /// Another actor changed the metadata first; look again.
-    Outrun,
+    Superseded,
 }
 
 /// Why a key's shards could not be changed.
@@ -187,7 +187,7 @@ impl KeyJob<'_> {
                     let left = Duration::from_secs(until).saturating_sub(now.wall);
                     job.state.known().quiet_until = Some(now.monotonic + left);
                 }
-                Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Outrun) => {}
+                Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded) => {}
                 Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
             }
         });
@@ -231,7 +231,7 @@ impl KeyJob<'_> {
             self.is_certainly_new().await?;
         }
         let seen = view.exists.then_some(&view.metadata);
-        let Some(closed) = self.step(seen, &close).await? else { return Ok(ScaleOutcome::Outrun) };
+        let Some(closed) = self.step(seen, &close).await? else { return Ok(ScaleOutcome::Superseded) };
         if let Some(to) = closed.closing() {
             self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
@@ -252,7 +252,7 @@ impl KeyJob<'_> {
                 _ => self.view_from_now().await?,
             };
             if view.metadata.closing().is_none() {
-                return Ok(ScaleOutcome::Outrun);
+                return Ok(ScaleOutcome::Superseded);
             }
             // The wait counts from when this very closing was first seen.
             watched.take_if(|(generation, _)| *generation != view.metadata.generation);
@@ -287,7 +287,7 @@ impl KeyJob<'_> {
                     let now = &self.view_from_now().await?.metadata;
                     let to = now.number_of_shards;
                     let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
-                    return Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Outrun });
+                    return Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded });
                 }
                 Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
                     sleep(backoff.next(&self.inner.environment)).await;

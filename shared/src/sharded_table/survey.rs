@@ -37,7 +37,7 @@ pub enum Rebuilt {
     /// It missed items; the key has this many shards now.
     Widened(ShardCount),
     /// Another actor was changing it every time: run it again.
-    Outrun,
+    Superseded,
 }
 
 impl ShardedTable {
@@ -150,12 +150,12 @@ impl ShardedTable {
             let Some(closed) = job.step_from(&known, stored, &rebuild).await? else { continue };
             sleep(inner.environment.opening_wait()).await;
             return Ok(match job.open(&closed, ScalingReason::Asked).await? {
-                ScaleOutcome::Outrun => Rebuilt::Outrun,
+                ScaleOutcome::Superseded => Rebuilt::Superseded,
                 ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => Rebuilt::Widened(to),
                 ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) => Rebuilt::Created(to),
             });
         }
-        Ok(Rebuilt::Outrun)
+        Ok(Rebuilt::Superseded)
     }
 }
 
