@@ -36,9 +36,6 @@ fn main() {
         pure::merge();
         pure::placement();
     }
-    if runs("puts") {
-        runtime.block_on(writes::put_ceiling());
-    }
 }
 
 /// The middle of some durations, in milliseconds.

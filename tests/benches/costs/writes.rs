@@ -1,15 +1,12 @@
-//! A write of a warm key beside a bare PutItem of the same item; and how many puts a grown key takes.
+//! A write of a warm key beside a bare PutItem of the same item.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::{Attributes, Deadline, Item, PartitionKey, ShardCount, ShardedTable};
+use sharding::{Deadline, Item, PartitionKey, ShardedTable};
 use system_tests::config;
 use system_tests::warm_write::{bare, item, ours, per_write};
-use tokio::task::JoinSet;
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
 fn now() -> Instant {
@@ -61,40 +58,4 @@ pub(crate) async fn latency() {
         cold / bare,
         reads / bare
     );
-}
-
-/// Puts of different items of one key, as many as go through in a few seconds.
-pub(crate) async fn put_ceiling() {
-    const SECONDS: u64 = 5;
-    println!("puts a second that a key takes, on partitions of 1,000 write units a second, after the burst is used up");
-    for width in [1u32, 4, 16] {
-        let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits { partitions: 256, ..PartitionLimits::default() };
-        engine.set_limits([("items".to_owned(), limits)]);
-        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
-        create_tables(&client, &config()).await.expect("tables");
-        let config = sharding::TableConfig { scaling: sharding::ScalingActors::Alarm, ..config() };
-        let table = ShardedTable::new(&client, config);
-        let (key, count) = (PartitionKey::new("k").expect("a key"), ShardCount::new(width).expect("a count"));
-        table.set_shards(&key, count, Deadline::now() + Duration::from_secs(30)).await.expect("scaled");
-        let (stored, next) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let mut clients = JoinSet::new();
-        // What the partitions have saved is used up first, and does not count.
-        let counts_from = Deadline::now() + Duration::from_secs(2 * SECONDS);
-        let until = counts_from + Duration::from_secs(SECONDS);
-        for _ in 0..64 {
-            let (table, stored, next) = (table.clone(), Arc::clone(&stored), Arc::clone(&next));
-            clients.spawn(async move {
-                while Deadline::now() < until {
-                    let number = next.fetch_add(1, Ordering::Relaxed) as usize;
-                    let small = Item { attributes: Attributes::new(), ..item(number) };
-                    if table.put(&small, until).await.is_ok() && Deadline::now() > counts_from {
-                        stored.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-        clients.join_all().await;
-        println!("  {width:3} shards: {:6.0}", stored.load(Ordering::Relaxed) as f64 / SECONDS as f64);
-    }
 }
