@@ -40,6 +40,7 @@ DEFAULTS = {
     "SCALING_POLICY": (POLICY, r"#\[default\]\s+(\w+)"),
     "LEASE_MS": ("shared/src/protocol/view.rs", r"MAX_LEASE: Duration = Duration::from_secs\((\d+)\)"),
     "WRITES": (CONFIG, r"pub enum Writes \{[^}]*#\[default\]\s+(\w+)"),
+    "REGISTER_KEYS": (CONFIG, r"register_keys: (true|false),"),
     "SCALING": (CONFIG, r"#\[default\]\s+(\w+)"),
     "READ_REPLICAS": (CONFIG, r"read_replicas: Vec::new\(()\)"),
     "TTL_ATTRIBUTE": (CONFIG, r"ttl_attribute: None(),"),

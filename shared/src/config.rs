@@ -9,8 +9,8 @@ use crate::core::policy::{Growth, ScalingPolicy};
 use crate::protocol::drain::Waits;
 use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::sharded_table::pace::DrainPace;
-use crate::table::METADATA_ATTRIBUTES;
 use crate::table::attributes::RESERVED;
+use crate::table::{ENTRY_PREFIX, METADATA_ATTRIBUTES};
 
 /// Who raises the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +62,8 @@ pub struct TableConfig {
     pub longest_read: Duration,
     /// `WRITES`: what the table takes. All functions of a table must agree.
     pub writes: Writes,
+    /// `REGISTER_KEYS`: the first write of a key makes its metadata item. Nothing needs it: a key without one has never grown.
+    pub register_keys: bool,
     /// `SCALING`.
     pub scaling: ScalingActors,
     /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
@@ -121,7 +123,7 @@ pub enum ConfigError {
 /// The most global secondary indexes of a table. [DynamoDB limits]
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width and _deleted, and from the metadata's own attributes";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width and _deleted, and from the metadata's own attributes, and does not begin with key:";
 
 impl TableConfig {
     /// A configuration with the defaults of every optional variable.
@@ -140,6 +142,7 @@ impl TableConfig {
             append_lease: APPEND_LEASE,
             longest_read: LONGEST_READ,
             writes: Writes::default(),
+            register_keys: false,
             scaling: ScalingActors::default(),
             read_replicas: Vec::new(),
             drain: DrainPace::default(),
@@ -230,6 +233,7 @@ impl TableConfig {
         let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
         read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
         read.set(&mut config.writes, "WRITES", "items or appends", |value| named(&Writes::NAMES, value))?;
+        read.set(&mut config.register_keys, "REGISTER_KEYS", "true or false", |value| value.parse().ok())?;
         read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| named(&ScalingActors::NAMES, v))?;
         let indexes =
             "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
@@ -314,7 +318,7 @@ fn attribute_name(name: &str) -> Option<String> {
 }
 
 fn key_name(name: &str) -> Option<String> {
-    attribute_name(name).filter(|_| !METADATA_ATTRIBUTES.contains(&name))
+    attribute_name(name).filter(|_| !METADATA_ATTRIBUTES.contains(&name) && !name.starts_with(ENTRY_PREFIX))
 }
 
 fn shards(value: &str, highest: u64) -> Option<ShardCount> {
@@ -346,11 +350,11 @@ mod tests {
 
     #[test]
     fn every_variable_set_wrong_is_named_with_its_value() {
-        let rows: [(&'static str, &[&str]); 15] = [
+        let rows: [(&'static str, &[&str]); 16] = [
             ("TABLE_NAME", &["x", "with space"]),
             ("METADATA_TABLE_NAME", &["ä-table"]),
-            ("PARTITION_KEY_NAME", &["_version", "shard_history"]),
-            ("SORT_KEY_NAME", &["partition_key"]),
+            ("PARTITION_KEY_NAME", &["_version", "shard_history", "copies", "key:"]),
+            ("SORT_KEY_NAME", &["partition_key", "key:orders"]),
             ("SORT_KEY_TYPE", &["B"]),
             ("SHARD_PLACEMENT", &["modulo"]),
             ("SHARD_SEPARATOR", &["-1-"]),
@@ -359,6 +363,7 @@ mod tests {
             ("SCALING_POLICY", &["triple"]),
             ("LEASE_MS", &["1001", "0"]),
             ("WRITES", &["yes"]),
+            ("REGISTER_KEYS", &["yes"]),
             ("SCALING", &["none"]),
             ("READ_REPLICAS", &["a,b", "replica-1,replica-1", "replica 1"]),
             ("TTL_ATTRIBUTE", &["_width", "sort_key"]),
@@ -389,6 +394,7 @@ mod tests {
         assert_eq!(with("LEASE_MS", "250").unwrap().lease, Duration::from_millis(250));
         assert_eq!(with("READ_REPLICAS", "one, two").unwrap().read_replicas, ["one", "two"]);
         assert_eq!(with("WRITES", "appends").unwrap().writes, Writes::Appends);
+        assert!(with("REGISTER_KEYS", "true").unwrap().register_keys);
         assert!(!with("SCALING", "alarm").unwrap().scaling.includes_writer());
         assert_eq!(with("SORT_KEY_TYPE", "N").unwrap().sort_key_type, SortKeyType::Number);
         assert!(with("TABLE_NAME", "arn:aws:dynamodb:eu-west-1:123456789012:table/items").is_ok());

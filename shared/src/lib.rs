@@ -28,12 +28,14 @@ pub use core::query::{Order, PageQuery};
 pub use core::survey::{KeyFindings, Survey};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use environment::{Clock, Environment, SystemClock};
+pub use protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES};
 pub use protocol::history::{HistoryEntry, HistoryError, ShardHistory};
+pub use protocol::layout::{Layout, Places};
 pub use protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use protocol::version::Version;
 pub use protocol::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE, SIGNATURE_VALIDITY,
-    THROTTLED_VIEW, View,
+    View,
 };
 pub use sharded_table::drain::{DrainRefused, Drained};
 pub use sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};

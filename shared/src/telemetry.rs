@@ -57,3 +57,13 @@ pub(crate) fn scaled_out(to: ShardCount) {
 pub(crate) fn at_max_shards() {
     counter!("KeysAtMaxShards").increment(1);
 }
+
+/// Records how full a page of the directory is, as a percentage, once it is worth a warning.
+pub(crate) fn directory_fill(fill: f64) {
+    histogram!("DirectoryFill").record(fill * 100.0);
+}
+
+/// Counts a read of a page of the directory of which no copy that was tried was complete.
+pub(crate) fn directory_incomplete() {
+    counter!("DirectoryIncomplete").increment(1);
+}

@@ -1,8 +1,11 @@
 //! What the whole-system tests stand on: a started local edition, and a Lambda runtime API to run real function binaries under.
 
+pub mod at_once;
 mod counting;
 mod edition;
 mod lambda;
+pub mod many_keys;
+pub mod metadata;
 pub mod pages;
 mod services;
 pub mod simulation;

@@ -5,17 +5,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::body::SdkBody;
-use local::clients_over;
-use sharding::{
-    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType, Value,
-};
+use sharding::{Attributes, Deadline, Environment, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, Value};
 
+use crate::at_once::{self, StandingClock};
 use crate::config;
 
 /// The environment variable by which a program, called by itself, knows which side to run.
@@ -51,32 +43,6 @@ fn count(arguments: &[&str], side: &str, times: u64) -> Option<u64> {
     assert!(output.status.success(), "{told}");
     let line = told.lines().find(|line| line.contains("Collected :"))?;
     line.split(':').nth(1)?.trim().parse().ok()
-}
-
-/// Answers at once, the same to every request: a key that is registered, with one shard.
-#[derive(Debug, Clone)]
-struct AtOnce;
-
-impl HttpClient for AtOnce {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
-
-impl HttpConnector for AtOnce {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let is_get = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
-        let body = if is_get {
-            r#"{"Item":{"partition_key":{"S":"k"},"number_of_shards":{"N":"1"},"last_updated":{"N":"1"},"shard_history":{"SS":["1:1"]},"generation":{"N":"1"}}}"#
-        } else {
-            "{}"
-        };
-        let response = 200.try_into().map(|status| HttpResponse::new(status, SdkBody::from(body)));
-        HttpConnectorFuture::ready(
-            response
-                .map_err(|error| aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)),
-        )
-    }
 }
 
 /// An item of about a KB.
@@ -129,7 +95,7 @@ pub fn run_side() -> bool {
     let Ok(side) = std::env::var(SIDE) else { return false };
     let times = std::env::var(TIMES).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let client = clients_over(SharedHttpClient::new(AtOnce)).dynamodb;
+    let client = at_once::client();
     runtime.block_on(async {
         // Under valgrind a second passes quickly; the clock of a warm key stands, so that no view ages.
         let table = ShardedTable::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
@@ -143,12 +109,4 @@ pub fn run_side() -> bool {
         }
     });
     true
-}
-
-struct StandingClock;
-
-impl Clock for StandingClock {
-    fn now(&self) -> Moment {
-        Moment { monotonic: Duration::from_secs(1), wall: Duration::from_secs(1_764_000_000) }
-    }
 }

@@ -23,6 +23,8 @@ pub struct Call {
     pub operation: String,
     /// Whether it names the main table of the tests.
     pub to_items: bool,
+    /// The partition key of the item that it names, as it is stored.
+    pub key: Option<String>,
     /// The index that it names.
     pub index: Option<String>,
     /// How many keys a `BatchGetItem` asks for.
@@ -36,6 +38,8 @@ pub struct Call {
 pub enum Fate {
     /// It is applied and answered.
     Pass,
+    /// It is applied and answered after this time.
+    Hold(Duration),
     /// It is applied, and its answer is lost.
     LoseAnswer,
     /// It is applied, and its answer comes after this time.
@@ -102,13 +106,15 @@ impl HttpConnector for Wire {
         let operation = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
         let operation = operation.unwrap_or_default().to_owned();
         let body: Value = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
-        let to_items = body.to_string().contains("\"items\"");
+        let to_items = body["TableName"] == "items" || !body["RequestItems"]["items"].is_null();
+        let named = if body["Item"].is_object() { &body["Item"] } else { &body["Key"] };
+        let key = named["partition_key"]["S"].as_str().map(str::to_owned);
         let index = body["IndexName"].as_str().map(str::to_owned);
         let keys = body["RequestItems"]["items"]["Keys"].as_array().map_or(0, Vec::len);
         let call = {
             let mut calls = self.lock();
             let before = calls.iter().filter(|call| call.operation == operation && call.to_items == to_items).count();
-            let call = Call { operation, to_items, index, keys, before };
+            let call = Call { operation, to_items, key, index, keys, before };
             calls.push(call.clone());
             call
         };
@@ -117,6 +123,10 @@ impl HttpConnector for Wire {
         HttpConnectorFuture::new(async move {
             match fate {
                 Fate::Pass => inner.call(request).await,
+                Fate::Hold(time) => {
+                    tokio::time::sleep(time).await;
+                    inner.call(request).await
+                }
                 Fate::HoldBack => hold_back(inner, request, body).await,
                 Fate::LoseAnswer => {
                     drop(inner.call(request).await?);

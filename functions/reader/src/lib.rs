@@ -18,7 +18,8 @@ struct ShardsAnswer<'a> {
     partition_key: &'a str,
     number_of_shards: u32,
     read_shards: u32,
-    last_updated: u64,
+    grown: bool,
+    last_updated: Option<u64>,
     shard_history: Vec<Change>,
 }
 
@@ -136,18 +137,18 @@ async fn get_shards(
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
+    // A key without metadata has never grown.
     let metadata = table.shards(&key, deadline).await.map_err(|error| Problem::from_table(&error))?;
-    let Some(metadata) = metadata else {
-        return Err(Problem::absent(
-            "this partition_key has no metadata: nothing was written to it, or it has one shard and was not registered yet",
-        ));
-    };
-    let history = metadata.shard_history.entries();
+    let first = table.config().adopt_shards;
+    let (written, read) =
+        metadata.as_ref().map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
+    let history = metadata.iter().flat_map(|metadata| metadata.shard_history.entries());
     let answer = ShardsAnswer {
         partition_key: key.as_str(),
-        number_of_shards: metadata.number_of_shards.get(),
-        read_shards: metadata.read_shards.get(),
-        last_updated: metadata.last_updated,
+        number_of_shards: written.get(),
+        read_shards: read.get(),
+        grown: metadata.as_ref().is_some_and(|metadata| metadata.layout().is_listed(first)),
+        last_updated: metadata.as_ref().map(|metadata| metadata.last_updated),
         shard_history: history.map(|change| Change { at: change.at, count: change.count.get() }).collect(),
     };
     Ok(json(200, &answer))

@@ -3,7 +3,8 @@
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
-use system_tests::{Function, TestEdition, config, event};
+use sharding::PartitionKey;
+use system_tests::{Function, TestEdition, config, count, event, soon};
 
 fn told(answer: &Value) -> String {
     format!("{} {}", answer["statusCode"], answer["body"].as_str().unwrap_or("no body"))
@@ -26,17 +27,19 @@ async fn every_sample_event_has_its_answer() {
         "reader-get-items-limit-zero",
         "reader-get-item",
         "reader-get-item-absent",
-        "reader-get-shards-absent",
+        "reader-get-shards-never-grown",
         "reader-unknown-parameter",
     ] {
         answers += &format!("{name}: {}\n", told(&reader.invoke(event(name)).await));
     }
     assert_snapshot!(answers);
 
+    let key = PartitionKey::new("/shared/firetvGen2.txt").expect("a key");
+    edition.table().set_shards(&key, count(4), soon()).await.expect("grown");
     let shards = reader.invoke(event("reader-get-shards")).await;
     let body: Value = serde_json::from_str(shards["body"].as_str().expect("a body")).expect("JSON");
-    assert_eq!((&body["number_of_shards"], &body["read_shards"]), (&json!(1), &json!(1)));
-    assert_eq!(body["shard_history"][0]["count"], 1);
+    assert_eq!((&body["number_of_shards"], &body["read_shards"], &body["grown"]), (&json!(4), &json!(4), &json!(true)));
+    assert_eq!((&body["shard_history"][0]["count"], &body["shard_history"][1]["count"]), (&json!(1), &json!(4)));
     drop(reader);
     edition.stop().await;
 }

@@ -37,14 +37,14 @@ impl Scaler {
         };
         match self.table.shards(&key, deadline).await {
             Ok(metadata) => {
-                let metadata = metadata.as_ref().map(describe);
+                let metadata = self.described(metadata.as_ref());
                 json!({"action": "show", "partition_key": key.as_str(), "outcome": "shown", "metadata": metadata})
             }
             Err(error) => told("show", &key, Err(error.into())),
         }
     }
 
-    /// A page of the keys that have metadata, in no order.
+    /// A page of the keys that have metadata, in no order, and what holds for all others.
     pub(crate) async fn list(&self, after: Option<&str>, deadline: Deadline) -> Value {
         let after = match after.map(|key| self.logical_key(key)).transpose() {
             Ok(after) => after,
@@ -55,14 +55,15 @@ impl Scaler {
                 let keys: Vec<Value> = keys
                     .iter()
                     .map(|(key, metadata)| {
-                        let mut described = describe(metadata);
+                        let mut described = self.described(Some(metadata));
                         if let Some(object) = described.as_object_mut() {
                             object.insert("partition_key".into(), key.as_str().into());
                         }
                         described
                     })
                     .collect();
-                json!({"action": "list", "outcome": "listed", "keys": keys, "next": next.as_ref().map(PartitionKey::as_str)})
+                let (next, unlisted) = (next.as_ref().map(PartitionKey::as_str), self.described(None));
+                json!({"action": "list", "outcome": "listed", "keys": keys, "next": next, "unlisted": unlisted})
             }
             Err(error) => failed(json!({"action": "list"}), &error, error.is_retryable()),
         }
@@ -73,25 +74,31 @@ impl Scaler {
         let fits = |key: PartitionKey| config.shard_keys.check(&key, config.policy.max_shards).map(|()| key);
         PartitionKey::new(key).and_then(fits).map_err(|error| refused("partition_key", error))
     }
-}
 
-fn describe(metadata: &ShardMetadata) -> Value {
-    let drain = metadata
-        .draining()
-        .map(|drain| json!({"began": drain.began, "busy_until": drain.busy_until, "in_doubt": drain.in_doubt, "emptied_at": drain.emptied_at}));
-    let mut described = json!({
-        "number_of_shards": metadata.number_of_shards.get(),
-        "read_shards": metadata.read_shards.get(),
-        "last_updated": metadata.last_updated,
-        "shard_history": metadata.shard_history.to_strings(),
-        "era": metadata.era,
-        "generation": metadata.generation,
-        "draining": drain.is_some(),
-        "drain": drain,
-        "settled": metadata.settled,
-    });
-    if let (Some(to), Some(object)) = (metadata.closing(), described.as_object_mut()) {
-        object.insert("closing".into(), to.get().into());
+    /// What is known of a key. One without metadata has never grown.
+    fn described(&self, metadata: Option<&ShardMetadata>) -> Value {
+        let first = self.table.config().adopt_shards;
+        let Some(metadata) = metadata else {
+            return json!({"number_of_shards": first.get(), "read_shards": first.get(), "grown": false});
+        };
+        let drain = metadata
+            .draining()
+            .map(|drain| json!({"began": drain.began, "busy_until": drain.busy_until, "in_doubt": drain.in_doubt, "emptied_at": drain.emptied_at}));
+        let mut described = json!({
+            "number_of_shards": metadata.number_of_shards.get(),
+            "read_shards": metadata.read_shards.get(),
+            "grown": metadata.layout().is_listed(first),
+            "last_updated": metadata.last_updated,
+            "shard_history": metadata.shard_history.to_strings(),
+            "era": metadata.era,
+            "generation": metadata.generation,
+            "draining": drain.is_some(),
+            "drain": drain,
+            "settled": metadata.settled,
+        });
+        if let (Some(to), Some(object)) = (metadata.closing(), described.as_object_mut()) {
+            object.insert("closing".into(), to.get().into());
+        }
+        described
     }
-    described
 }

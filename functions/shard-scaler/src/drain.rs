@@ -69,10 +69,18 @@ impl Scaler {
         begun("settle", &key, self.table.begin_settle(&key, deadline).await)
     }
 
-    /// Goes on with every drain, finishes changes that their actors have left, and begins to shrink and settle keys that are due. A run begins
-    /// with the key that the last run did not come to.
+    /// A run of the schedule.
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
         let deadline = deadline.min(Deadline::now() + RUN_TIME) - ANSWER_TIME;
+        // Boxed: the SDK's futures nest deeply.
+        let (answer, ()) =
+            tokio::join!(Box::pin(self.drain_keys(now_seconds, deadline)), Box::pin(self.repair_directory(deadline)));
+        answer
+    }
+
+    /// Goes on with every drain, finishes changes that their actors have left, and begins to shrink and settle keys that are due. A run begins
+    /// with the key that the last run did not come to.
+    async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> Value {
         let throttled = if self.config.shrink_after.is_zero() {
             None
         } else {
@@ -156,8 +164,10 @@ impl Scaler {
         if metadata.has_unmovable() {
             return None;
         }
+        // Of a key that the directory does not list, writers do not note the load.
         if is_calm
             && shrink_after > 0
+            && metadata.layout().is_listed(config.adopt_shards)
             && let ShrinkDecision::To(to) = config.policy.decide_shrink(metadata, shrink_after, now_seconds)
         {
             return Some(Begin::Shrink(to));

@@ -41,6 +41,11 @@ pub enum ScalerEvent {
     },
     /// Make the metadata tell of all items again.
     Rebuild,
+    /// Raise the number of copies of each page of the directory.
+    Copies {
+        /// How many, unchecked.
+        copies: i128,
+    },
     /// Show a key's metadata.
     Show {
         /// The logical key.
@@ -96,7 +101,7 @@ impl ScalerEvent {
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -107,13 +112,14 @@ pub(crate) fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
-const ACTIONS: [(&str, &[&str]); 9] = [
+const ACTIONS: [(&str, &[&str]); 10] = [
     ("set", &["action", "partition_key", "number_of_shards"]),
     ("shrink", &["action", "partition_key", "number_of_shards"]),
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
     ("migrate", &["action", "after"]),
     ("rebuild", &["action"]),
+    ("copies", &["action", "copies"]),
     ("rearm", &["action", "alarms"]),
     ("show", &["action", "partition_key"]),
     ("list", &["action", "after"]),
@@ -131,11 +137,12 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         let key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
         key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))
     };
-    let number_of_shards = || {
-        let given = event.get("number_of_shards").unwrap_or(&Value::Null);
+    let number = |field: &'static str| {
+        let given = event.get(field).unwrap_or(&Value::Null);
         let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
-        number.ok_or_else(|| wrong("number_of_shards", format!("it is {given}; a whole number is needed")))
+        number.ok_or_else(|| wrong(field, format!("it is {given}; a whole number is needed")))
     };
+    let number_of_shards = || number("number_of_shards");
     Ok(match *name {
         "set" => ScalerEvent::Set { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
         "shrink" => ScalerEvent::Shrink { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
@@ -144,6 +151,7 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         "drain" => ScalerEvent::Drain,
         "migrate" => ScalerEvent::Migrate { after: place(event)? },
         "rebuild" => ScalerEvent::Rebuild,
+        "copies" => ScalerEvent::Copies { copies: number("copies")? },
         "rearm" => ScalerEvent::Rearm { alarms: alarm_names(event)? },
         _ => match event.get("after") {
             None | Some(Value::Null) => ScalerEvent::List { after: None },
@@ -206,6 +214,8 @@ mod tests {
             json!({"action": "set", "partition_key": "k", "number_of_shards": 1.5}),
             json!({"action": "set", "partition_key": 1, "number_of_shards": 1}),
             json!({"action": "show", "partition_key": "k", "number_of_shards": 1}),
+            json!({"action": "copies"}),
+            json!({"action": "copies", "copies": "9"}),
         ] {
             assert!(ScalerEvent::parse(&event).is_err(), "{event}");
         }

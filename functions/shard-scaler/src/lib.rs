@@ -10,6 +10,7 @@ mod clients;
 mod config;
 mod deployment;
 mod direct;
+mod directory;
 mod drain;
 mod event;
 mod failure;
@@ -78,6 +79,7 @@ impl Scaler {
             Ok(ScalerEvent::Settle { partition_key }) => self.settle(&partition_key, deadline).await,
             Ok(ScalerEvent::Migrate { after }) => self.migrate(after, deadline).await,
             Ok(ScalerEvent::Rebuild) => self.rebuild(deadline).await,
+            Ok(ScalerEvent::Copies { copies }) => self.raise_copies(copies, deadline).await,
             Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,

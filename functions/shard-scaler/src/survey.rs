@@ -93,6 +93,11 @@ impl Scaler {
     /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
     /// too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> Value {
+        let dry_run = self.config.dry_run;
+        if !dry_run && let Err(error) = Box::pin(self.table.claim_for_rebuild(deadline)).await {
+            tracing::error!(%error, "the metadata cannot be rebuilt");
+            return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
+        }
         let look_until = look_until(deadline);
         let (mut survey, mut at) = (Survey::default(), None);
         loop {
@@ -118,7 +123,6 @@ impl Scaler {
         }
         let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
         let astray: u64 = found.iter().map(|(_, findings)| findings.astray()).sum();
-        let dry_run = self.config.dry_run;
         let outcomes = each(found, |(key, findings)| {
             let table = self.table.clone();
             async move {
@@ -134,9 +138,26 @@ impl Scaler {
                 }
             }
         });
-        let mut answer = told("rebuild", &survey, outcomes.await);
+        let outcomes = outcomes.await;
+        let is_whole = outcomes.failed.is_empty();
+        let mut answer = told("rebuild", &survey, outcomes);
         answer.insert("astray".into(), astray.into());
-        answer.into()
+        // With a key left out, complete pages would say of it that it never grew.
+        if dry_run || !is_whole {
+            return answer.into();
+        }
+        // Last, so that the pages have what was rebuilt.
+        match Box::pin(self.table.rebuild_directory(deadline - ANSWER_TIME)).await {
+            Ok((behind, restored)) => {
+                answer.insert("directory_behind".into(), behind.into());
+                answer.insert("restored".into(), restored.into());
+                answer.into()
+            }
+            Err(error) => {
+                tracing::error!(%error, "the directory could not be rebuilt");
+                failed(answer.into(), &error, error.is_retryable())
+            }
+        }
     }
 
     async fn look_for_damage(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {

@@ -35,6 +35,7 @@ pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
         ScalingDecision::Calm
         | ScalingDecision::CoolingDown { .. }
         | ScalingDecision::Closing(_)
+        | ScalingDecision::DirectoryFull
         | ScalingDecision::ShortOfPartitions { .. } => 1,
     }
 }

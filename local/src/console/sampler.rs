@@ -159,7 +159,8 @@ impl Keys {
             asked.spawn(async move {
                 let logical = PartitionKey::new(&name).ok()?;
                 let metadata = table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
-                let metadata = metadata.unwrap_or_else(ShardMetadata::unregistered);
+                let first = table.config().adopt_shards;
+                let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
                 let key = Key {
                     partition_key: name,
                     number_of_shards: metadata.number_of_shards.get(),

@@ -56,7 +56,7 @@ impl fmt::Display for Summary {
         writeln!(f, "lost       {}", HumanCount(self.failed.len() as u64))?;
         for (key, lines, shards) in &self.keys {
             let shards = shards.map_or_else(
-                || "no metadata yet".to_owned(),
+                || "number of shards unknown".to_owned(),
                 |n| format!("{n} shard{}", if n == 1 { "" } else { "s" }),
             );
             writeln!(f, "  {key}: {} lines, {shards}", HumanCount(*lines))?;

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::demand::Demand;
+use super::directory;
 use super::options::{Architecture, CapacityMode};
 use super::prices::{Evidence, Price, Prices};
 use super::reads::PageCost;
@@ -26,8 +27,6 @@ const AT_ONCE: u32 = 64;
 const LOG_BYTES: f64 = 1_600.0;
 /// API Gateway counts requests in steps of so many bytes.
 const METERED_BYTES: f64 = 512.0 * 1_024.0;
-/// An instance that reads or writes a key looks at its metadata anew after so many seconds, a part of its lease of a second.
-const LOOKS_AFTER: f64 = 0.6;
 /// What the throttled-keys mode of Contributor Insights makes for a table with a sort key.
 const INSIGHT_RULES: f64 = 2.0;
 /// What DynamoDB counts as stored with each item, besides the item. (DynamoDB pricing, "Data storage".)
@@ -129,6 +128,8 @@ pub(super) struct Usage<'a> {
     pub(super) capacity: CapacityMode,
     pub(super) items_per_request: u32,
     pub(super) architecture: Architecture,
+    /// Instances that are busy at once, where they are given.
+    pub(super) instances: Option<u32>,
 }
 
 /// Reckons all three bills.
@@ -136,7 +137,7 @@ pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
     let unsharded = table(usage, usage.page.units.unsharded, prices);
     let sharded = || {
         let mut lines = table(usage, usage.page.units.uneven, prices);
-        lines.push(metadata(usage, prices));
+        lines.push(directory_reads(usage, prices));
         lines
     };
     let mut functions = sharded();
@@ -167,13 +168,21 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
     ]
 }
 
-/// The metadata table, always on demand: every instance that reads or writes a key looks at its item now and then.
-fn metadata(usage: &Usage<'_>, prices: &Prices) -> Line {
-    let keys = f64::from(usage.demand.keys);
-    let looks = |requests: f64, seconds: f64| (keys * requests * seconds / LOOKS_AFTER).min(requests);
-    let looks = looks(requests_of_writer(usage), seconds_of_writer(usage))
-        + looks(usage.pages_per_second, seconds_of_reader(usage));
-    line(Service::DynamoDB, "shard metadata", looks * SECONDS, &prices.dynamodb_read_request_units)
+/// The metadata table, always on demand: every busy instance renews its pages.
+pub(super) fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
+    let units = directory::read_units(usage) * SECONDS;
+    line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
+}
+
+/// Instances that are busy at once, on average: requests a second times the seconds of each. (AWS Lambda developer guide, "Understanding
+/// Lambda function scaling".)
+pub(super) fn busy_instances(usage: &Usage<'_>) -> f64 {
+    requests_of_writer(usage) * seconds_of_writer(usage) + usage.pages_per_second * seconds_of_reader(usage)
+}
+
+/// Requests a second that an instance serves: writes, or batches of them, and pages.
+pub(super) fn requests(usage: &Usage<'_>) -> f64 {
+    requests_of_writer(usage) + usage.pages_per_second
 }
 
 /// What stands around the table.
@@ -243,6 +252,7 @@ mod tests {
             capacity,
             items_per_request,
             architecture: Architecture::Arm64,
+            instances: None,
         };
         month(&usage, &Prices::published().unwrap())
     }
@@ -274,7 +284,7 @@ mod tests {
                     && (bill.lines.iter().map(|line| line.usd).sum::<f64>() - bill.usd).abs() < 1e-6
             );
         }
-        assert!(usd(&month.own_service, Service::DynamoDB, "shard metadata") < 0.01 * month.own_service.usd);
+        assert!(usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod agreement;
 mod binomial;
 mod costs;
 mod demand;
+mod directory;
 mod heat;
 mod notes;
 mod options;
@@ -25,6 +26,7 @@ mod verdict;
 
 pub use costs::{Bill, Line, MonthlyCost, Service, ServiceShare};
 pub use demand::Demand;
+pub use directory::{DirectoryNeed, recommended_copies, renewed_after};
 pub use heat::{SortKeyOrder, SplitForHeat};
 pub use options::{Architecture, CapacityMode, Format, PlanOptions};
 pub use policy::{PolicyEnd, PolicyPath};

@@ -42,6 +42,9 @@ pub struct PlanOptions {
     /// Items that one HTTP request stores (POST /items/batch)
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub items_per_request: u32,
+    /// Instances of all functions and services that use the table at once; without it, as many as the demand keeps busy
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub instances: Option<u32>,
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
     pub architecture: Architecture,
@@ -119,6 +122,8 @@ mod tests {
             ("--shards", "0", "1..=1000"),
             ("--shards", "1001", "1..=1000"),
             ("--items-per-request", "501", "1..=500"),
+            ("--instances", "0", "1..=100000"),
+            ("--instances", "100001", "1..=100000"),
             ("--capacity", "free", "on-demand, provisioned"),
             ("--format", "xml", "text, json"),
             ("--sort-key-order", "falling", "rising, scattered"),

@@ -68,9 +68,10 @@ pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
             }
             ScalingDecision::AtMaximum => PolicyEnd::AtMaximum,
             ScalingDecision::ShortOfPartitions { .. } => PolicyEnd::ShortOfPartitions,
-            ScalingDecision::Calm | ScalingDecision::CoolingDown { .. } | ScalingDecision::Closing(_) => {
-                PolicyEnd::Calm
-            }
+            ScalingDecision::Calm
+            | ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::Closing(_)
+            | ScalingDecision::DirectoryFull => PolicyEnd::Calm,
         };
         return PolicyPath { widths, end };
     }

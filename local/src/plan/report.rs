@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::admission::Admission;
 use super::costs::{self, MonthlyCost};
 use super::demand::Demand;
+use super::directory::{self, DirectoryNeed};
 use super::heat::{SplitForHeat, split_for_heat};
 use super::notes;
 use super::options::PlanOptions;
@@ -34,6 +35,8 @@ pub struct Report {
     pub throttling: Vec<ThrottlingRow>,
     /// What a page costs.
     pub page: PageCost,
+    /// What the directory needs.
+    pub directory: DirectoryNeed,
     /// What DynamoDB does by itself.
     pub split_for_heat: SplitForHeat,
     /// What a month costs.
@@ -111,7 +114,9 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         capacity: options.capacity,
         items_per_request: options.items_per_request,
         architecture: options.architecture,
+        instances: options.instances,
     };
+    let directory = directory::need(&usage, &prices);
     let monthly_cost = costs::month(&usage, &prices);
     let in_batches = costs::month(&costs::Usage { items_per_request: notes::BATCH, ..usage }, &prices);
     let case = Case {
@@ -152,6 +157,7 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         shards,
         throttling,
         page,
+        directory,
         split_for_heat,
         monthly_cost,
     })
@@ -232,6 +238,7 @@ mod tests {
             capacity: CapacityMode::OnDemand,
             sort_key_order: SortKeyOrder::Rising,
             items_per_request: 1,
+            instances: None,
             architecture: Architecture::Arm64,
             format: Format::Text,
         }
@@ -350,6 +357,22 @@ mod tests {
     }
 
     #[test]
+    fn the_copies_that_the_instances_need_are_named_with_the_event_that_makes_them() {
+        let few = plan(&options(5_000, None)).unwrap().to_string();
+        assert!(
+            few.contains("\ndirectory   31 instances at once, as many as the demand keeps busy: one copy"),
+            "{few}"
+        );
+        let many = PlanOptions { instances: Some(10_000), ..options(100_000, None) };
+        let many = plan(&many).unwrap().to_string();
+        let expected = "\ndirectory   10,000 instances at once: 10 copies of each page (a new table has one; to raise them, invoke the \
+                        shard-scaler with {\"action\":\"copies\",\"copies\":10}); the pages are read for 12,500 units a second, $4,106 a month";
+        assert!(many.contains(expected), "{many}");
+        let too_many = plan(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).unwrap().to_string();
+        assert!(too_many.contains("93 copies of each page would be needed, and a table has 64 at most"), "{too_many}");
+    }
+
+    #[test]
     fn the_json_has_every_part() {
         let json = serde_json::to_value(plan(&options(5_000, None)).unwrap()).unwrap();
         for path in [
@@ -359,6 +382,7 @@ mod tests {
             "/shards/policy/widths/0",
             "/throttling/0/throttled",
             "/page/units/even",
+            "/directory/copies",
             "/split_for_heat/throttled_before",
             "/monthly_cost/functions/shares/0/share",
             "/monthly_cost/functions/lines/0/evidence",

@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use embedded_dynamodb::PartitionLimits;
-use sharding::ScalingPolicy;
+use sharding::{MAX_COPIES, ScalingPolicy};
 
 use super::costs::{self, Bill, Service};
 use super::policy::PolicyEnd;
@@ -17,6 +17,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.verdict.text)?;
         self.write_demand(f)?;
+        self.write_directory(f)?;
         self.write_throttling(f)?;
         self.write_page(f)?;
         self.write_costs(f)?;
@@ -85,7 +86,29 @@ impl Report {
             PolicyEnd::ShortOfPartitions => ", and stops there: the table is short of partitions",
         };
         let headroom = ScalingPolicy::default().headroom;
-        writeln!(f, "the policy  goes from {path}{end} (it adds {headroom} times what is lacking, for shards meet)\n")
+        writeln!(f, "the policy  goes from {path}{end} (it adds {headroom} times what is lacking, for shards meet)")
+    }
+
+    fn write_directory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let need = &self.directory;
+        let whence = if need.assumed { ", as many as the demand keeps busy" } else { "" };
+        let copies = match &need.event {
+            None => "one copy of each page is enough".to_owned(),
+            Some(_) if need.copies > MAX_COPIES => {
+                format!("{} copies of each page would be needed, and a table has {MAX_COPIES} at most", need.copies)
+            }
+            Some(event) => format!(
+                "{} copies of each page (a new table has one; to raise them, invoke the shard-scaler with {event})",
+                need.copies
+            ),
+        };
+        let read = counted_units(need.read_units_per_second, "unit");
+        writeln!(
+            f,
+            "directory   {} at once{whence}: {copies}; the pages are read for {read} a second, {} a month\n",
+            counted(need.instances, "instance"),
+            dollars(need.usd),
+        )
     }
 
     fn write_throttling(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,9 +7,11 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use plotters::prelude::*;
 
-use super::Outcome;
+use super::{MetadataLoad, Outcome};
 
-/// One row for each outcome.
+/// One row for each outcome. *metadata partition* is what the busiest partition of the metadata table gave over the run, as a part of its 3,000 read
+/// units a second; in brackets the worst second of any, and of which. *no view* is the part of their time in which instances had no view,
+/// so that requests waited.
 #[must_use]
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut table = Table::new();
@@ -22,6 +24,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
         "accepted %",
         "final width",
         "metadata writes (tried)",
+        "page copies",
+        "metadata partition % (worst second)",
+        "no view %",
     ]);
     for outcome in outcomes {
         let scenario = &outcome.scenario;
@@ -33,14 +38,24 @@ pub fn table(outcomes: &[Outcome]) -> String {
             format!("{:.1}", outcome.accepted * 100.0),
             outcome.final_width.to_string(),
             format!("{} ({})", outcome.updates_made, outcome.updates_tried),
+            of_metadata(outcome, |load| load.copies.to_string()),
+            of_metadata(outcome, |load| {
+                format!("{:.1} ({:.0}, {})", load.mean * 100.0, load.worst * 100.0, load.worst_partition)
+            }),
+            of_metadata(outcome, |_| format!("{:.1}", outcome.without_view * 100.0)),
         ]);
     }
-    for column in [0, 1, 3, 4, 5, 6] {
+    for column in [0, 1, 3, 4, 5, 6, 7, 8, 9] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     table.to_string()
+}
+
+/// A cell about the metadata table, where it is used.
+fn of_metadata(outcome: &Outcome, cell: impl Fn(&MetadataLoad) -> String) -> String {
+    outcome.metadata.as_ref().map_or_else(|| "-".to_owned(), cell)
 }
 
 /// Every second of every run.
@@ -49,10 +64,11 @@ pub fn table(outcomes: &[Outcome]) -> String {
 /// Where the file cannot be written.
 pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
     let mut writer = csv::Writer::from_path(path)?;
-    writer.write_record(["demand", "partitions", "policy", "second", "throttled", "width"])?;
+    writer.write_record(["demand", "partitions", "policy", "second", "throttled", "width", "metadata_partition"])?;
     for outcome in outcomes {
         let scenario = &outcome.scenario;
         for (second, (throttled, width)) in outcome.by_second.iter().enumerate() {
+            let busiest = outcome.metadata.as_ref().and_then(|load| load.by_second.get(second));
             writer.write_record([
                 scenario.demand.to_string(),
                 scenario.partitions.to_string(),
@@ -60,6 +76,7 @@ pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>
                 second.to_string(),
                 format!("{throttled:.4}"),
                 width.to_string(),
+                busiest.map_or_else(String::new, |share| format!("{share:.4}")),
             ])?;
         }
     }

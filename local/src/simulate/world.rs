@@ -9,11 +9,12 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Poisson};
 use sharding::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
 
-use super::Contender;
-use super::writers::Writers;
+use super::instances::{Held, Instances};
+use super::metadata::MetadataLoad;
+use super::{Contender, Starts};
 
 /// The length of a step.
-const STEP: Duration = Duration::from_millis(10);
+pub(super) const STEP: Duration = Duration::from_millis(10);
 const STEPS_A_SECOND: u64 = 100;
 /// After this a request gives up: what the template gives the writer, less the margin for the answer.
 const DEADLINE_STEPS: u64 = 960;
@@ -35,8 +36,16 @@ pub struct Scenario {
     pub partitions: u32,
     /// Simulated seconds.
     pub seconds: u32,
-    /// Writer instances.
-    pub writers: u32,
+    /// Instances, each of which writes and reads.
+    pub instances: u32,
+    /// Reads a second, of all instances.
+    pub reads: u32,
+    /// How the instances start.
+    pub starts: Starts,
+    /// Copies of the key's page in the directory.
+    pub copies: u32,
+    /// Partitions of the metadata table; without a number, each of its items has one to itself.
+    pub metadata_partitions: Option<u32>,
     /// Of the random numbers.
     pub seed: u64,
 }
@@ -58,6 +67,10 @@ pub struct Outcome {
     pub updates_tried: u64,
     /// The part of the new writes of every second that was throttled or waited for an open, with the write width at its end.
     pub by_second: Vec<(f64, u32)>,
+    /// The part of the time of the running instances in which they had no view within its lease: what they were asked for waited.
+    pub without_view: f64,
+    /// What the metadata table bore; `None` where nobody uses it.
+    pub metadata: Option<MetadataLoad>,
 }
 
 /// Requests are told apart by their time of birth, to this many steps...
@@ -70,14 +83,12 @@ type Cohorts = BTreeMap<(u64, u32), u64>;
 
 struct World {
     partitions: Partitions,
-    writers: Writers,
+    instances: Instances,
     keys: Vec<StoredKey>,
     /// Due in the steps to come.
     retries: VecDeque<Cohorts>,
-    /// Of instances that wait for an open.
+    /// Of instances that have no view, or wait for an open.
     held: Requests,
-    /// The part of the instances that waited in the last step.
-    paused: f64,
     rng: StdRng,
 }
 
@@ -106,30 +117,27 @@ struct Admitted {
 }
 
 pub(super) fn run(scenario: &Scenario) -> Outcome {
-    let policy = match scenario.contender {
-        Contender::Nothing => None,
-        Contender::Policy(policy) => Some(policy),
-    };
     let limits = PartitionLimits { partitions: scenario.partitions, ..PartitionLimits::default() };
     let mut world = World {
         partitions: Partitions::new(limits, Duration::ZERO),
-        writers: Writers::new(scenario.writers, policy, scenario.seed),
+        instances: Instances::new(scenario),
         keys: Vec::new(),
         retries: VecDeque::new(),
         held: Requests::default(),
-        paused: 0.0,
         rng: StdRng::seed_from_u64(scenario.seed ^ 0x5EED),
     };
     let per_step = f64::from(scenario.demand) / STEPS_A_SECOND as f64;
     let (mut offered, mut accepted) = (0u64, 0u64);
     let mut by_second = Vec::new();
-    let (mut of_second, mut throttled_of_second) = (0.0, 0.0);
+    let (mut of_second, mut throttled_of_second, mut without_view) = (0.0, 0.0, 0.0);
     let steps = u64::from(scenario.seconds) * STEPS_A_SECOND;
     for step in 0..steps {
         let now = STEP.saturating_mul(u32::try_from(step).unwrap_or(u32::MAX));
         let arrivals = world.poisson(per_step);
         let due = world.retries.pop_front().unwrap_or_default();
-        let sent = world.sent(step, arrivals, due);
+        let held = world.instances.hold(now);
+        without_view += held.without_view;
+        let sent = world.sent(step, arrivals, due, held);
         let (first, repeated) = (sent.first(), sent.again());
         let admitted = world.admit(first + repeated, now);
         offered += arrivals;
@@ -149,25 +157,29 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
                 world.again(born, tries + 1, count - let_in);
             }
         }
-        world.writers.learn(first as f64, repeated as f64, &admitted.by_width, now);
-        world.writers.act(now);
+        world.instances.learn(first as f64, repeated as f64, &admitted.by_width, now);
+        world.instances.act(now);
         if (step + 1) % STEPS_A_SECOND == 0 {
             let share = if of_second > 0.0 { throttled_of_second / of_second } else { 0.0 };
-            by_second.push((share, world.writers.metadata.number_of_shards.get()));
+            by_second.push((share, world.instances.width().get()));
+            world.instances.end_second();
             (of_second, throttled_of_second) = (0.0, 0.0);
         }
     }
     // What is still on its way has not failed.
     let waiting: u64 = world.retries.iter().flat_map(BTreeMap::values).sum();
     let waiting = waiting + world.held.first() + world.held.again();
+    let (updates_made, updates_tried) = world.instances.updates();
     Outcome {
         scenario: scenario.clone(),
         relieved_after: relieved_after(&by_second),
         accepted: accepted as f64 / (offered - waiting.min(offered)).max(1) as f64,
-        final_width: world.writers.metadata.number_of_shards.get(),
-        updates_made: world.writers.updates_made,
-        updates_tried: world.writers.updates_tried,
+        final_width: world.instances.width().get(),
+        updates_made,
+        updates_tried,
         by_second,
+        without_view: without_view / steps.max(1) as f64,
+        metadata: world.instances.metadata(),
     }
 }
 
@@ -178,14 +190,12 @@ fn relieved_after(by_second: &[(f64, u32)]) -> Option<f64> {
 }
 
 impl World {
-    /// The requests that go out in a step: those of instances that wait for an open are held until they see it.
-    fn sent(&mut self, step: u64, arrivals: u64, due: Cohorts) -> Requests {
-        let (before, now) = (self.paused, self.writers.paused());
-        self.paused = now;
-        let released = if now < before { (before - now) / before } else { 0.0 };
+    /// The requests that go out in a step: those of instances that have no view, or wait for an open, are held until they may send.
+    fn sent(&mut self, step: u64, arrivals: u64, due: Cohorts, instances: Held) -> Requests {
+        let Held { waiting, released, .. } = instances;
         let mut sent = Requests::default();
         let held = std::mem::take(&mut self.held);
-        let fresh = self.part(arrivals, 1.0 - now);
+        let fresh = self.part(arrivals, 1.0 - waiting);
         sent.first.insert(step, fresh);
         *self.held.first.entry(step / BORN * BORN).or_default() += arrivals - fresh;
         for (born, count) in held.first {
@@ -194,7 +204,7 @@ impl World {
             *self.held.first.entry(born).or_default() += count - freed;
         }
         for (of, count) in due {
-            let free = self.part(count, 1.0 - now);
+            let free = self.part(count, 1.0 - waiting);
             *sent.again.entry(of).or_default() += free;
             *self.held.again.entry(of).or_default() += count - free;
         }
@@ -210,7 +220,7 @@ impl World {
 
     /// How many of so many attempts are accepted.
     fn let_in(&mut self, count: u64, share: f64) -> u64 {
-        super::writers::whole(count as f64 * share, &mut self.rng).min(count)
+        super::instances::whole(count as f64 * share, &mut self.rng).min(count)
     }
 
     /// A part of so many requests; chance decides only where the part is neither none nor all.
@@ -228,7 +238,7 @@ impl World {
     fn admit(&mut self, all: u64, now: Duration) -> Admitted {
         let (mut wanted_sum, mut granted_sum) = (0.0, 0.0);
         let mut by_width = Vec::new();
-        for (width, share) in self.writers.widths() {
+        for (width, share) in self.instances.widths() {
             let mean = all as f64 * share / f64::from(width.get());
             let (mut wanted, mut granted) = (0.0, 0.0);
             for shard in 0..width.get() {

@@ -83,6 +83,7 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
         config = with_wait(config, Duration::from_secs(seconds.into()));
     }
     let (table, items) = open(&options.table, config).await?;
+    Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await?;
     let (mut told, mut begun_with) = (Migration::default(), 0);
     loop {
         let bar = bar(items, "looking");

@@ -32,7 +32,7 @@ pub struct TableOptions {
     pub concurrency: u16,
 }
 
-/// The table, if it takes what the variables say, and how many items DynamoDB says that it has.
+/// The table, and how many items DynamoDB says that it has.
 async fn open(options: &TableOptions, config: TableConfig) -> Result<(ShardedTable, u64), TableError> {
     let client = match &options.endpoint_url {
         Some(url) => remote_clients(url).await.dynamodb,
@@ -43,9 +43,7 @@ async fn open(options: &TableOptions, config: TableConfig) -> Result<(ShardedTab
         TableError::Unusable(format!("{}: {}", config.table_name, aws_sdk_dynamodb::error::DisplayErrorContext(&error)))
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
-    let table = ShardedTable::new(&client, config);
-    Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await?;
-    Ok((table, u64::try_from(items).unwrap_or_default()))
+    Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 
 /// A look at a table from its beginning, page by page, at its pace.

@@ -7,8 +7,12 @@ use clap::Args;
 use sharding::{Deadline, Rebuilt, TableConfig, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Duration;
 
 use super::{Look, PATIENCE, TableOptions, bar, open};
+
+/// The longest that the comparison of the directory with all metadata may take.
+const DIRECTORY_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Which table's metadata to rebuild.
 #[derive(Debug, Clone, Args)]
@@ -33,17 +37,22 @@ pub struct Rebuild {
     pub astray: u64,
     /// Items that stand where the product would not look for them.
     pub unknown: u64,
-    /// Keys that were left, and why.
+    /// Entries of the directory that were behind the metadata, or missing; counted in each copy of a page.
+    pub behind: u64,
+    /// Keys whose own metadata was gone, or older than what the directory has: it was made anew from that.
+    pub restored: u64,
+    /// Keys that were left, and why; the directory among them.
     pub failed: Vec<(String, String)>,
 }
 
 impl fmt::Display for Rebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { items, kept, created, widened, astray, unknown, failed } = self;
+        let Self { items, kept, created, widened, astray, unknown, behind, restored, failed } = self;
         writeln!(
             f,
             "{items} items; of the keys with several shards, {kept} were whole, {created} were lost or damaged, {widened} missed items"
         )?;
+        writeln!(f, "{behind} entries of the directory were behind the metadata, {restored} keys had nothing else")?;
         if *astray > 0 {
             writeln!(
                 f,
@@ -57,12 +66,15 @@ impl fmt::Display for Rebuild {
     }
 }
 
-/// Looks at the whole table, then mends the metadata of each key that needs it. It may be run again at any time, also beside traffic.
+/// Looks at the whole table, mends the metadata of each key that needs it, and then the directory. It may be run again at any time, also beside
+/// traffic, unless the table item is lost: then nothing else may use the table meanwhile.
 ///
 /// # Errors
 /// [`TableError`] where the tables cannot be used.
 pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Rebuild, TableError> {
     let (table, items) = open(&options.table, config).await?;
+    // A table whose metadata is lost is no new table: it is refused otherwise.
+    Box::pin(table.claim_for_rebuild(Deadline::now() + PATIENCE)).await?;
     let bar = bar(items, "looking");
     let mut look = Look::new(&table, &options.table, bar.clone());
     while look.page().await? {
@@ -100,6 +112,13 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
                 told.failed.push((key.to_string(), "it was being changed all the time: run it again".into()));
             }
             Err(error) => told.failed.push((key.to_string(), error.to_string())),
+        }
+    }
+    // With a key left out, complete pages would say of it that it never grew.
+    if told.failed.is_empty() {
+        match Box::pin(table.rebuild_directory(Deadline::now() + DIRECTORY_PATIENCE)).await {
+            Ok(done) => (told.behind, told.restored) = done,
+            Err(error) => told.failed.push(("the directory".into(), error.to_string())),
         }
     }
     bar.finish_and_clear();

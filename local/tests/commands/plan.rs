@@ -21,7 +21,15 @@ fn text_begins_with_the_verdict_and_has_every_part() {
         text.starts_with("Shard it: this key needs 5,000 write units a second, one partition takes 1,000,"),
         "{text}"
     );
-    for part in ["\ndemand ", "\npartitions ", "\nshards ", "\n| a page ", "\n| a month ", "\nDynamoDB by itself: "] {
+    for part in [
+        "\ndemand ",
+        "\npartitions ",
+        "\nshards ",
+        "\ndirectory ",
+        "\n| a page ",
+        "\n| a month ",
+        "\nDynamoDB by itself: ",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.ends_with('\n') && output.stderr.is_empty());

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
-use super::pressure::Seen;
+use super::pressure::{SAMPLES, Seen};
 use crate::protocol::metadata::{Phase, ShardMetadata};
 
 /// The rule that turns pressure into a width.
@@ -92,6 +92,8 @@ pub enum ScalingDecision {
     Closing(ShardCount),
     /// Already at the policy's maximum.
     AtMaximum,
+    /// Nothing more can be listed on the key's page of the directory, and the key would have to be.
+    DirectoryFull,
     /// The last growths did not help: the table is short of partitions. The next try is allowed from this epoch second on.
     ShortOfPartitions {
         /// Epoch seconds.
@@ -107,6 +109,7 @@ impl fmt::Display for ScalingDecision {
             Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
+            Self::DirectoryFull => f.write_str("its page of the directory is full"),
             Self::ShortOfPartitions { until } => {
                 write!(f, "growing did not help: the table is short of partitions; next try from {until}")
             }
@@ -186,9 +189,11 @@ impl ScalingPolicy {
         // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
         // says nothing. Only an instance that saw the growth help knows better.
         let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
+        // A slow instance cannot tell, and does not doubt.
+        let can_tell = seen.pressure.attempts >= SAMPLES;
         let is_throttled = seen.pressure.throttled as f64 >= STILL_THROTTLED * seen.pressure.attempts as f64;
-        let doubted = fruitless >= MOST_FRUITLESS
-            || (self.growth == Growth::Proportional && is_recent && !seen.growth_helped && is_throttled);
+        let is_doubtful = is_recent && can_tell && is_throttled && !seen.growth_helped;
+        let doubted = fruitless >= MOST_FRUITLESS || (self.growth == Growth::Proportional && is_doubtful);
         // Each further try that does not help makes the next one rarer.
         let stretch = SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
         let until = metadata.last_updated.saturating_add(stretch);
@@ -321,6 +326,8 @@ mod tests {
             (settled(20, 990), Seen { growth_helped: true, ..hot }, 1_000, ScaleOut(count(200))),
             (settled(20, 990), hot, 1_590, ScaleOut(count(25))),
             (settled(20, 990), hot, 9_000, ScaleOut(count(200))),
+            // Ten thousand instances of ten writes a second each: none of them can tell whether the growth has helped.
+            (settled(20, 990), sample(19, 15), 1_000, ScaleOut(count(193))),
         ]);
     }
 

@@ -13,7 +13,7 @@ const SPAN: Duration = Duration::from_secs(2);
 /// New shards land on partitions with a second's units saved up; what is seen in this time is too good to be true.
 const SAVED_UP: Duration = Duration::from_secs(1);
 /// Fewer first attempts say nothing of a growth's effect.
-const SAMPLES: u64 = 20;
+pub(super) const SAMPLES: u64 = 20;
 /// Of the gain that a growth promised, the part that it must bring to count as a help.
 const LEAST_GAIN: f64 = 0.05;
 /// Standard deviations by which a gain must be certain: of many instances, the luckiest must not speak for all.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::copies::{Condition, Copy, Effect, Request};
+use super::layout::Layout;
 use super::metadata::{Change, Drain, FIRST_ERA, ShardMetadata};
 use super::version::Version;
 use super::view::{Moment, View};
@@ -37,9 +38,9 @@ pub fn sources(
 
 /// From which epoch second on an actor may begin. Requests of a drain that was cut off are waited out, and the writes of the era before:
 /// a pass would undo a plain deletion of an item that it has read.
-pub fn may_begin_at(metadata: &ShardMetadata, waits: &Waits) -> Option<u64> {
-    let changed = (metadata.era > FIRST_ERA).then_some(metadata.last_updated);
-    let stopped = metadata.drain_stopped_at.max(changed)?;
+pub fn may_begin_at(layout: &Layout, waits: &Waits) -> Option<u64> {
+    let changed = (layout.era > FIRST_ERA).then_some(layout.last_updated);
+    let stopped = layout.drain_stopped_at.max(changed)?;
     Some(stopped.saturating_add(whole_seconds(waits.lease + waits.signatures)))
 }
 
@@ -48,13 +49,19 @@ pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
     Some(drain.emptied_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
 }
 
+/// From which epoch second on the tombstones of a settled key may be removed that the directory does not list: readers of such a key do not
+/// learn that it was settled, so they are waited out.
+pub fn purges_at(metadata: &ShardMetadata, waits: &Waits) -> Option<u64> {
+    Some(metadata.drained_at?.saturating_add(whole_seconds(waits.reads)))
+}
+
 fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + 1
 }
 
 /// Whether an actor whose mark has this generation may send a move under a view. It is asked again between signing and sending.
 pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> MayMove {
-    if view.metadata.generation != generation {
+    if view.layout.generation != generation {
         MayMove::Over
     } else if view.is_valid(now, lease) {
         MayMove::Yes
@@ -100,9 +107,10 @@ pub enum MayMove {
 }
 
 impl<K: Ord + Clone, C> Pass<K, C> {
-    /// Begins with the metadata that the actor's own mark has left. Under a bare key, another program may write until the end.
-    pub const fn begin(marked: &ShardMetadata, bare: Option<ShardNumber>) -> Self {
-        let in_doubt = bare.is_some() as u32;
+    /// Begins with the metadata that the actor's own mark has left. Under a bare key, another program may write until the end; and an append
+    /// may be placed by a page that was behind until the mark was published.
+    pub const fn begin(marked: &ShardMetadata, bare: Option<ShardNumber>, appends: bool) -> Self {
+        let in_doubt = (bare.is_some() || appends) as u32;
         Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
     }
 
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_waited_for_and_taken_in_parts() {
         let at = |seconds| Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) };
-        let mut pass = Pass::begin(&ShardMetadata::unregistered(), None);
+        let mut pass = Pass::begin(&ShardMetadata::unregistered(), None, false);
         assert_eq!(pass.wait_for_reads(&WAITS, at(5)), Duration::ZERO, "there is nothing");
         for sort_key in ["a", "b", "c"] {
             pass.found_home(shard(1), sort_key, Version::LOWEST, at(10));
@@ -198,9 +206,11 @@ mod tests {
     fn waits_are_rounded_up_to_whole_seconds() {
         for (stopped_at, begins_at) in [(None, None), (Some(200), Some(1_102)), (Some(u64::MAX), Some(u64::MAX))] {
             let metadata = ShardMetadata { drain_stopped_at: stopped_at, ..ShardMetadata::unregistered() };
-            assert_eq!(may_begin_at(&metadata, &WAITS), begins_at);
+            assert_eq!(may_begin_at(&metadata.layout(), &WAITS), begins_at);
         }
         let drain = Drain { began: 7, busy_until: None, in_doubt: true, emptied_at: Some(100) };
         assert_eq!(may_finish_at(&drain, &WAITS), Some(1_002));
+        let settled = ShardMetadata { settled: true, drained_at: Some(100), ..ShardMetadata::unregistered() };
+        assert_eq!(purges_at(&settled, &WAITS), Some(161));
     }
 }

@@ -3,11 +3,10 @@
 //! A key's write width is fixed within an *era*. It changes by close, wait, open: *close* names the width to come, then everybody who relies
 //! on a view from before is waited out, and *open* begins the next era. A drain moves every item home and forgets the other widths.
 
-use std::collections::BTreeSet;
-
 use super::history::ShardHistory;
+use super::layout::Layout;
 use crate::core::growth::GrowthRecord;
-use crate::core::key::{ShardCount, ShardNumber};
+use crate::core::key::ShardCount;
 use crate::core::load::Load;
 
 /// The era of a key that has never changed its width.
@@ -81,6 +80,8 @@ pub enum Change {
     Register,
     /// Name the width of the next era, and record what the growths so far have brought; a drain is cut off.
     Close { to: ShardCount, growth: GrowthRecord },
+    /// Take a closing over from its actor: whoever has closed last opens.
+    CloseAgain,
     /// Begin the next era.
     Open,
     /// The key is to be drained, by anyone.
@@ -159,6 +160,7 @@ impl ShardMetadata {
                     (next.drain_stopped_at, next.drained_at) = (Some(now), Some(now));
                 }
             }
+            (Change::CloseAgain, Phase::Closing(_)) => {}
             (Change::Open, Phase::Closing(to)) => {
                 next.phase = Phase::Open;
                 next.era += 1;
@@ -229,13 +231,24 @@ impl ShardMetadata {
         told.chain([self.number_of_shards]).chain(self.closing())
     }
 
-    /// The places of an item whose home under a width is given by `home`; `bare` is one more, in a table that is adopted.
-    pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber, bare: Option<ShardNumber>) -> Places {
-        let at = home(self.number_of_shards);
-        let widths: BTreeSet<ShardCount> = self.widths().collect();
-        let mut old: BTreeSet<ShardNumber> = widths.into_iter().map(home).chain(bare).collect();
-        old.remove(&at);
-        Places { home: at, old }
+    /// The part that writers and readers go by.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let told = self.shard_history.entries().map(|entry| entry.count);
+        Layout {
+            generation: self.generation,
+            era: self.era,
+            number_of_shards: self.number_of_shards,
+            read_shards: self.read_shards,
+            closing: self.closing(),
+            opens_at: None,
+            draining: self.draining().is_some(),
+            settled: self.settled,
+            widths: told.chain([self.number_of_shards]).collect(),
+            last_updated: self.last_updated,
+            drain_stopped_at: self.drain_stopped_at,
+            drained_at: self.drained_at,
+        }
     }
 
     /// The width to come, while writers wait for it.
@@ -256,22 +269,6 @@ impl ShardMetadata {
     #[must_use]
     pub const fn draining(&self) -> Option<Drain> {
         if let Phase::Draining(drain) = self.phase { Some(drain) } else { None }
-    }
-
-    /// Whether an index may still show items where a drain has moved them from, and not yet where it has moved them to: pages are read from the
-    /// table then.
-    ///
-    /// ```
-    /// use sharding::ShardMetadata;
-    /// let mut metadata = ShardMetadata::unregistered();
-    /// assert!(!metadata.may_lag_in_indexes(1_000));
-    /// metadata.drained_at = Some(1_000);
-    /// assert!(metadata.may_lag_in_indexes(1_899) && !metadata.may_lag_in_indexes(1_900));
-    /// ```
-    #[must_use]
-    pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
-        let lags = |at: u64| now_seconds < at.saturating_add(LONGEST_INDEX_LAG);
-        self.draining().is_some() || self.drained_at.is_some_and(lags)
     }
 
     /// Whether items may stand at places other than their homes, and nothing is going on: a drain would help.
@@ -296,27 +293,6 @@ impl ShardMetadata {
     #[must_use]
     pub fn last_growth(&self) -> Option<u64> {
         self.last_change().filter(|at| self.shrunk_at.is_none_or(|shrunk| *at > shrunk))
-    }
-}
-
-/// Where an item may stand.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Places {
-    /// Where it is written in this era.
-    pub home: ShardNumber,
-    /// Its homes under all other widths. Nobody writes there any more; only a drain touches them.
-    pub old: BTreeSet<ShardNumber>,
-}
-
-impl Places {
-    /// All of them: the *candidates*.
-    pub fn all(&self) -> BTreeSet<ShardNumber> {
-        self.old.iter().copied().chain([self.home]).collect()
-    }
-
-    /// Whether the item may stand there.
-    pub fn contains(&self, shard: ShardNumber) -> bool {
-        shard == self.home || self.old.contains(&shard)
     }
 }
 
@@ -359,13 +335,21 @@ mod tests {
     #[test]
     fn what_does_not_fit_the_state_changes_nothing() {
         let open = ShardMetadata::unregistered();
-        for change in [Change::Open, BEGIN, Change::Purged] {
+        for change in [Change::Open, Change::CloseAgain, BEGIN, Change::Purged] {
             assert_eq!(open.apply(&change, 13), None, "{change:?}");
         }
         let closing = open.apply(&close(2), 10).unwrap();
         for change in [close(3), Change::MarkDrain, BEGIN, Change::Emptied, Change::Register] {
             assert_eq!(closing.apply(&change, 11), None, "{change:?}");
         }
+    }
+
+    #[test]
+    fn who_closes_again_changes_nothing_but_who_opens() {
+        let closing = ShardMetadata::unregistered().apply(&close(4), 10).unwrap();
+        let again = closing.apply(&Change::CloseAgain, 15).unwrap();
+        assert_eq!(again, ShardMetadata { generation: 2, ..closing });
+        assert_eq!(again.apply(&Change::Open, 20).unwrap().number_of_shards, count(4));
     }
 
     fn close(to: u32) -> Change {

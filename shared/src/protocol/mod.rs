@@ -6,8 +6,10 @@
 
 pub mod append;
 pub mod copies;
+pub mod directory;
 pub mod drain;
 pub mod history;
+pub mod layout;
 pub mod metadata;
 pub mod read;
 pub mod version;

@@ -16,6 +16,12 @@ pub enum ReadEnd {
     TooLong,
 }
 
+/// Whether an era that was met in a copy can be under this view: its own, or the next one where the key was closing. Any other means that
+/// the view is older than it may be: its page is behind the key's item, or the metadata is lost.
+pub fn knows_era(view: &View, era: u64) -> bool {
+    era <= view.layout.era + u64::from(view.layout.closing.is_some())
+}
+
 /// Whether a read that began at `began` and asked by `view` stands now; `newer` is a view that was requested after its last response.
 pub fn read_end(
     (began, longest): (Moment, Duration),
@@ -32,5 +38,23 @@ pub fn read_end(
         None => ReadEnd::Look,
         Some(newer) if view.still_holds(newer) => ReadEnd::Stands,
         Some(_) => ReadEnd::Again,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Layout;
+    use super::*;
+    use crate::core::key::ShardCount;
+
+    #[test]
+    fn a_view_knows_its_own_era_and_the_one_that_is_about_to_begin() {
+        let asked_at = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
+        let open = View { layout: Layout { era: 4, ..Layout::unlisted(ShardCount::ONE) }, asked_at };
+        let closing = Layout { closing: Some(ShardCount::ONE), ..open.layout.clone() };
+        let closing = View { layout: closing, asked_at };
+        for (era, by_open, by_closing) in [(0, true, true), (4, true, true), (5, false, true), (6, false, false)] {
+            assert_eq!((knows_era(&open, era), knows_era(&closing, era)), (by_open, by_closing), "era {era}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::metadata::ShardMetadata;
+use super::layout::Layout;
 
 /// The longest that reads, writes and moves may rely on a view. Not configurable: whoever changes a width waits this long, and cannot
 /// know the settings of other functions.
@@ -22,12 +22,10 @@ pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(15 * 60);
 /// What the wait before an open is longer than [`MAX_LEASE`], for clocks that run at slightly different speeds.
 pub const DRIFT_MARGIN: Duration = Duration::from_millis(100);
 
-/// A throttled writer looks at the metadata again when its view is this old, so that it notices a new width.
-pub const THROTTLED_VIEW: Duration = Duration::from_millis(200);
 /// The longest random pause before a writer changes the metadata: the first to wake makes the change, and the others see it.
 pub const CROWD_BACKOFF: Duration = Duration::from_millis(300);
-/// What an observer of a closing waits beyond its actor, which opens first where it lives.
-pub const OBSERVER_PAUSE: Duration = Duration::from_millis(100);
+/// What an observer of a closing waits beyond its actor before it takes the closing over, and the longest random pause on top.
+pub const OBSERVER_PAUSE: Duration = Duration::from_millis(500);
 
 /// One instant on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,18 +60,22 @@ impl Moment {
     }
 }
 
-/// A copy of a key's metadata, with the instant before it was requested.
+/// A copy of a key's layout, with the instant before it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
-    /// The metadata; of a key without an item, what that means.
-    pub metadata: ShardMetadata,
-    /// Whether the key has an item.
-    pub exists: bool,
+    /// The layout; of a key that is not listed, what that means.
+    pub layout: Layout,
     /// Taken before the request was sent.
     pub asked_at: Moment,
 }
 
 impl View {
+    /// Tells any two views of a key apart. Two that were requested at one instant may know different changes.
+    #[must_use]
+    pub const fn identity(&self) -> (Moment, u64) {
+        (self.asked_at, self.layout.generation)
+    }
+
     /// Whether the view may still be relied on for this lease.
     #[must_use]
     pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
@@ -87,7 +89,56 @@ impl View {
 
     /// Whether a read under this view stands, as a newer one shows: no era has begun since, and no old place was forgotten.
     pub const fn still_holds(&self, newer: &Self) -> bool {
-        let (before, after) = (&self.metadata, &newer.metadata);
+        let (before, after) = (&self.layout, &newer.layout);
         before.era == after.era && before.settled == after.settled
+    }
+
+    /// This view with what is known from another one of the same key: the layout of the higher generation, for as long as the later of the
+    /// two may be relied on. A copy of the page that was read later and has a lower generation shows that no change beyond the higher one
+    /// has been written to every copy yet, and nobody opens before.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
+        let newer = if other.layout.generation > self.layout.generation { other } else { self };
+        Self { layout: newer.layout.clone(), asked_at: self.asked_at.max(other.asked_at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::ShardCount;
+
+    fn view(generation: u64, asked_at: u64) -> View {
+        let asked_at = Moment { monotonic: Duration::from_secs(asked_at), wall: Duration::from_secs(asked_at) };
+        View { layout: Layout { generation, ..Layout::unlisted(ShardCount::ONE) }, asked_at }
+    }
+
+    #[test]
+    fn of_two_views_the_higher_generation_counts_for_as_long_as_the_later_one() {
+        let rows = [
+            ((1, 10), (2, 10), (2, 10)),
+            ((3, 10), (2, 20), (3, 20)),
+            ((2, 20), (3, 10), (3, 20)),
+            ((2, 5), (2, 6), (2, 6)),
+        ];
+        for ((generation, asked_at), (of_other, asked_other), (joined, until)) in rows {
+            let (one, other) = (view(generation, asked_at), view(of_other, asked_other));
+            assert_eq!(one.joined(&other), view(joined, until), "{one:?} and {other:?}");
+            assert_eq!(other.joined(&one), view(joined, until), "{other:?} and {one:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_stands_until_an_era_begins_or_a_place_is_forgotten() {
+        let before = view(2, 10);
+        let changed = |change: fn(&mut Layout)| {
+            let mut after = view(3, 11);
+            change(&mut after.layout);
+            before.still_holds(&after)
+        };
+        assert!(changed(|layout| layout.draining = true));
+        assert!(changed(|layout| layout.closing = Some(ShardCount::ONE)));
+        assert!(!changed(|layout| layout.era += 1));
+        assert!(!changed(|layout| layout.settled = true));
     }
 }

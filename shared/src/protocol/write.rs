@@ -5,7 +5,7 @@
 
 use super::copies::{Answer, Condition, Copy, Effect, Request};
 use super::drain::{Waits, may_begin_at};
-use super::metadata::{Phase, Places};
+use super::layout::Places;
 use super::version::Version;
 use super::view::{Moment, View};
 use super::write_id::{WriteId, WriteRelation};
@@ -29,6 +29,8 @@ pub enum Kind {
 pub enum Next {
     /// Get a view: one within its lease, and requested at or after this instant if one is given.
     Look(Option<Moment>),
+    /// Read the key's own item, make its page agree, and get a view that was requested at or after this instant.
+    Verify(Moment),
     /// The key's width is changing: wait for the next era, then get a view.
     Pause,
     /// Read all places of the item, strongly consistent.
@@ -77,11 +79,15 @@ pub struct Write {
     /// An attempt of this era got no response, and may still be applied.
     unanswered: bool,
     /// What was found at the item's places, and under which view.
-    found: Option<(Moment, Found)>,
+    found: Option<((Moment, u64), Found)>,
     /// The write id of what stands at home, as far as it is known.
     buried_id: Option<String>,
     /// A view must be requested at or after this instant: a copy was of a later era than the last one.
     look_after: Option<(Moment, u64)>,
+    /// The key's item was asked for.
+    verified: bool,
+    /// A deletion has found an item of another key at home.
+    occupied: bool,
     /// A response that was processed after its view had run out: it counts if the era still lasts.
     late: Option<(Moment, u64, Outcome)>,
     over: Option<Outcome>,
@@ -107,6 +113,8 @@ impl Write {
             found: None,
             buried_id: None,
             look_after: None,
+            verified: false,
+            occupied: false,
             late: None,
             over: None,
         }
@@ -122,21 +130,24 @@ impl Write {
         if let Some(outcome) = self.over {
             return Next::Done(outcome);
         }
-        let era = view.metadata.era;
+        let era = view.layout.era;
         if let Some((since, of_era, outcome)) = self.late {
             if !view.is_asked_since(since, now) {
                 return Next::Look(Some(since));
             }
-            return Next::Done(if era == of_era { outcome } else { Outcome::Unknown(ENDED_LATE) });
+            // A page that still has the closing may be behind: the next era may have begun.
+            let lasts = era == of_era && view.layout.closing.is_none();
+            return Next::Done(if lasts { outcome } else { Outcome::Unknown(ENDED_LATE) });
         }
         if let Some((since, of_era)) = self.look_after {
-            if !view.is_asked_since(since, now) {
-                return Next::Look(Some(since));
+            if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {
+                self.verified = true;
+                return Next::Verify(since);
             }
             if era < of_era {
                 return Next::Done(Outcome::Lost);
             }
-            self.look_after = None;
+            (self.look_after, self.verified) = (None, false);
         }
         if !view.is_valid(now, self.waits.lease) {
             return Next::Look(None);
@@ -147,11 +158,11 @@ impl Write {
             }
             (self.version, self.above, self.buried_id) = (None, None, None);
         }
-        if view.metadata.closing().is_some() {
+        if view.layout.closing.is_some() {
             return Next::Pause;
         }
         // What was found counts under its own view only.
-        self.found = self.found.take().filter(|(asked_at, _)| *asked_at == view.asked_at);
+        self.found = self.found.take().filter(|(by, _)| *by == view.identity());
         if self.reads_first(view, places, now) && self.found.is_none() {
             return Next::Read;
         }
@@ -200,7 +211,7 @@ impl Write {
             home: ours().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy.version),
             stands_elsewhere: ours().any(|(shard, _)| *shard != places.home),
         };
-        self.found = Some((view.asked_at, found));
+        self.found = Some((view.identity(), found));
         if let Some(newest) = newest
             && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
         {
@@ -230,6 +241,12 @@ impl Write {
         self.found = None;
         let Some(copy) = stands else { return };
         if !copy.is_ours {
+            // Where nothing of the item stands anywhere, there is nothing to delete.
+            if matches!(self.kind, Kind::Delete { .. }) && !self.occupied && !self.unanswered && !places.old.is_empty()
+            {
+                self.occupied = true;
+                return;
+            }
             let outcome = if self.unanswered { Outcome::Unknown(REPETITION_REFUSED) } else { Outcome::Occupied };
             self.over = Some(outcome);
             return;
@@ -249,7 +266,7 @@ impl Write {
             // What stands at home may be hidden by a tombstone elsewhere: all of it is read again.
             Kind::Create(_) | Kind::CreateOnce if !places.old.is_empty() => {}
             Kind::Create(_) | Kind::CreateOnce => {
-                self.found = Some((view.asked_at, Found { home: Some(copy.version), stands_elsewhere: false }));
+                self.found = Some((view.identity(), Found { home: Some(copy.version), stands_elsewhere: false }));
                 self.judge(&copy, false, view, now);
             }
             Kind::Put | Kind::Delete { .. } if self.version.is_some_and(|version| copy.version < version) => {
@@ -295,14 +312,14 @@ impl Write {
             self.over = Some(outcome);
             Next::Done(outcome)
         } else {
-            self.late = Some((now, view.metadata.era, outcome));
+            self.late = Some((now, view.layout.era, outcome));
             Next::Look(Some(now))
         }
     }
 
     /// Whether a copy shows that the view is out of date.
     fn is_of_later_era(&mut self, copy: &Copy, view: &View, now: Moment) -> bool {
-        let is_later = copy.version.era() > view.metadata.era;
+        let is_later = copy.version.era() > view.layout.era;
         if is_later {
             self.look_after = Some((now, copy.version.era()));
         }
@@ -317,11 +334,14 @@ impl Write {
         match self.kind {
             Kind::Create(_) | Kind::CreateOnce => true,
             // What is found empty must stay so: no drain may copy anything there, and no late put may arrive.
+            Kind::Delete { .. } if self.occupied => true,
             Kind::Delete { may_look } => {
+                // Of a key that is not listed, nobody says whether it is being migrated.
                 may_look
+                    && view.layout.generation > 0
                     && !self.unanswered
-                    && !matches!(view.metadata.phase, Phase::Draining(_))
-                    && may_begin_at(&view.metadata, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
+                    && !view.layout.draining
+                    && may_begin_at(&view.layout, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
             }
             Kind::Put => false,
         }
@@ -348,6 +368,74 @@ impl Write {
             Kind::CreateOnce => WriteRelation::Same,
             Kind::Create(id) => id.relation(copy.write_id.as_deref()),
             Kind::Put | Kind::Delete { .. } => WriteRelation::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::super::layout::Layout;
+    use super::*;
+    use crate::core::key::ShardCount;
+
+    const WAITS: Waits =
+        Waits { lease: Duration::from_secs(1), reads: Duration::from_secs(60), signatures: Duration::from_secs(900) };
+
+    fn at(millis: u64) -> Moment {
+        Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+    }
+
+    fn view(era: u64, asked_at: u64) -> View {
+        View { layout: Layout { era, ..Layout::unlisted(ShardCount::ONE) }, asked_at: at(asked_at) }
+    }
+
+    /// The closing may be all that its page has of a change that is over.
+    #[test]
+    fn a_late_response_counts_only_where_the_era_certainly_lasts() {
+        let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+        let closing =
+            View { layout: Layout { closing: Some(ShardCount::ONE), ..view(1, 1_600).layout }, ..view(1, 1_600) };
+        for (newer, outcome) in [
+            (view(1, 1_600), Outcome::Done),
+            (view(2, 1_600), Outcome::Unknown(ENDED_LATE)),
+            (closing, Outcome::Unknown(ENDED_LATE)),
+        ] {
+            let mut write = Write::new(Kind::Put, WAITS, 7);
+            let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+            write.answered(&request, Answer::Applied, &places, &view(1, 0), at(1_500));
+            assert_eq!(write.next(&view(1, 0), &places, at(1_500)), Next::Look(Some(at(1_500))));
+            assert_eq!(write.next(&newer, &places, at(1_700)), Next::Done(outcome), "{newer:?}");
+        }
+    }
+
+    /// An instance can learn of a change within the instant in which it read the page that does not have it.
+    #[test]
+    fn what_was_found_under_one_view_says_nothing_under_another_of_the_same_instant() {
+        let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) };
+        let of = |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
+        let mut write = Write::new(Kind::CreateOnce, WAITS, 7);
+        assert_eq!(write.next(&of(1), &places, at(10)), Next::Read);
+        write.read(&[], &places, &of(1), at(10));
+        assert!(matches!(write.next(&of(1), &places, at(10)), Next::Send(_)), "{write:?}");
+        assert_eq!(write.next(&of(2), &places, at(10)), Next::Read);
+    }
+
+    /// A page that is behind the key's item must not make a write fail, and where the item is behind, too, the metadata is lost.
+    #[test]
+    fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
+        let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+        for (era_of_item, is_lost) in [(1, true), (2, false)] {
+            let mut write = Write::new(Kind::Put, WAITS, 7);
+            let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+            let later = Copy { version: Version::new(2, 1, 1), is_tombstone: false, write_id: None, is_ours: true };
+            write.answered(&request, Answer::Refused(Some(later)), &places, &view(1, 0), at(20));
+            assert_eq!(write.next(&view(1, 0), &places, at(20)), Next::Verify(at(20)));
+            let next = write.next(&view(era_of_item, 25), &places, at(30));
+            assert_eq!(next == Next::Done(Outcome::Lost), is_lost, "{next:?}");
+            assert_eq!(matches!(next, Next::Send(_)), !is_lost, "{next:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -11,6 +10,7 @@ use super::keys::KeyJob;
 use super::write::{Attempts, End, WriteError, WriteErrorKind, WriteRun, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::config::Writes;
+use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
@@ -27,8 +27,6 @@ use crate::table::{ATTEMPT_TIMEOUT, LeaseLasts};
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
-/// Part of the lease after which an append's view is renewed ahead of its end.
-const RENEW_AT: f64 = 0.7;
 /// In a table that is adopted, so many random places may be another key's.
 const OCCUPIED_PLACES: u32 = 8;
 
@@ -90,7 +88,7 @@ impl ShardedTable {
             Some(key) => WriteId::of_request(key, item),
             None => WriteId::random(self.inner.environment.bytes()),
         };
-        self.inner.takes_point_writes()?;
+        self.inner.may_point_write(deadline).await?;
         let job = self.inner.job(&item.partition_key, deadline);
         WriteRun::new(job, Kind::Create(write_id), &item.sort_key, Some(item)).run().await
     }
@@ -105,7 +103,7 @@ impl ShardedTable {
         sort_key: &SortKey,
         deadline: Deadline,
     ) -> Result<Written, WriteError> {
-        self.inner.takes_point_writes()?;
+        self.inner.may_point_write(deadline).await?;
         let job = self.inner.job(key, deadline);
         let may_look = job.state.may_look(self.inner.environment.now());
         WriteRun::new(job, Kind::Delete { may_look }, sort_key, None).run().await
@@ -113,14 +111,24 @@ impl ShardedTable {
 }
 
 impl Inner {
-    fn takes_point_writes(&self) -> Result<(), WriteError> {
+    async fn may_write(&self, deadline: Deadline) -> Result<(), WriteError> {
+        self.claimed(None, deadline).await.map_err(|error| {
+            let scope = if let TableError::Capacity(scope) = error { scope } else { CapacityScope::Unknown };
+            let nothing_sent = error.is_retryable();
+            let kind = if nothing_sent { WriteErrorKind::Capacity(scope) } else { WriteErrorKind::Table(error) };
+            kind.after(0, 0)
+        })
+    }
+
+    async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {
         match self.config.writes() {
-            Writes::Items => Ok(()),
+            Writes::Items => self.may_write(deadline).await,
             Writes::Appends => Err(WriteErrorKind::AppendOnly.after(0, 0)),
         }
     }
 
     async fn store(self: &Arc<Self>, item: &Item, once: bool, deadline: Deadline) -> Result<Written, WriteError> {
+        self.may_write(deadline).await?;
         let job = self.job(&item.partition_key, deadline);
         match self.config.writes() {
             Writes::Items => {
@@ -133,30 +141,27 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// What must follow a write but not delay its response: registration of a new key, and renewal of an ageing view.
-    pub(super) fn after_write(&self, view: Option<&View>) {
-        let renew_after = self.inner.config.write_lease().mul_f64(RENEW_AT);
-        let fresh = |view: &View| view.exists && view.is_valid(self.inner.environment.now(), renew_after);
-        if !view.is_some_and(fresh) {
-            self.in_background(&self.state.refreshing, move |inner, key, state| async move {
-                let job = KeyJob { inner: &inner, key: &key, state, deadline: Instant::now() + ATTEMPT_TIMEOUT };
-                if let Err(error) = job.renew(renew_after).await {
-                    tracing::warn!(%error, "could not renew the view of a key; the next write of it tries again");
-                }
-            });
+    /// What must follow a write where every key is to have an item: the first write of a key makes it.
+    pub(super) fn after_write(&self) {
+        if !self.inner.config.register_keys || self.state.known().registered {
+            return;
         }
-    }
-
-    async fn renew(&self, after: Duration) -> Result<(), TableError> {
-        let view = self.view(|view, now| view.is_valid(now, after)).await?;
-        if view.exists { Ok(()) } else { self.register().await }
+        self.beside(&self.state.registering, move |inner, key, state| async move {
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + ATTEMPT_TIMEOUT);
+            if let Err(error) = job.register().await {
+                tracing::warn!(%error, "could not register a key; the next write of it tries again");
+            }
+        });
     }
 
     /// Gives a key that has none its metadata; another instance may be first.
     pub(super) async fn register(&self) -> Result<(), TableError> {
-        self.is_certainly_new().await?;
-        if self.step(None, &Change::Register).await?.is_none() {
-            self.view(|view, _| view.exists).await?;
+        let record = self.record(|record, _| record.exists).await?;
+        if !record.exists {
+            self.is_certainly_new().await?;
+            if self.step(&record, &Change::Register).await?.is_none() {
+                self.record(|record, _| record.exists).await?;
+            }
         }
         Ok(())
     }
@@ -165,7 +170,7 @@ impl KeyJob<'_> {
     pub(super) fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
         let state = &self.state;
         // Without a view, the next write that has one tells whether there are several shards.
-        if view.is_some_and(|view| !view.exists || view.metadata.number_of_shards == ShardCount::ONE) {
+        if view.is_some_and(|view| view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE) {
             state.units.store(0, Ordering::Relaxed);
             return;
         }
@@ -210,6 +215,7 @@ impl<'a> AppendRun<'a> {
     async fn run(mut self) -> Result<Written, WriteError> {
         // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
         let end = Box::pin(self.until_the_end()).await;
+        self.attempts.job.end().await;
         self.attempts.ended(end)
     }
 
@@ -219,7 +225,7 @@ impl<'a> AppendRun<'a> {
         loop {
             let view = self.usable_view().await?;
             let view = view.as_deref();
-            let width = view.map_or(ShardCount::ONE, |view| view.metadata.number_of_shards);
+            let width = view.map_or(ShardCount::ONE, |view| view.layout.number_of_shards);
             let home = if view.is_none() { ShardNumber::FIRST } else { self.home(width) };
             let (shard, request) = match self.append.next(view, home, inner.environment.now()) {
                 AppendNext::Done(outcome) => return Ok((outcome, (home, width))),
@@ -246,7 +252,7 @@ impl<'a> AppendRun<'a> {
             self.append.answered(shard, view, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {
                 self.attempts.job.note_load(view, || self.item.write_units());
-                self.attempts.job.after_write(view);
+                self.attempts.job.after_write();
                 return Ok((Outcome::Done, (shard, width)));
             }
             if !at_once && !self.attempts.pause().await {
@@ -259,8 +265,12 @@ impl<'a> AppendRun<'a> {
     async fn usable_view(&self) -> Result<Option<Arc<View>>, TableError> {
         let Attempts { job, throttled, .. } = &self.attempts;
         let lease = job.inner.config.write_lease();
-        let known = job.state.valid_view(job.inner.environment.now(), lease);
-        if known.is_some() || (*throttled == 0 && self.occupied == 0) {
+        let now = job.inner.environment.now();
+        let known = job.known_view().filter(|view| view.is_valid(now, lease));
+        if known.is_some() || self.occupied == 0 {
+            // A throttled append looks for a new width beside itself; it does not wait for the metadata.
+            let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
+            job.renew_or_get(known.as_deref(), renewed, now);
             return Ok(known);
         }
         job.view(|view, now| view.is_valid(now, lease)).await.map(Some)

@@ -16,11 +16,12 @@ use super::keys::KeyJob;
 use super::pace::DrainBudget;
 use super::retry::{Backoff, retrying};
 use super::scale::{ScaleError, ScaleOutcome};
+use super::views::Record;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::protocol::drain::{MayMove, Pass, may_begin_at, may_finish_at, may_move, sources};
+use crate::protocol::drain::{MayMove, Pass, may_begin_at, may_finish_at, may_move, purges_at, sources};
 use crate::protocol::metadata::{Change, Drain, Phase, ShardMetadata};
 use crate::protocol::view::Moment;
 use crate::table::error::TableError;
@@ -101,17 +102,19 @@ impl ShardedTable {
         to: ShardCount,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
+        self.inner.claimed(None, deadline).await?;
         let job = self.inner.job(key, deadline);
-        let view = job.view_from_now().await?;
-        let now = view.metadata.number_of_shards;
-        self.inner.is_calm(&view.metadata)?;
+        let record = job.record_from_now().await?;
+        let now = record.metadata.number_of_shards;
+        self.inner.is_calm(&record.metadata)?;
         if to >= now {
             return Err(DrainRefused::NotLower { now });
         }
         let close = Change::Close { to, growth: GrowthRecord::default() };
-        match job.change_width(&view, close, ScalingReason::Asked).await? {
-            ScaleOutcome::Scaled { .. } => Ok(job.state.view().unwrap_or(view).metadata.clone()),
-            ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded => Err(SUPERSEDED),
+        match job.change_width(&record, close, ScalingReason::Asked).await? {
+            ScaleOutcome::Scaled { .. } => Ok(job.known_record().unwrap_or(record).metadata.clone()),
+            ScaleOutcome::Unchanged(_) => Err(DrainRefused::Busy("the key's page of the directory is full")),
+            ScaleOutcome::Superseded => Err(SUPERSEDED),
         }
     }
 
@@ -148,14 +151,18 @@ impl ShardedTable {
         may_begin: impl FnOnce(&ShardMetadata) -> Result<(), DrainRefused>,
         deadline: Deadline,
     ) -> Result<ShardMetadata, DrainRefused> {
+        self.inner.claimed(None, deadline).await?;
         let job = self.inner.job(key, deadline);
-        let mut view = job.view_from_now().await?;
-        may_begin(&view.metadata)?;
-        if !view.exists {
-            job.register().await?;
-            view = job.view_from_now().await?;
+        let mut record = job.record_from_now().await?;
+        may_begin(&record.metadata)?;
+        if !job.is_in_step(&record).await? {
+            return Err(SUPERSEDED);
         }
-        job.step(Some(&view.metadata), &Change::MarkDrain).await?.ok_or(SUPERSEDED)
+        if !record.exists {
+            job.register().await?;
+            record = job.record_from_now().await?;
+        }
+        job.step(&record, &Change::MarkDrain).await?.ok_or(SUPERSEDED)
     }
 
     /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any instance may call it at any time.
@@ -176,6 +183,7 @@ impl ShardedTable {
         budgets: &[&DrainBudget],
         deadline: Deadline,
     ) -> Result<Drained, ScaleError> {
+        self.inner.claimed(None, deadline).await?;
         let job = self.inner.job(key, deadline);
         // What is remembered belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
@@ -186,8 +194,8 @@ impl ShardedTable {
             Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
                 *own = None;
                 // It would be met again for ever. Where it is the metadata that is damaged, this tells so again.
-                let view = job.view_from_now().await?;
-                job.step(Some(&view.metadata), &Change::StopDrain { unmovable: true }).await?;
+                let record = job.record_from_now().await?;
+                job.step(&record, &Change::StopDrain { unmovable: true }).await?;
                 Err(error.into())
             }
             done => Ok(done?),
@@ -236,7 +244,8 @@ pub(crate) struct OwnDrain {
 
 impl OwnDrain {
     fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
-        let (pass, next) = (Pass::begin(marked, inner.bare()), (ShardNumber::UNSHARDED, None));
+        let (pass, next) =
+            (Pass::begin(marked, inner.bare(), inner.always_first().is_some()), (ShardNumber::UNSHARDED, None));
         Self { began: now, pass, next, deletes: false, found: false, tombstones: false, expiring_until: None }
     }
 }
@@ -295,13 +304,16 @@ impl DrainRun<'_> {
     /// What the metadata asks for now; `None` where it is to be looked at again.
     async fn go_on(&mut self, own: &mut Option<OwnDrain>) -> Result<Option<Drained>, Stop> {
         let job = self.job;
-        let view = job.view_from_now().await?;
-        let metadata = &view.metadata;
+        let record = job.record_from_now().await?;
+        let metadata = &record.metadata;
         let Some(drain) = metadata.draining() else {
             *own = None;
             return Ok(Some(Drained::Nothing));
         };
         own.take_if(|own| own.pass.generation() != metadata.generation);
+        if own.is_none() && !job.is_in_step(&record).await? {
+            return Ok(None);
+        }
         let (now, waits) = (self.now().epoch_seconds(), job.inner.config.waits());
         let finishes_at = may_finish_at(&drain, &waits);
         if let Some(until) = finishes_at.filter(|until| now < *until) {
@@ -312,8 +324,13 @@ impl DrainRun<'_> {
         let busy_until = now + waits.reads.as_secs() + own_time;
         let mark = match own {
             None if metadata.settled => {
-                // A reader may have seen an old copy below a tombstone, and must still find that one.
-                sleep(job.inner.environment.opening_wait()).await;
+                // A reader may have seen an old copy below a tombstone, and must still find that one, unless it learns that the key is settled.
+                if metadata.layout().is_listed(job.inner.config.adopt_shards) {
+                    job.inner.publish(job.key, metadata.layout(), job.deadline).await?;
+                    sleep(job.inner.environment.opening_wait()).await;
+                } else if let Some(until) = purges_at(metadata, &waits).filter(|until| now < *until) {
+                    return Ok(Some(Drained::Waiting { until }));
+                }
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
                 return Ok(None);
             }
@@ -324,7 +341,7 @@ impl DrainRun<'_> {
                 return Ok(None);
             }
             None => {
-                let until = drain.busy_until.max(may_begin_at(metadata, &waits)).unwrap_or_default();
+                let until = drain.busy_until.max(may_begin_at(&metadata.layout(), &waits)).unwrap_or_default();
                 if now < until {
                     return Ok(Some(Drained::Waiting { until }));
                 }
@@ -335,7 +352,7 @@ impl DrainRun<'_> {
             }
             Some(_) => Change::ProlongDrain { busy_until },
         };
-        if let Some(marked) = job.step(Some(metadata), &mark).await? {
+        if let Some(marked) = job.step(&record, &mark).await? {
             match own {
                 Some(own) if matches!(mark, Change::ProlongDrain { .. }) => own.pass.renew(&marked),
                 _ => *own = Some(OwnDrain::begin(&marked, job.inner, now)),
@@ -393,11 +410,11 @@ impl DrainRun<'_> {
         } else {
             own.pass.end(&drain, job.inner.always_first().is_some(), own.tombstones)
         };
-        let known = job.view_from_now().await?;
+        let known = job.record_from_now().await?;
         if known.metadata.generation != own.pass.generation() {
             return Ok(None);
         }
-        match job.step(Some(&known.metadata), &end).await? {
+        match job.step(&known, &end).await? {
             Some(done) if done.settled => {
                 let (from, to) = (*self.from.get_or_insert(metadata.read_shards), done.read_shards);
                 if !metadata.settled {
@@ -524,7 +541,8 @@ impl DrainRun<'_> {
     async fn lease(&self, generation: u64) -> Result<Option<LeaseLasts>, TableError> {
         let lease = self.job.inner.config.lease();
         loop {
-            let view = self.job.view(|view, now| view.is_valid(now, lease / 2)).await?;
+            let is_fresh = |record: &Record, now: Moment| record.view().is_valid(now, lease / 2);
+            let view = self.job.record(is_fresh).await?.view();
             match may_move(generation, &view, lease, self.now()) {
                 MayMove::Yes => {
                     let inner = Arc::clone(self.job.inner);

@@ -1,6 +1,7 @@
 //! The use cases: append, read and scale, over the two tables.
 
 pub(crate) mod append;
+mod directory;
 pub(crate) mod drain;
 pub(crate) mod events;
 mod keys;
@@ -11,6 +12,7 @@ mod replicas;
 pub(crate) mod retry;
 pub(crate) mod scale;
 pub(crate) mod survey;
+mod views;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use crate::config::TableConfig;
 use crate::core::key::PartitionKey;
 use crate::environment::Environment;
 use crate::table::Tables;
+use directory::Directory;
 use events::ScalingEvent;
 use keys::KeyState;
 use replicas::Replicas;
@@ -45,6 +48,7 @@ struct Inner {
     config: Arc<TableConfig>,
     tables: Tables,
     environment: Environment,
+    directory: Directory,
     keys: Cache<PartitionKey, Arc<KeyState>>,
     replicas: Replicas,
     background: TaskTracker,
@@ -66,7 +70,8 @@ impl ShardedTable {
         let replicas = Replicas::new(&config.read_replicas);
         let (keys, scaling_events) = (Cache::new(keys::REMEMBERED_KEYS), broadcast::Sender::new(events::KEPT));
         let background = TaskTracker::new();
-        let inner = Inner { config, tables, environment, keys, replicas, background, scaling_events };
+        let directory = Directory::default();
+        let inner = Inner { config, tables, environment, directory, keys, replicas, background, scaling_events };
         Self { inner: Arc::new(inner) }
     }
 

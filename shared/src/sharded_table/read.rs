@@ -16,8 +16,8 @@ use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::core::placement::Placement;
 use crate::core::query::{Order, PageQuery};
 use crate::core::value::{Item, attributes_size};
-use crate::protocol::metadata::Places;
-use crate::protocol::read::{ReadEnd, read_end};
+use crate::protocol::layout::Places;
+use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
@@ -79,8 +79,9 @@ impl ShardedTable {
         };
         let began = self.inner.environment.now();
         loop {
-            let (page, view) = PageRun::new(&job, query, start.clone()).run().await?;
-            if job.stands(began, &view).await? {
+            let (page, era, view) = PageRun::new(&job, query, start.clone()).run().await?;
+            if job.stands(began, era, &view).await? {
+                job.end().await;
                 return Ok(page);
             }
         }
@@ -105,7 +106,9 @@ impl ShardedTable {
                 Some(view) => (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view),
                 None => job.get_beside_a_look(target).await?,
             };
-            if job.stands(began, &view).await? {
+            let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
+            if job.stands(began, era, &view).await? {
+                job.end().await;
                 return Ok(found.and_then(|copy| copy.stored.item));
             }
         }
@@ -123,6 +126,8 @@ struct PageRun<'a> {
     bytes: usize,
     /// What an item weighs without its attributes and its sort key.
     own_bytes: usize,
+    /// The highest era of the copies that were read.
+    era: u64,
     /// Read replicas may be asked: a view says that no items were moved lately.
     replicas: bool,
 }
@@ -149,28 +154,34 @@ impl<'a> PageRun<'a> {
             consumed: 0.0,
             bytes: 0,
             own_bytes: job.inner.tables.own_bytes(&query.partition_key),
+            era: 0,
             replicas: false,
         }
     }
 
-    async fn run(mut self) -> Result<(Page, Arc<View>), ReadError> {
-        let KeyJob { inner, key, state, deadline } = self.job;
+    async fn run(mut self) -> Result<(Page, u64, Arc<View>), ReadError> {
+        let KeyJob { inner, key, state, deadline, .. } = self.job;
         let view = match self.job.leased_view() {
             Some(view) => view,
             None => {
                 // The shards that are known already and the metadata in parallel, then what the new view adds.
-                self.ask(state.view().map_or(ShardCount::ONE, |view| view.metadata.read_shards));
+                self.ask(self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards));
                 self.job.leased_or_new_view().await?
             }
         };
-        self.replicas = !view.metadata.may_lag_in_indexes(inner.environment.now().epoch_seconds());
-        self.ask(view.metadata.read_shards);
+        // Of a key that is not listed, nobody says whether it is being migrated.
+        let may_migrate = inner.config.adopt_unsharded && view.layout.generation == 0;
+        let lags = view.layout.may_lag_in_indexes(inner.environment.now().epoch_seconds());
+        self.replicas = !lags && !may_migrate;
+        self.ask(view.layout.read_shards);
         let mut failed = None;
         while !self.merge.is_complete() {
             match timeout_at(*deadline, self.pages.join_next()).await {
                 Ok(Some(Ok((shard, Ok(answer))))) => {
                     self.consumed += answer.consumed;
                     let mut page = answer.page;
+                    self.era =
+                        page.items.iter().map(|stored| stored.version.era()).max().max(Some(self.era)).unwrap_or(0);
                     // A copy where the item has no place is none: its write was never acknowledged.
                     page.items.retain(|stored| inner.may_stand(key, stored, shard, &view));
                     self.merge.supply(shard, page);
@@ -203,7 +214,7 @@ impl<'a> PageRun<'a> {
         let (items, next) = self.merge.finish();
         state.learn_page(self.bytes, self.query.after.as_ref(), &items);
         telemetry::page(shards, self.consumed);
-        Ok((Page { items, next, shards, consumed_capacity: self.consumed }, view))
+        Ok((Page { items, next, shards, consumed_capacity: self.consumed }, self.era, view))
     }
 
     fn ask(&mut self, width: ShardCount) {
@@ -228,13 +239,13 @@ impl Inner {
     /// Where an item may stand.
     pub(super) fn places(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> Places {
         let home = self.config.placement.homes(key, sort_key);
-        view.metadata.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
+        view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
     }
 
     /// The shards that a read of one item asks: its places, and with random placement all.
     fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
         if self.config.placement == Placement::Random {
-            return view.metadata.read_shards.shards().chain(self.bare()).collect();
+            return view.layout.read_shards.shards().chain(self.bare()).collect();
         }
         let mut candidates = self.places(key, sort_key, view).all();
         candidates.extend(self.always_first());
@@ -286,9 +297,18 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// Whether what a read has seen may be told; if not, it reads again.
-    async fn stands(&self, began: Moment, view: &View) -> Result<bool, ReadError> {
+    /// Whether what a read has seen, up to this era, may be told; if not, it reads again.
+    async fn stands(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
         let config = &self.inner.config;
+        if !knows_era(view, era) {
+            // The page is behind the key's item, or both are lost.
+            let record = self.record_from_now().await?;
+            if record.metadata.era < era {
+                return Err(TableError::Lost("an item is of a later era".into()).into());
+            }
+            self.state.learn(self.view_of(&record));
+            return Ok(false);
+        }
         let (lease, longest) = (config.lease(), config.longest_read());
         let mut newer = None;
         loop {
@@ -304,7 +324,7 @@ impl KeyJob<'_> {
     /// Without a view within its lease: the places that are known already and the metadata in parallel, then what the new view adds.
     async fn get_beside_a_look(&self, target: GetTarget<'_>) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
         let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
-        let known = match self.state.view() {
+        let known = match self.known_view() {
             Some(view) => candidates_by(&view),
             None => self.inner.bare().into_iter().chain([ShardNumber::FIRST]).collect(),
         };

@@ -2,7 +2,8 @@
 //!
 //! *Close* names the width to come, and writers pause. Then everybody is waited out who relies on a view from before, and *open*
 //! begins the next era. No clocks are compared between machines: who opens counts the wait on its own clock, from the response to
-//! the close or from having first seen it. So an actor may die at any point, and whoever finds its closing goes on with it.
+//! the close, which every copy of the key's page has by then. So an actor may die at any point: whoever finds its closing closes again, and
+//! goes on with that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +13,23 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::events::{ScalingReason, ScalingStep};
 use super::keys::{KeyJob, KeyState};
 use super::retry::{Backoff, retrying};
+use super::views::Record;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
 use crate::core::pressure::{Pressure, Seen};
+use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::view::{CROWD_BACKOFF, OBSERVER_PAUSE, View};
+use crate::protocol::view::{CROWD_BACKOFF, OBSERVER_PAUSE};
 use crate::table::RawMetadata;
 use crate::table::error::TableError;
 use crate::telemetry;
 
 /// How long the whole of a change may take before its actor gives up and leaves it to others.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What an actor takes for its requests between a close and its open.
+const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open look for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -82,16 +87,19 @@ impl ShardedTable {
             return Err(ScaleError::TooMany { asked: to, allowed });
         }
         let job = self.inner.job(key, deadline);
+        self.inner.claimed(None, deadline).await?;
         let mut from = None;
         loop {
-            let view = job.view_from_now().await?;
-            let now = view.metadata.number_of_shards;
+            let record = job.record_from_now().await?;
+            let now = record.metadata.number_of_shards;
             let from = *from.get_or_insert(now);
-            if view.metadata.closing().is_some() {
-                job.wait_for_open().await?;
+            if record.metadata.closing().is_some() {
+                job.wait_out(&record).await?;
             } else if to > now {
                 let growth = Change::Close { to, growth: GrowthRecord::default() };
-                job.change_width(&view, growth, ScalingReason::Asked).await?;
+                if let ScaleOutcome::Unchanged(full) = job.change_width(&record, growth, ScalingReason::Asked).await? {
+                    return Ok(ScaleOutcome::Unchanged(full));
+                }
             } else if from < now {
                 return Ok(ScaleOutcome::Scaled { from, to: now });
             } else if to < now {
@@ -128,9 +136,10 @@ impl ShardedTable {
         deadline: Deadline,
     ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
         let job = self.inner.job(key, deadline);
-        let view = job.view_from_now().await?;
-        match judge(&view.metadata) {
-            Ok(seen) => Ok(Ok(job.apply_policy(&view, seen.into(), ScalingReason::Reported(seen)).await?)),
+        self.inner.claimed(None, deadline).await?;
+        let record = job.record_from_now().await?;
+        match judge(&record.metadata) {
+            Ok(seen) => Ok(Ok(job.apply_policy(&record, seen.into(), ScalingReason::Reported(seen)).await?)),
             Err(reason) => Ok(Err(reason)),
         }
     }
@@ -157,13 +166,19 @@ impl ShardedTable {
         Ok((readable.collect(), next))
     }
 
-    /// Reads a key's metadata, not older than this call. `None` where the key has no item.
+    /// Reads a key's metadata, not older than this call. `None` where the key has no item: it has never grown.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata could not be read.
+    /// [`TableError::Lost`] where the key's page of the directory lists it and the item is gone; another [`TableError`] where the metadata
+    /// could not be read.
     pub async fn shards(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<ShardMetadata>, TableError> {
-        let view = self.inner.job(key, deadline).view_from_now().await?;
-        Ok(view.exists.then(|| view.metadata.clone()))
+        let job = self.inner.job(key, deadline);
+        let mut record = job.record_from_now().await?;
+        // Where the page lists the key, it has grown a moment ago, or its item is lost: the second look tells.
+        if !record.exists && job.leased_or_new_view().await?.layout.generation > 0 {
+            record = job.record_from_now().await?;
+        }
+        Ok(record.seen().cloned())
     }
 }
 
@@ -177,7 +192,7 @@ impl KeyJob<'_> {
         }
         self.in_background(&self.state.scaling, |inner, key, state| async move {
             inner.gather(&state).await;
-            let job = KeyJob { inner: &inner, key: &key, state, deadline: Instant::now() + PATIENCE };
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
                 Ok(ScaleOutcome::Unchanged(
@@ -194,27 +209,36 @@ impl KeyJob<'_> {
     }
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
-        let view = self.view_from_now().await?;
+        // The page first: of a crowd of instances, most find that another has closed already, and leave the key's item alone.
+        if self.view_from_now().await?.layout.closing.is_some() {
+            return self.wait_for_open().await;
+        }
+        let record = self.record_from_now().await?;
         let seen = self.state.known().pressure.seen(self.inner.environment.now().monotonic);
-        self.apply_policy(&view, seen, ScalingReason::Throttled(seen.pressure)).await
+        self.apply_policy(&record, seen, ScalingReason::Throttled(seen.pressure)).await
     }
 
-    async fn apply_policy(&self, view: &View, seen: Seen, reason: ScalingReason) -> Result<ScaleOutcome, TableError> {
-        let (metadata, policy) = (&view.metadata, &self.inner.config.policy);
+    async fn apply_policy(
+        &self,
+        record: &Record,
+        seen: Seen,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
+        let (metadata, policy) = (&record.metadata, &self.inner.config.policy);
         let decision = policy.decide(metadata, seen, self.inner.environment.now().epoch_seconds());
         match decision {
             ScalingDecision::ScaleOut(to) => {
                 tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
                 let growth = Change::Close { to, growth: policy.record(metadata, seen) };
-                return self.change_width(view, growth, reason).await;
+                return self.change_width(record, growth, reason).await;
             }
-            ScalingDecision::Closing(_) => return self.wait_for_open().await,
+            ScalingDecision::Closing(_) => return self.wait_out(record).await,
             ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
             ScalingDecision::ShortOfPartitions { until } => {
                 tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
             }
             ScalingDecision::AtMaximum => telemetry::at_max_shards(),
-            ScalingDecision::CoolingDown { .. } => {}
+            ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
         }
         self.inner.tell(self.key, metadata.number_of_shards, ScalingStep::Unchanged(decision), reason);
         Ok(ScaleOutcome::Unchanged(decision))
@@ -223,45 +247,71 @@ impl KeyJob<'_> {
     /// Close, wait, open.
     pub(super) async fn change_width(
         &self,
-        view: &View,
+        record: &Record,
         close: Change,
         reason: ScalingReason,
     ) -> Result<ScaleOutcome, TableError> {
-        if !view.exists {
+        if !record.exists {
             self.is_certainly_new().await?;
         }
-        let seen = view.exists.then_some(&view.metadata);
-        let Some(closed) = self.step(seen, &close).await? else { return Ok(ScaleOutcome::Superseded) };
+        if !self.is_in_step(record).await? {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
+        let known_page = || self.inner.known_page(self.key)?.known();
+        if known_page().is_some_and(|page| !page.has_room(is_listed)) {
+            tracing::error!(key = self.key.as_str(), "the key's page of the directory is full: the key cannot grow");
+            let full = ScalingDecision::DirectoryFull;
+            self.inner.tell(self.key, record.metadata.number_of_shards, ScalingStep::Unchanged(full), reason);
+            return Ok(ScaleOutcome::Unchanged(full));
+        }
+        let Some(closed) = self.step(record, &close).await? else { return Ok(ScaleOutcome::Superseded) };
         if let Some(to) = closed.closing() {
             self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
-        // Everybody who relies on a view from before is waited out.
+        // Every copy of the page has the closing: everybody who relies on a view from before is waited out.
         sleep(self.inner.environment.opening_wait()).await;
         self.open(&closed, reason).await
     }
 
-    /// Watches a closing that another actor has made, and opens where nobody else has by the end of the wait. Of a crowd, one looks.
+    /// Waits until a key's next era has begun, of which this job has a view. Where that takes too long, a task in the background takes the
+    /// closing over. Of a crowd, one looks.
     pub(super) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
         let late = || TableError::Transient("the key's width was changing until the deadline".into());
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else { return Err(late()) };
+        let environment = &self.inner.environment;
         let mut watched: Option<(u64, Instant)> = None;
         loop {
-            let view = match self.state.view() {
+            let view = match self.known_view() {
                 // Another request may have seen the open while this one waited for its turn.
                 Some(view) if watched.is_none() => view,
                 _ => self.view_from_now().await?,
             };
-            if view.metadata.closing().is_none() {
+            let layout = &view.layout;
+            if layout.closing.is_none() {
                 return Ok(ScaleOutcome::Superseded);
             }
             // The wait counts from when this very closing was first seen.
-            watched.take_if(|(generation, _)| *generation != view.metadata.generation);
-            let (_, since) = *watched.get_or_insert((view.metadata.generation, Instant::now()));
-            let ends = since + self.inner.environment.opening_wait() + OBSERVER_PAUSE;
+            watched.take_if(|(generation, _)| *generation != layout.generation);
+            let (_, ends) = *watched.get_or_insert_with(|| (layout.generation, self.patience()));
             if Instant::now() >= ends {
-                return self.open(&view.metadata, ScalingReason::TakenOver).await;
+                // Where it is lost, whoever waits must learn so.
+                let (record, watched_generation) = (self.record_from_now().await?, layout.generation);
+                // Not within this request, which may end before the wait does.
+                self.in_background(&self.state.taking_over, move |inner, key, state| async move {
+                    let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
+                    if let Err(error) = job.take_over_or_repair(&record, watched_generation).await {
+                        tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
+                    }
+                });
+                watched = Some((layout.generation, self.patience()));
+                continue;
             }
-            let next = ends.min(Instant::now() + POLL + self.inner.environment.jitter(POLL));
+            // It does not open before; a clock that is far off must not make this wait long.
+            let millis = u64::try_from(environment.now().wall.as_millis()).unwrap_or(u64::MAX);
+            let left = layout.opens_at.map_or(0, |at| at.saturating_sub(millis));
+            let left = Duration::from_millis(left).min(environment.opening_wait());
+            let next = ends.min(Instant::now() + left.max(POLL) + environment.jitter(POLL));
             if next >= self.deadline {
                 return Err(late());
             }
@@ -269,11 +319,68 @@ impl KeyJob<'_> {
         }
     }
 
+    /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item, and need not be in its page.
+    async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
+        let ends = self.patience();
+        if ends >= self.deadline {
+            return Err(TableError::Transient("the key's width was changing until the deadline".into()));
+        }
+        sleep_until(ends).await;
+        let now = self.record_from_now().await?;
+        if now.metadata.generation == record.metadata.generation {
+            return self.take_over(&now).await;
+        }
+        Ok(ScaleOutcome::Superseded)
+    }
+
+    /// From now on, when somebody who sees a closing takes it over.
+    fn patience(&self) -> Instant {
+        let environment = &self.inner.environment;
+        Instant::now() + environment.opening_wait() + OBSERVER_PAUSE + environment.jitter(OBSERVER_PAUSE)
+    }
+
+    /// Takes over the closing that was watched. Where the key's item is further on, its actor may not have got from there to the page: writes
+    /// to the page what the item says.
+    async fn take_over_or_repair(&self, record: &Record, watched: u64) -> Result<(), TableError> {
+        if record.metadata.generation > watched {
+            return self.repair().await;
+        }
+        self.take_over(record).await.map(drop)
+    }
+
+    /// Takes a closing over, whose actor may be gone: closes again, so that only one opens, waits and opens.
+    async fn take_over(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
+        if !self.is_in_step(record).await? {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        let Some(closed) = self.step(record, &Change::CloseAgain).await? else {
+            return Ok(ScaleOutcome::Superseded);
+        };
+        sleep(self.inner.environment.opening_wait()).await;
+        self.open(&closed, ScalingReason::TakenOver).await
+    }
+
+    /// Before a change that goes by the key's item: whether the key's page says no more than the item. `false` where another actor is changing
+    /// the key.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] where the item is gone, or older than the page's entry.
+    pub(super) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
+        let told = self.view_from_now().await?.layout.generation;
+        if told <= record.metadata.generation {
+            return Ok(true);
+        }
+        if self.record_from_now().await?.metadata.generation < told {
+            return Err(TableError::Lost("its item is gone, or older than its page of the directory".into()));
+        }
+        Ok(false)
+    }
+
     pub(super) async fn open(&self, closed: &ShardMetadata, reason: ScalingReason) -> Result<ScaleOutcome, TableError> {
         let from = closed.number_of_shards;
         let mut backoff = Backoff::default();
         loop {
-            match self.step(Some(closed), &Change::Open).await {
+            match self.change(Some(closed), &Change::Open).await {
                 Ok(Some(opened)) => {
                     let to = opened.number_of_shards;
                     if to > from {
@@ -284,9 +391,10 @@ impl KeyJob<'_> {
                 }
                 // Opened by another actor, or by an attempt of this one that got no response.
                 Ok(None) => {
-                    let now = &self.view_from_now().await?.metadata;
+                    let now = &self.record_from_now().await?.metadata;
                     let to = now.number_of_shards;
                     let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
+                    self.inner.publish(self.key, now.layout(), self.deadline).await?;
                     return Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded });
                 }
                 Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
@@ -297,18 +405,23 @@ impl KeyJob<'_> {
         }
     }
 
-    /// One change of the metadata, if it is still as it was seen; `None` where another actor was first.
-    pub(super) async fn step(
+    /// One change of a key's item, if it is still as it was read; `None` where another actor was first.
+    pub(super) async fn step(&self, record: &Record, change: &Change) -> Result<Option<ShardMetadata>, TableError> {
+        self.change(record.seen(), change).await
+    }
+
+    /// As [`step`](Self::step), from metadata that is known to stand.
+    pub(super) async fn change(
         &self,
         seen: Option<&ShardMetadata>,
         change: &Change,
     ) -> Result<Option<ShardMetadata>, TableError> {
         let nothing = ShardMetadata::unregistered_with(self.inner.config.adopt_shards);
-        self.step_from(seen.unwrap_or(&nothing), (seen, None), change).await
+        self.change_from(seen.unwrap_or(&nothing), (seen, None), change).await
     }
 
-    /// As [`step`](Self::step), from metadata that need not be as it is stored.
-    pub(super) async fn step_from(
+    /// As [`change`](Self::change), from metadata that need not be as it is stored. On return every copy of the key's page has the new layout.
+    pub(super) async fn change_from(
         &self,
         before: &ShardMetadata,
         (seen, damaged): (Option<&ShardMetadata>, Option<&RawMetadata>),
@@ -319,7 +432,13 @@ impl KeyJob<'_> {
         match self.inner.tables.write_metadata(self.key, seen, damaged, &next).await {
             Ok(()) => {
                 // What it left behind is newer than the instant before it was sent.
-                self.state.learn(&Arc::new(View { metadata: next.clone(), exists: true, asked_at }));
+                let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
+                self.learn_record(&record);
+                self.state.learn(self.view_of(&record));
+                let opens_at = asked_at.wall + self.inner.environment.opening_wait() + OPENING_TIME;
+                let opens_at = next.closing().and_then(|_| u64::try_from(opens_at.as_millis()).ok());
+                let layout = Layout { opens_at, ..next.layout() };
+                self.inner.publish(self.key, layout, self.deadline).await?;
                 Ok(Some(next))
             }
             Err(TableError::ConditionFailed) => Ok(None),

@@ -1,5 +1,7 @@
 //! Looking at the whole table: for items under bare keys, which a migration brings home, and for what lost metadata must say.
 
+use std::sync::Arc;
+
 use tokio::time::sleep;
 
 use super::keys::KeyJob;
@@ -8,7 +10,9 @@ use super::scale::ScaleOutcome;
 use super::{Deadline, ShardedTable};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::survey::{KeyFindings, Known, Place, Survey, Surveyed};
+use crate::protocol::layout::{HIGHEST_GENERATION, Layout};
 use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::view::View;
 use crate::sharded_table::events::ScalingReason;
 use crate::table::ScanPosition;
 use crate::table::error::TableError;
@@ -119,7 +123,7 @@ impl ShardedTable {
                 return Ok(Rebuilt::Kept);
             }
             if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining().is_some()) {
-                job.step(Some(draining), &Change::StopDrain { unmovable: false }).await?;
+                job.change(Some(draining), &Change::StopDrain { unmovable: false }).await?;
                 continue;
             }
             let damaged = read.filter(|_| seen.is_none());
@@ -129,7 +133,7 @@ impl ShardedTable {
                 // What can be read of damaged metadata.
                 (None, Some(raw)) => ShardMetadata {
                     read_shards: raw.widest().map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
-                    generation: raw.generation().unwrap_or_default(),
+                    generation: raw.generation().unwrap_or_default().min(HIGHEST_GENERATION / 2),
                     era: raw.era().unwrap_or(nothing.era),
                     shard_history: raw.history(),
                     ..nothing
@@ -142,12 +146,23 @@ impl ShardedTable {
                     "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
                 )));
             }
-            let to = width.max(known.read_shards);
+            // What its page tells, where the item is lost: the page's entry must be superseded.
+            let told = job.listed().await?;
+            let known = ShardMetadata {
+                generation: known.generation.max(told.layout.generation),
+                era: known.era.max(told.layout.era),
+                ..known
+            };
+            let to = width.max(known.read_shards).max(told.layout.read_shards);
+            // Items may also stand under a width that only the page's entry has.
+            let history = told.layout.widths.iter().fold(findings.history(), |history, width| {
+                if told.layout.generation > 0 { history.with(told.layout.last_updated, *width) } else { history }
+            });
             // The generation goes on from the clock, and the era from the items', so that functions which know later ones from before the loss
             // believe these.
-            let rebuild = Change::Rebuild { to, history: findings.history(), era: findings.era() };
+            let rebuild = Change::Rebuild { to, history, era: findings.era() };
             let stored = (seen.as_ref(), damaged.as_ref());
-            let Some(closed) = job.step_from(&known, stored, &rebuild).await? else { continue };
+            let Some(closed) = job.change_from(&known, stored, &rebuild).await? else { continue };
             sleep(inner.environment.opening_wait()).await;
             return Ok(match job.open(&closed, ScalingReason::Asked).await? {
                 ScaleOutcome::Superseded => Rebuilt::Superseded,
@@ -160,6 +175,15 @@ impl ShardedTable {
 }
 
 impl KeyJob<'_> {
+    /// What the key's page tells, where it has one.
+    async fn listed(&self) -> Result<Arc<View>, TableError> {
+        let asked_at = self.inner.environment.now();
+        let nothing = Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
+        let Some(page) = self.inner.page(self.key, self.deadline).await? else { return Ok(nothing) };
+        let page = self.inner.read_page(page, |_| false, self.deadline).await?;
+        Ok(page.and_then(|page| page.view_of(self.key)).unwrap_or(nothing))
+    }
+
     /// Before metadata is made for a key: only where it is certain that none is lost.
     pub(super) async fn is_certainly_new(&self) -> Result<(), TableError> {
         let is_new = self.state.known().is_new;

@@ -7,14 +7,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::keys::KeyJob;
 use super::retry::{Backoff, retrying};
+use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{ShardCount, ShardNumber, SortKey};
 use crate::core::pressure::Pressure;
 use crate::core::value::Item;
 use crate::protocol::copies::{Answer, Copy, Request};
-use crate::protocol::metadata::Places;
+use crate::protocol::layout::Places;
 use crate::protocol::version::TIE_BREAKERS;
-use crate::protocol::view::{Moment, THROTTLED_VIEW, View};
+use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::TableError;
 use crate::table::{LeaseLasts, Place, Sent};
@@ -148,8 +149,11 @@ impl<'a> Attempts<'a> {
                     self.job.relieve();
                 }
                 self.last = Some(TableError::Capacity(scope));
-                // A throttled writer keeps its view fresh, so that it notices new shards at once. Without metadata, the old view serves.
-                return match self.job.view(|view, now| view.is_valid(now, THROTTLED_VIEW)).await {
+                if self.job.inner.config.writes() == Writes::Appends {
+                    return Ok(None);
+                }
+                // A throttled writer keeps its view fresh, so that it notices new shards. Without metadata, the old view serves.
+                return match self.job.leased_or_new_view().await {
                     Err(error) if !error.is_retryable() => Err(error),
                     Ok(_) | Err(_) => Ok(None),
                 };
@@ -229,6 +233,7 @@ impl<'a> WriteRun<'a> {
     pub(super) async fn run(mut self) -> Result<Written, WriteError> {
         // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
         let end = Box::pin(self.until_the_end()).await;
+        self.attempts.job.end().await;
         // Applied, perhaps, and no newer view has confirmed it.
         self.attempts.in_doubt |= end.is_err() && self.write.is_over();
         self.attempts.ended(end)
@@ -237,24 +242,25 @@ impl<'a> WriteRun<'a> {
     async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
         let (inner, key, sort_key) = (self.attempts.job.inner, self.attempts.job.key, self.attempts.sort_key);
         let mut view = self.look(None).await?;
-        let (mut places, mut placed_by) = (inner.places(key, sort_key, &view), view.asked_at);
+        let (mut places, mut placed_by) = (inner.places(key, sort_key, &view), view.identity());
         loop {
-            if view.asked_at != placed_by {
-                (places, placed_by) = (inner.places(key, sort_key, &view), view.asked_at);
+            if view.identity() != placed_by {
+                (places, placed_by) = (inner.places(key, sort_key, &view), view.identity());
             }
-            let place = (places.home, view.metadata.number_of_shards);
+            let place = (places.home, view.layout.number_of_shards);
             match self.write.next(&view, &places, inner.environment.now()) {
                 Next::Done(outcome) => {
                     let Attempts { job, item, .. } = &self.attempts;
                     if outcome == Outcome::Done {
                         job.note_load(Some(&view), || item.map_or(1, Item::write_units));
                         if item.is_some() {
-                            job.after_write(Some(&view));
+                            job.after_write();
                         }
                     }
                     return Ok((outcome, place));
                 }
                 Next::Look(since) => view = self.look(since).await?,
+                Next::Verify(since) => view = self.verify(since).await?,
                 Next::Pause => {
                     Box::pin(self.attempts.job.wait_for_open()).await?;
                     view = self.look(None).await?;
@@ -292,6 +298,13 @@ impl<'a> WriteRun<'a> {
             None => self.attempts.job.leased_or_new_view().await,
             Some(since) => self.attempts.job.view(|view, now| view.is_asked_since(since, now)).await,
         }
+    }
+
+    /// A view by the key's item: a copy is of a later era than the page knows. Where the item knows it, the page is repaired.
+    async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
+        let job = &self.attempts.job;
+        Box::pin(job.repair()).await?;
+        job.view(|view, now| view.is_asked_since(since, now)).await
     }
 
     async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, Copy)>, TableError> {

@@ -36,18 +36,23 @@ impl Tables {
         self.get_item(&self.config.metadata_table_name, self.metadata_key(key), true).await
     }
 
-    fn metadata_key(&self, key: &str) -> SdkItem {
+    pub(super) fn metadata_key(&self, key: &str) -> SdkItem {
         HashMap::from([(self.config.partition_key_name.clone(), AttributeValue::S(key.to_owned()))])
     }
 
-    /// A page of all metadata, each as it is stored, and the key to go on after.
+    /// A page of all metadata, strongly consistent, each as it is stored, and the key to go on after.
     pub(crate) async fn list_metadata(
         &self,
         after: Option<&PartitionKey>,
     ) -> Result<(Vec<(PartitionKey, RawMetadata)>, Option<PartitionKey>), TableError> {
         let (mut keys, mut start) = (Vec::new(), after.map(|key| self.metadata_key(key.as_str())));
         loop {
-            let scan = self.client.scan().table_name(&self.config.metadata_table_name).limit(LISTED_KEYS);
+            let scan = self
+                .client
+                .scan()
+                .table_name(&self.config.metadata_table_name)
+                .limit(LISTED_KEYS)
+                .consistent_read(true);
             let answer = scan.set_exclusive_start_key(start).send().await.map_err(TableError::from_sdk)?;
             for item in answer.items.unwrap_or_default() {
                 if let Some(key) = self.logical_key(&item)? {
@@ -56,14 +61,14 @@ impl Tables {
             }
             let Some(last) = answer.last_evaluated_key else { return Ok((keys, None)) };
             match self.logical_key(&last)? {
-                // A caller cannot go on after the table item.
+                // A caller cannot go on after the table item or a page of the directory.
                 None => start = Some(last),
                 next => return Ok((keys, next)),
             }
         }
     }
 
-    /// The key that a metadata item is of; `None` for the table item.
+    /// The key that a metadata item is of; `None` for the table item and the pages of the directory.
     fn logical_key(&self, item: &SdkItem) -> Result<Option<PartitionKey>, TableError> {
         match PartitionKey::new(&self.stored_key(item)?) {
             Ok(key) => Ok(Some(key)),

@@ -8,6 +8,7 @@ use crate::core::growth::GrowthRecord;
 use crate::core::key::ShardCount;
 use crate::core::load::Load;
 use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::HIGHEST_GENERATION;
 use crate::protocol::metadata::{Drain, FIRST_ERA, Phase, ShardMetadata};
 
 /// Defines a constant for each attribute of the metadata table besides its key, and the list of them all.
@@ -45,6 +46,14 @@ attribute_names! {
     WRITES = "writes";
     /// In the table item: the number of the protocol.
     PROTOCOL = "protocol";
+    /// In the table item: the pages of the directory.
+    PAGES = "pages";
+    /// In the table item, how many copies of each page are written; in a page, how many may be read.
+    COPIES = "copies";
+    /// In the table item: every page was made once. One that is missing is lost.
+    DIRECTORY_MADE = "directory_made";
+    /// In the table item: the metadata is being rebuilt.
+    REBUILDING = "rebuilding";
 }
 
 /// What writers note of a key's demand, without regard to the generation.
@@ -210,6 +219,8 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
     let is_idle = *era == FIRST_ERA && *phase == Phase::Open && metadata.drain_stopped_at.is_none();
     let damage = if *era < FIRST_ERA || *era > HIGHEST_ERA {
         format!("{ERA} {era} is not a number from {FIRST_ERA} to {HIGHEST_ERA}")
+    } else if metadata.generation > HIGHEST_GENERATION {
+        format!("{GENERATION} {} is above {HIGHEST_GENERATION}", metadata.generation)
     } else if read < written {
         format!("{READ_SHARDS} {read} is below {NUMBER_OF_SHARDS} {written}")
     } else if let Some(to) = metadata.closing().filter(|to| to > read) {
@@ -266,7 +277,8 @@ mod tests {
             assert_eq!(parse(&stored(&metadata)).unwrap(), metadata, "after {change:?}");
         }
         let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
-        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain([WRITES, PROTOCOL]).collect();
+        let of_the_table = [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING];
+        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain(of_the_table).collect();
         assert_eq!(all, ATTRIBUTES);
     }
 

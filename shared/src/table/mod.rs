@@ -7,6 +7,7 @@ pub(crate) mod error;
 mod items;
 mod metadata;
 mod metadata_item;
+mod page;
 mod scan;
 mod table_item;
 mod writes;
@@ -27,8 +28,9 @@ use error::TableError;
 pub(crate) use drain::StoredCopy;
 pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, newer};
 pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
+pub(crate) use page::{ENTRY_PREFIX, PageCopy, StoredPage};
 pub use scan::ScanPosition;
-pub(crate) use table_item::{Mode, TABLE_KEY};
+pub(crate) use table_item::{Mode, TABLE_KEY, TableItem};
 pub(crate) use writes::{LeaseLasts, Place, Sent};
 
 /// The longest that one attempt of one request may take.

@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "the tables are the product of a benchmark")]
 
+mod never_grown;
 mod pages;
 mod pure;
 mod writes;
@@ -35,6 +36,9 @@ fn main() {
     if runs("pure") {
         pure::merge();
         pure::placement();
+    }
+    if runs("never-grown") {
+        never_grown::compare();
     }
 }
 

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use sharding::{Deadline, Item, PartitionKey, ShardedTable};
 use system_tests::config;
+use system_tests::metadata::claimed_tables;
 use system_tests::warm_write::{bare, item, ours, per_write};
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
@@ -25,7 +26,7 @@ pub(crate) async fn latency() {
     let engine = Engine::in_memory().expect("an engine");
     let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
     engine.set_limits([("items".to_owned(), limits)]);
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let client = in_process_clients(&InProcess::new(engine).with_service_time(crate::SERVICE_TIME)).dynamodb;
     let table = ShardedTable::new(&client, config());
     ours(&table, &item(0)).await;
@@ -54,7 +55,7 @@ pub(crate) async fn latency() {
     println!("latency with {:?} service time, medians in ms", crate::SERVICE_TIME);
     println!("  bare PutItem {bare:.2}; a write of a warm key {warm:.2}: {:.2} (target 1.05)", warm / bare);
     println!(
-        "  a write of a key never seen {cold:.2}: {:.2}; a read of one {reads:.2}: {:.2} (two round trips, and one)",
+        "  a write of a key never seen {cold:.2}: {:.2}; a read of one {reads:.2}: {:.2} (one round trip each)",
         cold / bare,
         reads / bare
     );

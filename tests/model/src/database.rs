@@ -16,10 +16,11 @@ impl ProtocolModel {
         let request = state.requests.remove(request);
         let late = if request.awaited { "" } else { ", though nobody waits for it" };
         story.tell(format_args!("{} is applied{late}", self.sender(request.from)));
+        let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
             Body::Item { place, key, value, request } => self.apply_to_item(state, place, key, value, &request, story),
             Body::Metadata { generation, new } if !self.rules.generation || state.metadata.generation == generation => {
-                story.tell(format_args!("metadata: {}", super::told(&new)));
+                story.tell(format_args!("metadata: {}", super::told(&new.layout())));
                 state.metadata = new;
                 Answer::Applied
             }
@@ -27,13 +28,16 @@ impl ProtocolModel {
                 story.tell(format_args!("refused: the generation is {}", state.metadata.generation));
                 Answer::Refused(None)
             }
+            Body::Page { copy, layout } => self.apply_to_page(state, copy, layout, story),
         };
         if !request.awaited {
             return;
         }
         let from = request.from;
         // Processing these later would be no different from doing the next step later: it only lengthens the waits that begin here.
-        if matches!(state.actors[from].step, Step::Changing(..)) {
+        if let Some(copy) = copy {
+            self.page_written(state, from, copy, story);
+        } else if matches!(state.actors[from].step, Step::Changing(..)) {
             self.change_answered(state, from, &answer, story);
         } else if matches!(state.actors[from].step, Step::Draining(..)) {
             self.moved(state, from);

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::ShardNumber;
 use sharding::protocol::copies::{Condition, Request};
 use sharding::protocol::drain::{
-    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, sources,
+    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, purges_at, sources,
 };
 use sharding::protocol::metadata::{Change, ShardMetadata};
 use sharding::protocol::version::Version;
+use sharding::{ShardCount, ShardNumber};
 
-use super::state::{Body, Changing, DrainStep, Key, State, Step, Stored, Value};
-use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT, WAIT_FOR_READS};
+use super::state::{Body, Changing, DrainStep, Key, State, Step, Stored, Then, Value};
+use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT_FOR_READS};
 
 impl ProtocolModel {
     pub(crate) fn waits_of_writers(&self) -> Waits {
@@ -25,6 +25,10 @@ impl ProtocolModel {
         Waits { lease: if self.scenario.append_only { APPEND_LEASE } else { LEASE }, reads: WAIT_FOR_READS, signatures }
     }
 
+    fn home(&self, metadata: &ShardMetadata, key: Key) -> ShardNumber {
+        self.scenario.home(key, metadata.number_of_shards)
+    }
+
     /// The copies on a shard that are not at home there.
     fn misplaced(
         &self,
@@ -33,7 +37,7 @@ impl ProtocolModel {
         place: ShardNumber,
     ) -> Vec<(ShardNumber, Key, Stored)> {
         (0..self.scenario.sort_keys())
-            .filter(|key| self.places(metadata, *key).home != place)
+            .filter(|key| self.home(metadata, *key) != place)
             .filter_map(|key| Some((place, key, state.copy(key, place)?.clone())))
             .collect()
     }
@@ -55,7 +59,7 @@ impl ProtocolModel {
                 None => state.finish(actor),
                 Some(_) => {
                     let tombstones = self.tombstones(state, &metadata);
-                    state.actor(actor).step = Step::Purging { tombstones, since: state.now };
+                    self.publish(state, actor, metadata.layout(), Then::Purge(tombstones), story);
                 }
             }
             return Some(());
@@ -69,10 +73,16 @@ impl ProtocolModel {
             }
             if self.all_misplaced(state, &metadata).is_empty() {
                 story.tell(format_args!("{} finds all old places empty", self.name(actor)));
-                return self.finish(state, actor, &Pass::begin(&metadata, self.bare()), &metadata, story);
+                return self.finish(
+                    state,
+                    actor,
+                    &Pass::begin(&metadata, self.bare(), self.scenario.append_only),
+                    &metadata,
+                    story,
+                );
             }
         } else if self.rules.wait_before_a_drain
-            && may_begin_at(&metadata, &self.waits()).is_some_and(|from| now < from)
+            && may_begin_at(&metadata.layout(), &self.waits()).is_some_and(|from| now < from)
         {
             return None;
         }
@@ -100,7 +110,7 @@ impl ProtocolModel {
     fn tombstones(&self, state: &State, metadata: &ShardMetadata) -> Vec<(ShardNumber, Key, Version)> {
         (0..self.scenario.sort_keys())
             .filter_map(|key| {
-                let home = self.places(metadata, key).home;
+                let home = self.home(metadata, key);
                 let stored = state.copy(key, home).filter(|stored| stored.copy.is_tombstone)?;
                 Some((home, key, stored.copy.version))
             })
@@ -111,16 +121,16 @@ impl ProtocolModel {
         &self,
         state: &mut State,
         actor: usize,
-        marked: &ShardMetadata,
+        marked: &Arc<ShardMetadata>,
         resumes: bool,
         story: &mut Story,
     ) {
-        self.look(state, actor, None, story);
+        self.read_item(state, actor, None, story);
         let step = if resumes && !self.rules.own_pass {
             // It trusts the actor before: what is at home is deleted at once.
             let todo = self.all_misplaced(state, marked).into_iter();
             let at_home = |(_, key, stored): &(ShardNumber, Key, Stored)| {
-                let home = state.copy(*key, self.places(marked, *key).home);
+                let home = state.copy(*key, self.home(marked, *key));
                 home.is_some_and(|home| home.copy.version >= stored.copy.version)
             };
             let todo = todo.filter(at_home).map(|(place, key, stored)| (place, key, stored.copy.version)).collect();
@@ -128,17 +138,17 @@ impl ProtocolModel {
         } else {
             DrainStep::Copying { todo: self.sources(marked), read: Vec::new(), sent: false }
         };
-        state.actor(actor).step = Step::Draining(Pass::begin(marked, self.bare()), step);
+        state.actor(actor).step =
+            Step::Draining(Pass::begin(marked, self.bare(), self.scenario.append_only), Arc::clone(marked), step);
     }
 
     /// The next step of a drain that waits for no response.
     pub(crate) fn drain_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Draining(mut pass, step) = state.actors[actor].step.clone() else { return None };
-        let view = state.actors[actor].view.clone()?;
+        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else { return None };
         let step = match step {
             DrainStep::Copying { todo, read, sent: false } => match read.first().cloned() {
                 Some((_, key, stored)) => {
-                    let home = self.places(&view.metadata, key).home;
+                    let home = self.home(&marked, key);
                     let request = copy_home(&stored.copy);
                     if !self.move_item(state, actor, &mut pass, (home, key, stored.value, request), story) {
                         return Some(());
@@ -147,10 +157,10 @@ impl ProtocolModel {
                 }
                 // Shards with nothing to move are passed over at once: what lands there later, the look at the end finds.
                 None => {
-                    let next = |at: &usize| !self.misplaced(state, &view.metadata, todo[*at]).is_empty();
+                    let next = |at: &usize| !self.misplaced(state, &marked, todo[*at]).is_empty();
                     match (0..todo.len()).find(next) {
                         Some(at) => {
-                            let read = self.misplaced(state, &view.metadata, todo[at]);
+                            let read = self.misplaced(state, &marked, todo[at]);
                             story.tell(format_args!(
                                 "{} reads what is to move from shard {}",
                                 self.name(actor),
@@ -175,7 +185,7 @@ impl ProtocolModel {
             }
             DrainStep::Deleting { todo, sent: false } => {
                 let Some((place, key, version)) = todo.first().copied() else {
-                    return self.ends_pass(state, actor, pass, story);
+                    return self.ends_pass(state, actor, (pass, marked), story);
                 };
                 let mut request = delete(version);
                 if !self.rules.delete_as_seen {
@@ -188,7 +198,7 @@ impl ProtocolModel {
             }
             DrainStep::Copying { sent: true, .. } | DrainStep::Deleting { sent: true, .. } => return None,
         };
-        state.actor(actor).step = Step::Draining(pass, step);
+        state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
 
@@ -209,7 +219,7 @@ impl ProtocolModel {
                     state.finish(actor);
                     return false;
                 }
-                MayMove::Look if self.rules.moves_keep_lease => self.look(state, actor, None, story),
+                MayMove::Look if self.rules.moves_keep_lease => self.read_item(state, actor, None, story),
                 MayMove::Yes | MayMove::Look | MayMove::Over => break,
             }
         }
@@ -221,12 +231,12 @@ impl ProtocolModel {
 
     /// A drainer waits for the response to a copy no longer, and sends it again.
     pub(crate) fn give_up_move(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Draining(mut pass, mut step) = state.actors[actor].step.clone() else { return None };
+        let Step::Draining(mut pass, marked, mut step) = state.actors[actor].step.clone() else { return None };
         let DrainStep::Copying { sent, read, .. } = &mut step else { return None };
         let key = read.first()?.1;
         let under_way = state.requests.iter().filter(|request| request.from == actor).count();
         // Once is enough: otherwise there is no end to it.
-        let home = self.places(&state.metadata, key).home;
+        let home = self.home(&state.metadata, key);
         if !*sent || under_way > 1 || state.copy(key, home).is_some() {
             return None;
         }
@@ -236,13 +246,13 @@ impl ProtocolModel {
         }
         story.tell(format_args!("{} gets no response", self.name(actor)));
         state.abandon(actor);
-        state.actor(actor).step = Step::Draining(pass, step);
+        state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
 
     /// The response to a move: whatever it says, the item is at home, or the old copy is gone or has changed.
     pub(crate) fn moved(&self, state: &mut State, actor: usize) {
-        let Step::Draining(mut pass, step) = state.actors[actor].step.clone() else { return };
+        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else { return };
         let step = match step {
             DrainStep::Copying { todo, mut read, sent: true } => {
                 let (place, key, stored) = read.remove(0);
@@ -257,18 +267,23 @@ impl ProtocolModel {
         };
         state.abandon(actor);
         pass.answered();
-        state.actor(actor).step = Step::Draining(pass, step);
+        state.actor(actor).step = Step::Draining(pass, marked, step);
     }
 
     /// An actor looks at all old places once more: if they are empty, it says so; otherwise it makes another pass.
-    fn ends_pass(&self, state: &mut State, actor: usize, pass: Pass<Key>, story: &mut Story) -> Option<()> {
-        let metadata = state.actors[actor].view.clone()?.metadata.clone();
-        if self.all_misplaced(state, &metadata).is_empty() {
-            return self.finish(state, actor, &pass, &metadata, story);
+    fn ends_pass(
+        &self,
+        state: &mut State,
+        actor: usize,
+        (pass, marked): (Pass<Key>, Arc<ShardMetadata>),
+        story: &mut Story,
+    ) -> Option<()> {
+        if self.all_misplaced(state, &marked).is_empty() {
+            return self.finish(state, actor, &pass, &marked, story);
         }
         story.tell(format_args!("{} finds another copy", self.name(actor)));
-        let step = DrainStep::Copying { todo: self.sources(&metadata), read: Vec::new(), sent: false };
-        state.actor(actor).step = Step::Draining(pass, step);
+        let step = DrainStep::Copying { todo: self.sources(&marked), read: Vec::new(), sent: false };
+        state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
 
@@ -282,13 +297,21 @@ impl ProtocolModel {
             }
             return Some(());
         };
-        let waited = self.now(state, actor).since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT);
-        if !waited && self.rules.wait_before_purging {
+        if !self.may_purge(state, actor, since) && self.rules.wait_before_purging {
             return None;
         }
         story.tell(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
         self.post(state, actor, Body::Item { place, key, value: None, request: delete(version) });
         state.actor(actor).step = Step::Purging { tombstones, since };
         Some(())
+    }
+
+    /// Whether nobody reads any more by what was before the key was settled.
+    fn may_purge(&self, state: &State, actor: usize, since: u8) -> bool {
+        if state.pages.is_empty() || state.metadata.layout().is_listed(ShardCount::ONE) {
+            return self.has_waited(state, actor, since);
+        }
+        let now = self.now(state, actor).epoch_seconds();
+        purges_at(&state.metadata, &self.waits()).is_none_or(|at| at <= now)
     }
 }

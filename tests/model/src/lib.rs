@@ -9,16 +9,21 @@
 //! * a request in flight is applied, while its signature is valid; or never;
 //! * a response is processed, at any later time; or its actor gives up before, and the request may still be applied.
 //!
-//! Requesting metadata and learning it are one step. A response that takes longer brings metadata that is no older, under a view that is, so
+//! Requesting a view and learning it are one step. A response that takes longer brings a layout that is no older, under a view that is, so
 //! it adds nothing, except where a weakened rule counts the age from the response.
+//!
+//! In some scenarios the table has a directory: actors read one copy of the key's page, and whoever changes the key's item writes what it says now to
+//! every copy. In the others, and by whom no page can be relied on, the item is read.
 //!
 //! A [rule](Rules) is weakened from outside, by what the code is told and by what becomes of its requests. [`scenarios`] are what is explored, and
 //! [`limits`] are what the protocol does not promise.
 
 mod database;
+mod directory;
 mod drainer;
 mod invariants;
 mod monitor;
+mod pages;
 mod program;
 mod reader;
 mod rules;
@@ -28,17 +33,19 @@ mod state;
 mod story;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::ShardNumber;
-use sharding::protocol::metadata::{Phase, Places, ShardMetadata};
+use sharding::protocol::layout::{Layout, Places};
 use sharding::protocol::view::{MAX_LEASE, Moment, View};
 use sharding::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
-pub use invariants::{DRAINED, I1, I2, I3, I4, I5, I6, LATE_REQUEST, OPENED, TAKEN_OVER};
+pub use invariants::{
+    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, REPAIRED, TAKEN_OVER,
+};
 pub use rules::Rules;
 pub use scenarios::{Scenario, limits, scenario, scenarios};
 pub use state::State;
@@ -173,10 +180,12 @@ impl ProtocolModel {
                 Op::Scale(to) => self.close(state, actor, to, story),
                 Op::TakeOver => self.watch(state, actor, story),
                 Op::Drain => self.drain(state, actor, story),
+                Op::AddCopy => self.add_copy(state, actor, story),
+                Op::Fill => self.fill(state, actor, story),
             },
-            Step::Asking(writing, metadata) => {
+            Step::Asking(writing, layout) => {
                 let asked_at = self.now(state, actor);
-                let view = View { metadata: ShardMetadata::clone(&metadata), exists: true, asked_at };
+                let view = View { layout: Layout::clone(&layout), asked_at };
                 state.actor(actor).view = Some(Arc::new(view));
                 story.tell(format_args!("{} gets the metadata", self.name(actor)));
                 self.next_write(state, actor, writing, story);
@@ -185,10 +194,11 @@ impl ProtocolModel {
             Step::Fetching { .. } => self.judge(state, actor, story),
             Step::Prepared(..) => self.send_write(state, actor, story),
             Step::Reading(_) => self.end_read(state, actor, story),
-            Step::Waiting { .. } => self.wait(state, actor, story),
+            Step::Watching { .. } => self.watch_on(state, actor, story),
+            Step::Waiting { .. } => self.open(state, actor, story),
             Step::Draining(..) => self.drain_on(state, actor, story),
             Step::Purging { .. } => self.purge(state, actor, story),
-            Step::Sent(..) | Step::Appending { .. } | Step::Changing(..) | Step::Dead => None,
+            Step::Sent(..) | Step::Appending { .. } | Step::Changing(..) | Step::Publishing(..) | Step::Dead => None,
         }
     }
 
@@ -218,26 +228,29 @@ impl ProtocolModel {
 
     /// An actor gets a view: requested now, or at the instant after which it must be requested.
     fn look(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
+        let view = self.seen(state, actor, self.asks_at(state, actor, since));
+        story.tell(format_args!("{} looks: {}", self.name(actor), told(&view.layout)));
+        state.actor(actor).view = Some(Arc::new(view));
+    }
+
+    fn asks_at(&self, state: &State, actor: usize, since: Option<Moment>) -> Moment {
         let beginning = state::moment(u64::from(state.now) * 1_000, self.ahead(actor));
-        let asked_at = since.map_or(beginning, |since| since.max(beginning));
-        let metadata = ShardMetadata::clone(&state.metadata);
-        story.tell(format_args!("{} looks: {}", self.name(actor), told(&metadata)));
-        state.actor(actor).view = Some(Arc::new(View { metadata, exists: true, asked_at }));
+        since.map_or(beginning, |since| since.max(beginning))
     }
 
     /// The places of an item.
-    fn places(&self, metadata: &ShardMetadata, key: Key) -> Places {
+    fn places(&self, layout: &Layout, key: Key) -> Places {
         let home = |width| self.scenario.home(key, width);
         let bare = self.bare().filter(|_| self.rules.bare_is_place);
         if self.rules.closing_is_place && self.rules.history_is_place {
-            return metadata.places(home, bare);
+            return layout.places(home, bare);
         }
-        let mut known = metadata.clone();
+        let mut known = layout.clone();
         if !self.rules.closing_is_place {
-            known.phase = Phase::Open;
+            known.closing = None;
         }
         if !self.rules.history_is_place {
-            known.shard_history = Default::default();
+            known.widths = BTreeSet::from([known.number_of_shards]);
         }
         known.places(home, bare)
     }
@@ -346,8 +359,10 @@ impl Model for ProtocolModel {
             match &actor.step {
                 Step::Dead => continue,
                 Step::Sent(..) | Step::Appending { .. } => actions.push(Action::GiveUp(index)),
-                Step::Draining(_, DrainStep::Deleting { sent: true, .. }) | Step::Changing(..) => {}
-                Step::Draining(_, DrainStep::Copying { sent: true, .. }) => {
+                Step::Draining(_, _, DrainStep::Deleting { sent: true, .. })
+                | Step::Changing(..)
+                | Step::Publishing(..) => {}
+                Step::Draining(_, _, DrainStep::Copying { sent: true, .. }) => {
                     if self.scenario.cast[index].gives_up {
                         actions.push(Action::GiveUp(index));
                     }
@@ -360,6 +375,7 @@ impl Model for ProtocolModel {
                 | Step::Fetching { .. }
                 | Step::Prepared(..)
                 | Step::Reading(_)
+                | Step::Watching { .. }
                 | Step::Waiting { .. }
                 | Step::Draining(..)
                 | Step::Purging { .. } => actions.push(Action::Step(index)),

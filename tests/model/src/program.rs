@@ -22,10 +22,14 @@ pub(crate) enum Op {
     Look,
     /// Close, wait, open.
     Scale(u32),
-    /// Wait for a closing that stands, and open.
+    /// Find the key's item closing, and take that over.
     TakeOver,
     /// Drain the key, take a drain over, or finish one.
     Drain,
+    /// Add a copy of the page, which is not complete.
+    AddCopy,
+    /// Write what the key's item says to every copy of the page, and mark them as complete.
+    Fill,
 }
 
 impl Op {
@@ -42,7 +46,9 @@ impl Op {
             | Self::Look
             | Self::Scale(_)
             | Self::TakeOver
-            | Self::Drain => None,
+            | Self::Drain
+            | Self::AddCopy
+            | Self::Fill => None,
         }
     }
 
@@ -55,7 +61,14 @@ impl Op {
             | Self::Append(key, _)
             | Self::Delete(key, _)
             | Self::Get(key) => Some(key),
-            Self::Query | Self::Scan | Self::Look | Self::Scale(_) | Self::TakeOver | Self::Drain => None,
+            Self::Query
+            | Self::Scan
+            | Self::Look
+            | Self::Scale(_)
+            | Self::TakeOver
+            | Self::Drain
+            | Self::AddCopy
+            | Self::Fill => None,
         }
     }
 }
@@ -82,6 +95,8 @@ pub(crate) struct Cast {
     pub(crate) prompt: bool,
     /// A copy of its drain may have no response; it sends the copy again.
     pub(crate) gives_up: bool,
+    /// The copy of the page that it reads.
+    pub(crate) copy: usize,
 }
 
 impl Cast {
@@ -94,6 +109,7 @@ impl Cast {
             may_crash: false,
             prompt: false,
             gives_up: false,
+            copy: 0,
         }
     }
 
@@ -111,6 +127,10 @@ impl Cast {
 
     pub(crate) fn impatient(self) -> Self {
         Self { gives_up: true, ..self }
+    }
+
+    pub(crate) fn reads_copy(self, copy: usize) -> Self {
+        Self { copy, ..self }
     }
 
     pub(crate) fn mortal(self) -> Self {

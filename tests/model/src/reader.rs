@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use sharding::ShardNumber;
-use sharding::protocol::metadata::ShardMetadata;
-use sharding::protocol::read::{ReadEnd, read_end};
+use sharding::protocol::layout::Layout;
+use sharding::protocol::read::{ReadEnd, knows_era, read_end};
 
 use super::monitor::{Kind, Outcome};
 use super::program::Op;
@@ -23,7 +23,7 @@ impl ProtocolModel {
             self.invoke(state, actor, key, Kind::Read);
         }
         let view = state.actors[actor].view.clone()?;
-        let todo = self.shards_to_read(op, &view.metadata);
+        let todo = self.shards_to_read(op, &view.layout);
         let newest = vec![None; usize::from(self.scenario.sort_keys())];
         story.tell(format_args!("{} begins to read {}", self.name(actor), super::told_shards(&todo)));
         state.actor(actor).step = Step::Reading(Reading { began: state.now, from, todo, newest });
@@ -35,11 +35,11 @@ impl ProtocolModel {
     }
 
     /// The shards that a get or a query reads.
-    pub(crate) fn shards_to_read(&self, op: Op, metadata: &ShardMetadata) -> Vec<ShardNumber> {
+    pub(crate) fn shards_to_read(&self, op: Op, layout: &Layout) -> Vec<ShardNumber> {
         if let Op::Get(key) = op {
-            return self.places(metadata, key).all().into_iter().collect();
+            return self.places(layout, key).all().into_iter().collect();
         }
-        self.bare().into_iter().chain(metadata.read_shards.shards()).collect()
+        self.bare().into_iter().chain(layout.read_shards.shards()).collect()
     }
 
     /// A shard is read.
@@ -54,7 +54,7 @@ impl ProtocolModel {
         let Step::Reading(mut reading) = state.actors[actor].step.clone() else { return None };
         reading.todo.retain(|other| *other != place);
         for key in self.keys_of(op, reading.from) {
-            let found = state.copy(key, place).filter(|_| self.is_shown(op, &view.metadata, key, place));
+            let found = state.copy(key, place).filter(|_| self.is_shown(op, &view.layout, key, place));
             story.tell(format_args!("{} reads shard {place}: {}", self.name(actor), super::told_stored(found)));
             let newest = &mut reading.newest[usize::from(key)];
             self.keep_newest(newest, found, place);
@@ -64,9 +64,9 @@ impl ProtocolModel {
     }
 
     /// Whether a read takes a copy into account that stands there.
-    fn is_shown(&self, op: Op, metadata: &ShardMetadata, key: Key, place: ShardNumber) -> bool {
+    fn is_shown(&self, op: Op, layout: &Layout, key: Key, place: ShardNumber) -> bool {
         let everything = matches!(op, Op::Get(_)) || !self.rules.query_ignores_misplaced;
-        everything || self.places(metadata, key).contains(place)
+        everything || self.places(layout, key).contains(place)
     }
 
     fn keep_newest(&self, newest: &mut Option<(Stored, ShardNumber)>, found: Option<&Stored>, place: ShardNumber) {
@@ -77,11 +77,17 @@ impl ProtocolModel {
         }
     }
 
-    /// What a read finds that is made at once, under the metadata as it is.
-    pub(crate) fn read_at_once(&self, state: &State, op: Op, key: Key) -> Option<(Stored, ShardNumber)> {
+    /// What a read finds that is made at once, under the layout as it is.
+    pub(crate) fn read_at_once(
+        &self,
+        state: &State,
+        layout: &Layout,
+        op: Op,
+        key: Key,
+    ) -> Option<(Stored, ShardNumber)> {
         let mut newest = None;
-        for place in self.shards_to_read(op, &state.metadata) {
-            let found = state.copy(key, place).filter(|_| self.is_shown(op, &state.metadata, key, place));
+        for place in self.shards_to_read(op, layout) {
+            let found = state.copy(key, place).filter(|_| self.is_shown(op, layout, key, place));
             self.keep_newest(&mut newest, found, place);
         }
         newest
@@ -98,16 +104,23 @@ impl ProtocolModel {
         let began = (self.at(actor, reading.began), LONGEST_READ);
         let end = |newer| read_end(began, (&view, LEASE), newer, now);
         let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Stands };
-        if ending == ReadEnd::Look {
+        let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
+        let era = eras.max().unwrap_or(0);
+        // A read that has taken too long fails in any case.
+        if ending != ReadEnd::TooLong && !knows_era(&view, era) {
+            self.read_item(state, actor, Some(now), story);
+            state.broken.lost |= state.metadata.era < era;
+            ending = ReadEnd::Again;
+        } else if ending == ReadEnd::Look {
             self.look(state, actor, Some(now), story);
             ending = end(state.actors[actor].view.as_deref());
         }
         match ending {
-            ReadEnd::Stands => self.tell_read(state, actor, op, (&reading, &view.metadata), story),
+            ReadEnd::Stands => self.tell_read(state, actor, op, (&reading, &view.layout), story),
             ReadEnd::Look => None,
             ReadEnd::Again => {
                 let view = state.actors[actor].view.clone()?;
-                let todo = self.shards_to_read(op, &view.metadata);
+                let todo = self.shards_to_read(op, &view.layout);
                 story.tell(format_args!("{} reads again: {}", self.name(actor), super::told_shards(&todo)));
                 let newest = vec![None; reading.newest.len()];
                 state.actor(actor).step = Step::Reading(Reading { todo, newest, ..reading });
@@ -130,14 +143,14 @@ impl ProtocolModel {
         state: &mut State,
         actor: usize,
         op: Op,
-        (reading, metadata): (&Reading, &ShardMetadata),
+        (reading, layout): (&Reading, &Layout),
         story: &mut Story,
     ) -> Option<()> {
         let mut page_ends_with = None;
         for key in self.keys_of(op, reading.from) {
             let newest = reading.newest[usize::from(key)].as_ref();
             let value = newest.and_then(|(stored, _)| stored.value);
-            if page_ends_with.is_some() || self.is_late(state, metadata, key, newest) {
+            if page_ends_with.is_some() || self.is_late(state, layout, key, newest) {
                 self.cancel(state, actor, key);
                 continue;
             }
@@ -159,7 +172,7 @@ impl ProtocolModel {
     pub(crate) fn is_late(
         &self,
         state: &State,
-        metadata: &ShardMetadata,
+        layout: &Layout,
         key: Key,
         newest: Option<&(Stored, ShardNumber)>,
     ) -> bool {
@@ -169,7 +182,7 @@ impl ProtocolModel {
             let monitor = &state.monitors[usize::from(key)];
             monitor.is_pending(operation) && actor.is_none_or(|(actor, op)| state.actors[actor].op > op)
         };
-        let home = self.places(metadata, key).home;
+        let home = self.places(layout, key).home;
         self.scenario.late_writes_may_lose && *place != home && stored.value.is_some_and(is_abandoned)
     }
 }

@@ -10,8 +10,8 @@ pub struct Rules {
     pub wait_before_open: bool,
     /// That wait counts from the response to the close, not from sending it.
     pub wait_from_response: bool,
-    /// An actor that waits for a closing begins its wait anew where it finds another closing.
-    pub watch_one_closing: bool,
+    /// Who takes a closing over closes again, and waits anew; nobody opens what he finds.
+    pub closes_again: bool,
     /// A view's age counts from before its metadata was requested, not from the response.
     pub aged_from_asking: bool,
     /// Every update of the metadata is conditional on the generation.
@@ -60,6 +60,20 @@ pub struct Rules {
     pub delete_as_seen: bool,
     /// A drain's moves are sent under a lease.
     pub moves_keep_lease: bool,
+    /// Nobody goes on after a change before every copy of the page has it.
+    pub all_copies_first: bool,
+    /// The copies of a page are counted after each change.
+    pub copies_counted_anew: bool,
+    /// An entry of a page changes to a higher generation only.
+    pub entries_go_up: bool,
+    /// An entry is never removed, not even one that says one shard again.
+    pub entries_stay: bool,
+    /// A page that is not complete is not read as one on which nothing has grown.
+    pub missing_is_not_empty: bool,
+    /// A response that comes after the lease does not count by a view in which the key is closing: the page may be behind an open.
+    pub closing_confirms_nothing: bool,
+    /// A delete of a key that is not listed does not read first: it may be that the key is migrated.
+    pub unlisted_are_buried: bool,
 }
 
 impl Default for Rules {
@@ -67,7 +81,7 @@ impl Default for Rules {
         Self {
             wait_before_open: true,
             wait_from_response: true,
-            watch_one_closing: true,
+            closes_again: true,
             aged_from_asking: true,
             generation: true,
             writers_pause: true,
@@ -92,6 +106,13 @@ impl Default for Rules {
             own_pass: true,
             delete_as_seen: true,
             moves_keep_lease: true,
+            all_copies_first: true,
+            copies_counted_anew: true,
+            entries_go_up: true,
+            entries_stay: true,
+            missing_is_not_empty: true,
+            closing_confirms_nothing: true,
+            unlisted_are_buried: true,
         }
     }
 }

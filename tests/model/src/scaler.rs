@@ -1,4 +1,4 @@
-//! Scalers and observers: close, wait, open.
+//! Scalers and observers: close, wait, open; and close again, where an actor is gone.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use sharding::GrowthRecord;
 use sharding::protocol::copies::Answer;
 use sharding::protocol::metadata::{Change, ShardMetadata};
 
-use super::state::{Body, Changing, State, Step, count};
+use super::state::{Body, Changing, State, Step, Then, Writing, count};
 use super::{ProtocolModel, Story, WAIT};
 
 impl ProtocolModel {
@@ -21,15 +21,23 @@ impl ProtocolModel {
     ) -> Option<()> {
         let new = Arc::new(old.apply(change, self.now(state, actor).epoch_seconds())?);
         story.tell(format_args!("{} sends: {change:?}", self.name(actor)));
+        let is_a_writers =
+            matches!(&changing, Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) });
         self.post(state, actor, Body::Metadata { generation: old.generation, new: Arc::clone(&new) });
         state.actor(actor).step = Step::Changing(changing, new);
+        // That an update may be late, the others show; here, what follows it may be.
+        if (is_a_writers || !state.pages.is_empty())
+            && let Some(sent) = state.requests.iter().position(|request| request.from == actor && request.awaited)
+        {
+            self.apply(state, sent, story);
+        }
         Some(())
     }
 
     pub(crate) fn close(&self, state: &mut State, actor: usize, to: u32, story: &mut Story) -> Option<()> {
         let metadata = Arc::clone(&state.metadata);
         let change = Change::Close { to: count(to), growth: GrowthRecord::default() };
-        let changing = Changing::Close { sent: state.now };
+        let changing = Changing::Close { sent: state.now, writing: None };
         if metadata.number_of_shards == count(to)
             || self.change(state, actor, (&metadata, &change), changing, story).is_none()
         {
@@ -39,75 +47,115 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// An observer finds a closing.
+    /// An observer finds the key's item closing.
     pub(crate) fn watch(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         state.metadata.closing()?;
         story.tell(format_args!("{} finds the key closing", self.name(actor)));
-        let closed = Arc::clone(&state.metadata);
-        state.actor(actor).step = Step::Waiting { writing: None, closed, since: state.now };
+        let generation = state.metadata.generation;
+        state.actor(actor).step = Step::Watching { writing: None, generation, since: state.now };
         Some(())
     }
 
-    /// An actor that waits for the next era looks whether it has begun, and begins it where it has waited long enough.
-    pub(crate) fn wait(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else { return None };
-        let now = self.now(state, actor);
-        let waited =
-            now.since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT) || !self.rules.wait_before_open;
-        let stands = Arc::clone(&state.metadata);
-        let found = if self.rules.watch_one_closing || stands.closing().is_none() { &closed } else { &stands };
-        match writing {
-            // A scaler or an observer: its update is refused where something has changed.
-            None if waited => self.change(state, actor, (found, &Change::Open), Changing::Open, story),
-            None => None,
-            Some(writing) if stands.closing().is_none() => {
+    /// An actor that waits for somebody else's open looks whether the era has begun, and takes the closing over where that takes too long.
+    pub(crate) fn watch_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Watching { writing, generation, since } = state.actors[actor].step.clone() else { return None };
+        if let Some(writing) = &writing {
+            let shown = self.seen(state, actor, self.now(state, actor)).layout;
+            if shown.closing.is_none() {
                 self.look(state, actor, None, story);
-                self.next_write(state, actor, writing, story);
-                Some(())
+                self.next_write(state, actor, writing.clone(), story);
+                return Some(());
             }
-            Some(writing) if waited && found.generation == stands.generation => {
-                state.metadata = Arc::new(stands.apply(&Change::Open, now.epoch_seconds())?);
-                story.tell(format_args!("{} opens: {}", self.name(actor), super::told(&state.metadata)));
-                self.look(state, actor, None, story);
-                self.next_write(state, actor, writing, story);
-                Some(())
-            }
-            Some(writing) if closed.generation != stands.generation => {
+            if shown.generation != generation {
                 story.tell(format_args!("{} finds another closing, and waits anew", self.name(actor)));
-                state.actor(actor).step = Step::Waiting { writing: Some(writing), closed: stands, since: state.now };
-                Some(())
+                let (writing, generation) = (Some(writing.clone()), shown.generation);
+                state.actor(actor).step = Step::Watching { writing, generation, since: state.now };
+                return Some(());
             }
-            Some(_) => None,
         }
+        if !self.has_waited(state, actor, since) {
+            return None;
+        }
+        let item = Arc::clone(&state.metadata);
+        if !self.rules.closes_again {
+            return self.change(state, actor, (&item, &Change::Open), Changing::Open { writing }, story);
+        }
+        if item.closing().is_some() && item.generation == generation {
+            let changing = Changing::Close { sent: state.now, writing };
+            return self.change(state, actor, (&item, &Change::CloseAgain), changing, story);
+        }
+        story.tell(format_args!("{} finds that another was first", self.name(actor)));
+        self.give_way(state, actor, writing, story);
+        Some(())
+    }
+
+    /// The item is further on than an actor knew: the page is made to agree, and a write goes on with what is there.
+    fn give_way(&self, state: &mut State, actor: usize, writing: Option<Writing>, story: &mut Story) {
+        let layout = state.metadata.layout();
+        let then = writing.map_or(Then::Finish, |writing| Then::Write(writing, None));
+        self.publish(state, actor, layout, then, story);
+    }
+
+    /// An actor opens what it has closed itself, once it has waited long enough.
+    pub(crate) fn open(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else { return None };
+        if self.rules.wait_before_open && !self.has_waited(state, actor, since) {
+            return None;
+        }
+        self.change(state, actor, (&closed, &Change::Open), Changing::Open { writing }, story)
+    }
+
+    pub(crate) fn has_waited(&self, state: &State, actor: usize, since: u8) -> bool {
+        self.now(state, actor).since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT)
     }
 
     /// The response to an update of the metadata.
     pub(crate) fn change_answered(&self, state: &mut State, actor: usize, answer: &Answer, story: &mut Story) {
         let Step::Changing(changing, new) = state.actors[actor].step.clone() else { return };
         state.abandon(actor);
-        if *answer != Answer::Applied {
-            story.tell(format_args!("{} was refused: somebody else has changed the metadata", self.name(actor)));
-            if matches!(
-                changing,
-                Changing::Mark | Changing::Purged | Changing::BeginDrain { .. } | Changing::Finish { .. }
-            ) {
-                state.actor(actor).step = Step::Idle;
-            } else {
-                state.finish(actor);
-            }
+        if *answer == Answer::Applied {
+            let layout = new.layout();
+            self.publish(state, actor, layout, Then::Changed(changing, new), story);
             return;
         }
+        story.tell(format_args!("{} was refused: somebody else has changed the metadata", self.name(actor)));
         match changing {
-            Changing::Close { sent } => {
+            Changing::Mark | Changing::Purged | Changing::BeginDrain { .. } | Changing::Finish { .. } => {
+                state.actor(actor).step = Step::Idle;
+            }
+            Changing::Close { writing, .. } | Changing::Open { writing } => {
+                self.give_way(state, actor, writing, story);
+            }
+            Changing::Emptied => state.finish(actor),
+        }
+    }
+
+    /// An actor goes on after its update of the metadata, which every copy of the page has.
+    pub(crate) fn changed(
+        &self,
+        state: &mut State,
+        actor: usize,
+        changing: Changing,
+        new: &Arc<ShardMetadata>,
+        story: &mut Story,
+    ) {
+        match changing {
+            Changing::Close { sent, writing } => {
                 story.tell(format_args!("{} has closed", self.name(actor)));
                 let since = if self.rules.wait_from_response { state.now } else { sent };
-                state.actor(actor).step = Step::Waiting { writing: None, closed: new, since };
+                state.actor(actor).step = Step::Waiting { writing, closed: Arc::clone(new), since };
             }
-            Changing::Open => {
+            Changing::Open { writing } => {
                 story.tell(format_args!("{} has opened", self.name(actor)));
-                state.finish(actor);
+                match writing {
+                    None => state.finish(actor),
+                    Some(writing) => {
+                        self.look(state, actor, None, story);
+                        self.next_write(state, actor, writing, story);
+                    }
+                }
             }
-            Changing::BeginDrain { resumes } => self.begin_pass(state, actor, &new, resumes, story),
+            Changing::BeginDrain { resumes } => self.begin_pass(state, actor, new, resumes, story),
             Changing::Purged => state.finish(actor),
             Changing::Mark | Changing::Emptied => {
                 state.actor(actor).step = Step::Idle;

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use sharding::protocol::copies::{Condition, Copy, Effect, Request};
 use sharding::protocol::drain::copy_home;
+use sharding::protocol::layout::Layout;
 use sharding::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
 use sharding::protocol::version::Version;
 use sharding::protocol::write_id::WriteId;
 use sharding::{GrowthRecord, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
 
+use super::directory::listing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, TAKEN_OVER};
 use super::monitor::{Kind, Monitor};
 use super::program::{Cast, May, Op};
 use super::state::{
-    Actor, Body, Broken, EPOCH, InFlight, Key, PLACES, Row, State, Step, Stored, Value, count, index, shard,
+    Actor, Body, Broken, EPOCH, InFlight, Key, PLACES, Page, Row, State, Step, Stored, Value, count, index, shard,
 };
 
 /// The operations that are in flight from the beginning have the numbers from here on.
@@ -22,8 +24,8 @@ pub(crate) const LATE: u8 = 200;
 /// The homes of a sort key under the widths 1 to 4. With a jump hash, an item moves only onto new shards when the width grows.
 type Homes = [u32; 4];
 const JUMP: Homes = [1, 2, 2, 4];
-const OTHER_JUMP: Homes = [1, 1, 3, 3];
-const OWN_SHARDS: Homes = [1, 2, 3, 4];
+pub(crate) const OTHER_JUMP: Homes = [1, 1, 3, 3];
+pub(crate) const OWN_SHARDS: Homes = [1, 2, 3, 4];
 const MODULO: Homes = [1, 2, 1, 2];
 
 /// A world to explore. Times are in ticks.
@@ -32,6 +34,10 @@ pub struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) cast: Vec<Cast>,
     pub(crate) metadata: ShardMetadata,
+    /// The copies of the key's page at the beginning; none in a table without a directory.
+    pub(crate) pages: Vec<Page>,
+    /// What is on its way to a copy at the beginning, from an actor that is gone.
+    pub(crate) late_page: Option<(u32, Layout)>,
     /// What stands at the beginning: sort key, shard, era, value.
     pub(crate) items: Vec<(Key, u32, u64, Value)>,
     /// What is under way at the beginning, and nobody waits for.
@@ -100,11 +106,13 @@ impl Late {
 }
 
 impl Scenario {
-    fn new(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Self {
+    pub(crate) fn new(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Self {
         Self {
             name,
             cast,
             metadata,
+            pages: Vec::new(),
+            late_page: None,
             items: Vec::new(),
             in_flight: Vec::new(),
             homes: vec![JUMP],
@@ -148,24 +156,26 @@ impl Scenario {
         let table: Vec<Arc<Row>> = (0..self.sort_keys()).map(|key| Arc::new(row(key))).collect();
         let newest = |(key, row): (Key, &Arc<Row>)| {
             let bare = self.adopting.then_some(ShardNumber::UNSHARDED);
-            let places = self.metadata.places(|width| self.home(key, width), bare);
+            let places = self.metadata.layout().places(|width| self.home(key, width), bare);
             let stored = places.all().into_iter().filter_map(|place| row[index(place)].as_ref());
             stored.max_by_key(|stored| stored.copy.version).and_then(|stored| stored.value)
         };
         let mut monitors: Vec<Monitor> = (0..).zip(&table).map(newest).map(Monitor::starting_with).collect();
-        let mut requests = Vec::new();
-        for (late, operation) in self.in_flight.iter().zip(LATE..) {
-            if let Some(kind) = late.kind {
-                monitors[usize::from(late.key)].invoke(operation, kind);
+        let late = |body| InFlight { from: self.cast.len(), awaited: false, valid_until: self.validity, body };
+        let page = self.late_page.clone().map(|(copy, layout)| Body::Page { copy, layout: Arc::new(layout) });
+        let mut requests: Vec<InFlight> = page.into_iter().map(late).collect();
+        for (sent, operation) in self.in_flight.iter().zip(LATE..) {
+            if let Some(kind) = sent.kind {
+                monitors[usize::from(sent.key)].invoke(operation, kind);
             }
-            let Late { key, place, value, request, .. } = late.clone();
-            let body = Body::Item { place: shard(place), key, value, request };
-            requests.push(InFlight { from: self.cast.len(), awaited: false, valid_until: self.validity, body });
+            let Late { key, place, value, request, .. } = sent.clone();
+            requests.push(late(Body::Item { place: shard(place), key, value, request }));
         }
         let actor = Arc::new(Actor { op: 0, view: None, step: Step::Idle, inbox: None });
         State {
             now: 0,
             metadata: Arc::new(self.metadata.clone()),
+            pages: self.pages.clone(),
             table,
             requests,
             actors: vec![actor; self.cast.len()],
@@ -203,13 +213,13 @@ fn after_at(now: u64, changes: &[Change]) -> ShardMetadata {
 }
 
 /// A key that has grown to two shards a moment ago.
-fn just_grown() -> ShardMetadata {
+pub(crate) fn just_grown() -> ShardMetadata {
     let close = Change::Close { to: count(2), growth: GrowthRecord::default() };
     after_at(EPOCH, &[close, Change::Open])
 }
 
 /// A key that had these widths, one after the other.
-fn widths(widths: &[u32]) -> ShardMetadata {
+pub(crate) fn widths(widths: &[u32]) -> ShardMetadata {
     let change = |width: &u32| [Change::Close { to: count(*width), growth: GrowthRecord::default() }, Change::Open];
     after(&widths.iter().flat_map(change).collect::<Vec<_>>())
 }
@@ -226,39 +236,39 @@ fn left_by_a_dead_drainer() -> ShardMetadata {
     begun.expect("they fit")
 }
 
-fn one_shard() -> ShardMetadata {
+pub(crate) fn one_shard() -> ShardMetadata {
     ShardMetadata::unregistered()
 }
 
-fn scaler(to: u32) -> Cast {
+pub(crate) fn scaler(to: u32) -> Cast {
     Cast::new("scaler", [Op::Scale(to)])
 }
 
-fn drainer() -> Cast {
+pub(crate) fn drainer() -> Cast {
     Cast::new("drainer", [Op::Drain])
 }
 
-fn reader<const N: usize>(program: [Op; N]) -> Cast {
+pub(crate) fn reader<const N: usize>(program: [Op; N]) -> Cast {
     Cast::new("reader", program)
 }
 
-fn writer<const N: usize>(program: [Op; N]) -> Cast {
+pub(crate) fn writer<const N: usize>(program: [Op; N]) -> Cast {
     Cast::new("writer", program)
 }
 
-fn other<const N: usize>(program: [Op; N]) -> Cast {
+pub(crate) fn other<const N: usize>(program: [Op; N]) -> Cast {
     Cast::new("other writer", program)
 }
 
-const GET: Op = Op::Get(0);
-const DELETE: Op = Op::Delete(0, May::NotLook);
-const LOOK_AND_DELETE: Op = Op::Delete(0, May::Look);
+pub(crate) const GET: Op = Op::Get(0);
+pub(crate) const DELETE: Op = Op::Delete(0, May::NotLook);
+pub(crate) const LOOK_AND_DELETE: Op = Op::Delete(0, May::Look);
 
-const fn put(value: Value) -> Op {
+pub(crate) const fn put(value: Value) -> Op {
     Op::Put(0, value)
 }
 
-const fn create(value: Value) -> Op {
+pub(crate) const fn create(value: Value) -> Op {
     Op::Create(0, value)
 }
 
@@ -269,7 +279,7 @@ const fn create_again(value: Value) -> Op {
 /// All scenarios in which every invariant holds.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    [growing(), draining(), repeating(), adopting(), appending()].concat()
+    [growing(), draining(), repeating(), adopting(), appending(), listing()].concat()
 }
 
 /// The scenario of that name.

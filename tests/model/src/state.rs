@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use sharding::protocol::append::Append;
 use sharding::protocol::copies::{Answer, Copy, Request};
+use sharding::protocol::directory::Publication;
 use sharding::protocol::drain::Pass;
+use sharding::protocol::layout::Layout;
 use sharding::protocol::metadata::ShardMetadata;
 use sharding::protocol::version::Version;
 use sharding::protocol::view::{Moment, View};
@@ -73,6 +75,15 @@ pub(crate) struct InFlight {
 pub(crate) enum Body {
     Item { place: ShardNumber, key: Key, value: Option<Value>, request: Request },
     Metadata { generation: u64, new: Arc<ShardMetadata> },
+    Page { copy: u32, layout: Arc<Layout> },
+}
+
+/// One copy of the key's page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Page {
+    pub(crate) entry: Option<Arc<Layout>>,
+    /// It has the mark.
+    pub(crate) is_complete: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,8 +99,8 @@ pub(crate) struct Actor {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Idle,
-    /// A write whose metadata was read, but has not arrived. Only where a view's age counts from the response.
-    Asking(Writing, Arc<ShardMetadata>),
+    /// A write whose layout was read, but has not arrived. Only where a view's age counts from the response.
+    Asking(Writing, Arc<Layout>),
     /// A write reads the places of its item.
     Fetching {
         writing: Writing,
@@ -108,7 +119,13 @@ pub(crate) enum Step {
         view: Option<Arc<View>>,
     },
     Reading(Reading),
-    /// Waits out the views from before a closing that was first seen at `since`; a write may wait for it.
+    /// Leaves the closing of this generation, first seen at `since`, to its actor for a while; a write may wait for it.
+    Watching {
+        writing: Option<Writing>,
+        generation: u64,
+        since: u8,
+    },
+    /// Waits out the views from before its own closing, and opens then.
     Waiting {
         writing: Option<Writing>,
         closed: Arc<ShardMetadata>,
@@ -116,7 +133,10 @@ pub(crate) enum Step {
     },
     /// An update of the metadata was sent.
     Changing(Changing, Arc<ShardMetadata>),
-    Draining(Pass<Key>, DrainStep),
+    /// A layout is on its way to every copy of the page.
+    Publishing(Box<Publication>, Then),
+    /// Drains what it has marked.
+    Draining(Pass<Key>, Arc<ShardMetadata>, DrainStep),
     /// Deletes tombstones at home, once the key was settled at `since`.
     Purging {
         tombstones: Vec<(ShardNumber, Key, Version)>,
@@ -143,11 +163,24 @@ pub(crate) struct Reading {
     pub(crate) newest: Vec<Option<(Stored, ShardNumber)>>,
 }
 
-/// Which update of the metadata an actor has sent.
+/// What an actor does once every copy of the page has what it publishes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Then {
+    /// It goes on after its update of the metadata.
+    Changed(Changing, Arc<ShardMetadata>),
+    /// It goes on with a write, under a view that is requested now, or from this instant on.
+    Write(Writing, Option<Moment>),
+    Purge(Vec<(ShardNumber, Key, Version)>),
+    /// It marks the copies as complete.
+    Mark,
+    Finish,
+}
+
+/// Which update of the metadata an actor has sent. A write may wait for it. `Close` also takes a closing over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Changing {
-    Close { sent: u8 },
-    Open,
+    Close { sent: u8, writing: Option<Writing> },
+    Open { writing: Option<Writing> },
     Mark,
     BeginDrain { resumes: bool },
     Emptied,
@@ -179,6 +212,8 @@ pub struct State {
     /// In ticks.
     pub(crate) now: u8,
     pub(crate) metadata: Arc<ShardMetadata>,
+    /// The copies of the key's page; none in a table without a directory.
+    pub(crate) pages: Vec<Page>,
     pub(crate) table: Vec<Arc<Row>>,
     pub(crate) requests: Vec<InFlight>,
     pub(crate) actors: Vec<Arc<Actor>>,
@@ -221,6 +256,6 @@ impl State {
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "t={} {:?} {:?}", self.now, self.metadata, self.table)
+        write!(f, "t={} {:?} {:?} {:?}", self.now, self.metadata, self.pages, self.table)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sharding::ShardNumber;
 use sharding::protocol::copies::{Effect, Request};
-use sharding::protocol::metadata::{Phase, ShardMetadata};
+use sharding::protocol::layout::Layout;
 use sharding::protocol::version::Version;
 
 use super::state::{EPOCH, Stored, Value};
@@ -68,16 +68,17 @@ pub(crate) fn told_request(request: &Request) -> String {
     }
 }
 
-/// Era, widths and phase.
-pub(crate) fn told(metadata: &ShardMetadata) -> String {
-    let phase = match metadata.phase {
-        Phase::Open => String::new(),
-        Phase::Closing(to) => format!(", closing to {to}"),
-        Phase::Draining(drain) if drain.emptied_at.is_some() => ", draining and found empty".to_owned(),
-        Phase::Draining(_) => ", draining".to_owned(),
+/// Generation, era, widths and phase.
+pub(crate) fn told(layout: &Layout) -> String {
+    let phase = match (layout.closing, layout.draining) {
+        (Some(to), _) => format!(", closing to {to}"),
+        (None, true) => ", draining".to_owned(),
+        (None, false) => String::new(),
     };
-    let widths: Vec<String> = metadata.shard_history.entries().map(|entry| entry.count.to_string()).collect();
-    let (era, width, read) = (metadata.era, metadata.number_of_shards, metadata.read_shards);
-    let settled = if metadata.settled { ", settled" } else { "" };
-    format!("era {era}, width {width}, read width {read}, history {}{phase}{settled}", widths.join(" "))
+    let widths: Vec<String> = layout.widths.iter().map(ToString::to_string).collect();
+    let (generation, era) = (layout.generation, layout.era);
+    let (width, read) = (layout.number_of_shards, layout.read_shards);
+    let settled = if layout.settled { ", settled" } else { "" };
+    let widths = widths.join(" ");
+    format!("generation {generation}, era {era}, width {width}, read width {read}, widths {widths}{phase}{settled}")
 }

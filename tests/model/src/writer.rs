@@ -5,13 +5,12 @@ use std::sync::Arc;
 use sharding::ShardNumber;
 use sharding::protocol::append::{Append, AppendNext};
 use sharding::protocol::copies::{Answer, Effect};
-use sharding::protocol::metadata::{Phase, ShardMetadata};
 use sharding::protocol::view::View;
 use sharding::protocol::write::{Kind, Next, Outcome, Write};
 
 use super::monitor::{Kind as Does, Outcome as Told};
 use super::program::{May, Op};
-use super::state::{Body, InFlight, Key, State, Step, Writing};
+use super::state::{Body, InFlight, Key, State, Step, Then, Writing};
 use super::{APPEND_LEASE, Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
@@ -30,7 +29,15 @@ impl ProtocolModel {
                 let append = Append::new(APPEND_LEASE, tie_breaker, false, self.now(state, actor));
                 return self.next_append(state, actor, key, (append, attempts), story);
             }
-            Op::Get(_) | Op::Query | Op::Scan | Op::Look | Op::Scale(_) | Op::TakeOver | Op::Drain => return None,
+            Op::Get(_)
+            | Op::Query
+            | Op::Scan
+            | Op::Look
+            | Op::Scale(_)
+            | Op::TakeOver
+            | Op::Drain
+            | Op::AddCopy
+            | Op::Fill => return None,
         };
         match does {
             Some(does) => self.invoke(state, actor, key, does),
@@ -45,13 +52,18 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// What a writer takes a view for.
-    fn as_writers_see(&self, view: &Arc<View>) -> Arc<View> {
-        if self.rules.writers_pause || view.metadata.closing().is_none() {
+    /// What a writer takes a view for, to send by it or, where its write is over, to confirm the end by it.
+    fn as_writers_see(&self, view: &Arc<View>, is_over: bool) -> Arc<View> {
+        let hides_closing = !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
+        if !hides_closing && self.rules.unlisted_are_buried {
             return Arc::clone(view);
         }
-        let metadata = ShardMetadata { phase: Phase::Open, ..view.metadata.clone() };
-        Arc::new(View { metadata, ..(**view).clone() })
+        let mut layout = view.layout.clone();
+        layout.closing.take_if(|_| hides_closing);
+        if !self.rules.unlisted_are_buried {
+            layout.generation = layout.generation.max(1);
+        }
+        Arc::new(View { layout, asked_at: view.asked_at })
     }
 
     /// Goes on with a write until it needs something from outside.
@@ -63,16 +75,21 @@ impl ProtocolModel {
                     self.look(state, actor, None, story);
                     continue;
                 }
-                story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&state.metadata)));
-                state.actor(actor).step = Step::Asking(writing, Arc::clone(&state.metadata));
+                state.actor(actor).step = self.ask(state, actor, writing, story);
                 return;
             };
-            let places = self.places(&view.metadata, key);
-            let next = writing.write.next(&self.as_writers_see(&view), &places, self.now(state, actor));
+            let places = self.places(&view.layout, key);
+            let seen = self.as_writers_see(&view, writing.write.is_over());
+            let next = writing.write.next(&seen, &places, self.now(state, actor));
             state.actor(actor).step = match next {
-                Next::Look(_) if !self.rules.aged_from_asking => {
-                    story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&state.metadata)));
-                    Step::Asking(writing, Arc::clone(&state.metadata))
+                Next::Look(_) | Next::Verify(_) if !self.rules.aged_from_asking => {
+                    self.ask(state, actor, writing, story)
+                }
+                Next::Verify(since) => {
+                    story.tell(format_args!("{} has met a copy of a later era", self.name(actor)));
+                    let layout = state.metadata.layout();
+                    self.publish(state, actor, layout, Then::Write(writing, Some(since)), story);
+                    return;
                 }
                 Next::Look(since) => {
                     self.look(state, actor, since, story);
@@ -80,8 +97,7 @@ impl ProtocolModel {
                 }
                 Next::Pause => {
                     story.tell(format_args!("{} waits for the next era", self.name(actor)));
-                    let closed = Arc::new(view.metadata.clone());
-                    Step::Waiting { writing: Some(writing), closed, since: state.now }
+                    Step::Watching { writing: Some(writing), generation: view.layout.generation, since: state.now }
                 }
                 Next::Read if self.reads_nothing(state, actor) => {
                     writing.write.read(&[], &places, &view, self.now(state, actor));
@@ -103,6 +119,12 @@ impl ProtocolModel {
             };
             return;
         }
+    }
+
+    fn ask(&self, state: &State, actor: usize, writing: Writing, story: &mut Story) -> Step {
+        let layout = state.metadata.layout();
+        story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&layout)));
+        Step::Asking(writing, Arc::new(layout))
     }
 
     fn reads_nothing(&self, state: &State, actor: usize) -> bool {
@@ -129,8 +151,8 @@ impl ProtocolModel {
         if !todo.is_empty() {
             return None;
         }
-        let places = self.places(&view.metadata, key);
-        writing.write.read(&copies, &places, &self.as_writers_see(&view), self.now(state, actor));
+        let places = self.places(&view.layout, key);
+        writing.write.read(&copies, &places, &self.as_writers_see(&view, false), self.now(state, actor));
         story.tell(format_args!("{} has read all places", self.name(actor)));
         self.next_write(state, actor, writing, story);
         Some(())
@@ -141,12 +163,12 @@ impl ProtocolModel {
         let Step::Prepared(mut writing, request, valid_until) = state.actors[actor].step.clone() else { return None };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
         if state.now > valid_until {
-            let places = self.places(&view.metadata, key);
+            let places = self.places(&view.layout, key);
             writing.write.answered(&request, Answer::Rejected, &places, &view, self.now(state, actor));
             self.next_write(state, actor, writing, story);
             return Some(());
         }
-        let home = self.places(&view.metadata, key).home;
+        let home = self.places(&view.layout, key).home;
         let mut sent = request.clone();
         if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
             sent.effect = Effect::Remove;
@@ -169,7 +191,7 @@ impl ProtocolModel {
     ) -> Option<()> {
         let Step::Sent(mut writing, request) = state.actors[actor].step.clone() else { return None };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
-        let places = self.places(&view.metadata, key);
+        let places = self.places(&view.layout, key);
         let gave_up = answer.is_none();
         let answer = match answer {
             Some(answer) => answer,
@@ -183,7 +205,7 @@ impl ProtocolModel {
             self.name(actor),
             if gave_up { "gets no response" } else { "gets its response" }
         ));
-        writing.write.answered(&request, answer, &places, &self.as_writers_see(&view), now);
+        writing.write.answered(&request, answer, &places, &self.as_writers_see(&view, false), now);
         writing.attempts -= u8::from(gave_up);
         state.abandon(actor);
         if gave_up && writing.attempts == 0 {
@@ -223,7 +245,7 @@ impl ProtocolModel {
         let view = state.actors[actor].view.clone();
         let now = self.now(state, actor);
         let view = view.filter(|view| view.is_valid(now, APPEND_LEASE));
-        let home = view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.metadata, key).home);
+        let home = view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
             AppendNext::Send(place, request) => {
                 story.tell(format_args!("{} appends on shard {place}", self.name(actor)));
@@ -258,7 +280,7 @@ impl ProtocolModel {
         self.next_append(state, actor, key, (append, attempts), story)
     }
 
-    fn valid_until(&self, state: &State) -> u8 {
+    pub(crate) fn valid_until(&self, state: &State) -> u8 {
         state.now.saturating_add(self.scenario.validity)
     }
 

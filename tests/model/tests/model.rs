@@ -79,7 +79,7 @@ weakened! {
     without_a_wait_a_read_misses_a_put: wait_before_open, "grow | put | look query", I1;
     without_a_wait_a_scan_misses_an_item: wait_before_open, "grow | put | scan", I4;
     a_wait_from_sending_creates_twice: wait_from_response, "grow | create | create", I3 | I6;
-    an_observer_that_opens_what_it_finds_skips_the_wait: watch_one_closing, "grow to 2 and 4 | take over | put | look get", I1;
+    an_observer_that_opens_what_it_finds_skips_the_wait: closes_again, "grow to 2 and 4 | take over | put | look get", I1;
     a_view_aged_from_the_response_lives_too_long: aged_from_asking, "grow | create | create", I3 | I6;
     without_generation_a_change_undoes_another: generation, "grow to 2 | grow to 4 | put get", I1 | I6;
     without_generation_a_late_close_undoes_an_era: generation, "settle | shrink, drain", I1 | I6;
@@ -122,6 +122,20 @@ weakened! {
     an_actor_that_resumes_without_a_pass_deletes_under_a_read: own_pass, "settle, crash | settle | get", I1;
     a_drain_that_deletes_what_it_has_not_seen_loses_a_late_put: delete_as_seen, "migrate | late bare put | get", I1 | I6;
     a_move_without_a_lease_deletes_what_is_home_again: moves_keep_lease, "settle | shrink, drain", I1 | I6;
+}
+
+// The directory.
+weakened! {
+    a_wait_that_begins_before_every_copy_is_written_hides_a_put: all_copies_first, "pages: grow | put | get", I1;
+    tombstones_that_go_before_every_copy_is_written_bring_an_item_back: all_copies_first, "pages: settle | delete get", I1;
+    an_observer_that_opens_what_one_copy_shows_loses_a_put: closes_again, "pages: grow, crash | put | look put", I1 | I6;
+    a_late_entry_that_replaces_a_higher_one_loses_a_put: entries_go_up, "pages: a late open | grow again | put | put", I1 | I6;
+    a_removed_entry_looks_like_one_that_is_still_to_come: entries_stay, "pages: shrink to one, drain | look put", I1 | I6;
+    a_missing_page_that_is_read_as_empty_loses_a_put: missing_is_not_empty, "pages: one missing | grow | put | get", I1 | I6;
+    a_copy_that_is_not_counted_misses_a_growth: copies_counted_anew, "pages: add a copy | grow | put | get", I1;
+    a_late_creation_that_a_page_behind_confirms_is_the_second: closing_confirms_nothing, "pages: grow | create | create", I3 | I6;
+    a_look_while_an_unlisted_key_is_migrated_undoes_a_delete:
+        unlisted_are_buried, "pages: migrate, a move unanswered | look and delete", I1 | I6;
 }
 
 /// Not promises: what the protocol cannot do, found with all rules kept. If one of these is repaired, its test fails, and the

@@ -59,6 +59,7 @@ pub(super) async fn finish(
     if plan.adopting {
         adopting::finish(engine, &fresh, world, plan).await?;
     }
+    mend_directory(&fresh, world).await?;
     (0..KEYS).try_for_each(|which| {
         let checked = world.registers(which).check();
         let (registers, undecided) = checked.map_err(|finding| world.violation(which, finding))?;
@@ -70,7 +71,21 @@ pub(super) async fn finish(
     })
 }
 
-/// The table of an instance that begins at the end, and meets no fault.
+/// Once every copy of every page was compared with the items, nothing is behind.
+async fn mend_directory(fresh: &ShardedTable, world: &World) -> Result<(), Failure> {
+    let compare = async || fresh.repair_directory(soon()).await;
+    let behind = patiently(world, 0, "comparing the directory", compare).await?;
+    world.count(|totals| totals.mended += behind);
+    let compare = async || fresh.repair_directory(soon()).await;
+    match patiently(world, 0, "comparing the directory again", compare).await? {
+        0 => Ok(()),
+        behind => {
+            Err(world.violation(0, Finding::new(format!("I6: {behind} entries are behind after the comparison"))))
+        }
+    }
+}
+
+/// The table of an instance that begins at the end, and meets no fault; or one of the beginning.
 pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> ShardedTable {
     let number = WRITERS + READERS + DRAINERS + number;
     let record = Arc::clone(&world.record);

@@ -2,6 +2,7 @@
 //! network that loses, delays and repeats. Time is paused, so that a seed is a run.
 
 mod adopting;
+mod copying;
 mod disturbing;
 mod drains;
 mod ending;
@@ -30,9 +31,10 @@ pub use drains::Shrinking;
 pub use failure::Failure;
 pub use totals::Totals;
 
+use copying::raise_copies;
 use disturbing::disturb;
 use drains::drain;
-use ending::finish;
+use ending::{finish, newcomer, soon};
 use network::{Connection, FaultRates, Instance, InstanceClock};
 use reading::read;
 use world::World;
@@ -63,6 +65,16 @@ impl Plan {
     /// In some runs, one of the instances that drain dies, and another takes over.
     const fn loses_a_drainer(self) -> bool {
         self.seed % 4 == 3
+    }
+
+    /// In half of the runs, each page of the directory has two copies from the beginning; in the others, whoever writes first makes it.
+    const fn begins_with_copies(self) -> bool {
+        self.seed / 2 % 2 == 1
+    }
+
+    /// In a third of the runs, copies are added while it goes on.
+    const fn raises_copies(self) -> bool {
+        self.seed.is_multiple_of(3)
     }
 
     fn lasts(self) -> Duration {
@@ -141,6 +153,10 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     if plan.adopting {
         adopting::store_bare(&engine, &world).await;
     }
+    if plan.begins_with_copies() {
+        let raised = newcomer(&engine, &world, plan, 2).raise_directory_copies(2, soon()).await;
+        raised.map_err(|error| Failure::Harness(error.to_string()))?;
+    }
     let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
     let instances: Vec<_> = (0..WRITERS + READERS + drainers)
         .map(|index| {
@@ -172,6 +188,10 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
             sleep(HOT).await;
             engine.set_limits([("items".to_owned(), limits)]);
         });
+    }
+    if plan.raises_copies() {
+        let (instance, table) = (Arc::clone(&instances[1]), tables[1].clone());
+        work.spawn(raise_copies(instance, table, Arc::clone(&world), rng.random()));
     }
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
     work.join_all().await;

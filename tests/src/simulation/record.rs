@@ -22,6 +22,10 @@ pub(super) struct Record {
 struct State {
     arrivals: Vec<Arrival>,
     keys: BTreeMap<String, Key>,
+    /// Of each copy of a page, the generation of each entry.
+    pages: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The first rule of the directory that was broken.
+    broken: Option<String>,
     totals: Totals,
 }
 
@@ -92,6 +96,9 @@ impl Record {
     fn changed(&self, instance: usize, metadata: &Value) {
         let number = |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
         let Some(name) = metadata["partition_key"]["S"].as_str() else { return };
+        if name.starts_with("_sharding:") {
+            return self.page_written(name, metadata);
+        }
         let State { keys, totals, .. } = &mut *self.state();
         let key = keys.entry(name.to_owned()).or_default();
         let (generation, era, width) =
@@ -118,6 +125,31 @@ impl Record {
         };
         (key.generation, key.era, key.width, key.stopped_at) = (generation, era, width, stopped_at);
         key.is_draining = drain.is_some();
+    }
+
+    /// A copy of a page was written: no entry is removed or lowered, and none tells what its key's item has not said before.
+    fn page_written(&self, name: &str, page: &Value) {
+        let State { keys, pages, broken, .. } = &mut *self.state();
+        let entries = page.as_object().into_iter().flatten().filter_map(|(attribute, entry)| {
+            let generation = entry["S"].as_str()?.split(' ').next()?.parse::<u64>().ok()?;
+            Some((attribute.strip_prefix("key:")?.to_owned(), generation))
+        });
+        let now: BTreeMap<String, u64> = entries.collect();
+        let before = pages.insert(name.to_owned(), now.clone()).unwrap_or_default();
+        if let Some((key, _)) = before.iter().find(|(key, was)| now.get(*key).is_none_or(|is| is < *was)) {
+            broken
+                .get_or_insert(format!("I6: the entry of {key} in {name} was removed or lowered: {before:?}, {now:?}"));
+        }
+        let is_ahead = |(key, is): &(&String, &u64)| keys.get(*key).is_none_or(|item| item.generation < **is);
+        if let Some((key, is)) = now.iter().find(is_ahead) {
+            broken
+                .get_or_insert(format!("I6: the entry of {key} in {name} has generation {is}, and its item is below"));
+        }
+    }
+
+    /// The first rule of the directory that was broken.
+    pub(super) fn broken(&self) -> Option<String> {
+        self.state().broken.clone()
     }
 
     /// What became of the keys, and what was injected.

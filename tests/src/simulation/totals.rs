@@ -72,6 +72,10 @@ totals! {
     taken_over: "drains taken over",
     /// Beginnings and runs of a drain that were interrupted in the middle.
     interrupted: "calls of drains interrupted",
+    /// Times that copies of the directory's pages were added, to the end.
+    raised: "additions of copies of pages",
+    /// Entries of copies of pages that were behind at the end.
+    mended: "entries of pages mended at the end",
     /// Writes that arrived when their sender no longer waited for them.
     late_requests: "late arrivals of writes",
     /// Instances that died.

@@ -79,6 +79,9 @@ impl World {
         match self.first().take() {
             Some(violation) => Err(violation),
             None => {
+                if let Some(what) = self.record.broken() {
+                    return Err(Failure::Violation(what));
+                }
                 let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 Ok(totals.plus(&self.record.totals()))
             }

@@ -11,6 +11,7 @@ use sharding::{
     Attributes, Deadline, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement, Rebuilt,
     ShardedTable, Survey, TableConfig, TableError, Value, WriteError, WriteErrorKind, Writes, Written,
 };
+use system_tests::metadata::{self, number};
 use system_tests::{TestClock, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
@@ -405,9 +406,8 @@ async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
         assert_eq!((Some(written.shard), written.number_of_shards), (home, count(10)));
         expected.insert(text, 2);
     }
-    sleep(Duration::from_secs(2)).await;
-    let metadata = fixture.table.shards(&key("path"), soon()).await.expect("an answer").expect("it is registered");
-    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(10), count(10)));
+    let metadata = fixture.table.shards(&key("path"), soon()).await.expect("an answer");
+    assert_eq!(metadata, None, "the table's own number of shards needs no metadata");
     for text in numbered(70..90) {
         fixture.table.put(&item("path", &text, 3), soon()).await.expect("put");
         expected.insert(text, 3);
@@ -426,34 +426,45 @@ async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_metadata_is_told_and_rebuilt() {
+    const KEY: &str = "2014-07-09";
     let fixture = fixture(|_| {}).await;
     for (width, range) in [(1, 0..40), (6, 40..120), (15, 120..200)] {
         if width > 1 {
-            fixture.table.set_shards(&key("2014-07-09"), count(width), soon()).await.expect("grown");
+            fixture.table.set_shards(&key(KEY), count(width), soon()).await.expect("grown");
             sleep(Duration::from_secs(5)).await;
         }
         for text in numbered(range) {
-            fixture.table.put(&item("2014-07-09", &text, 1), soon()).await.expect("stored");
+            fixture.table.put(&item(KEY, &text, 1), soon()).await.expect("stored");
         }
     }
     let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
-    let before = fixture.table.shards(&key("2014-07-09"), soon()).await.expect("an answer").expect("metadata");
+    let before = fixture.table.shards(&key(KEY), soon()).await.expect("an answer").expect("metadata");
     let lose = async || {
-        let lost = fixture.client.delete_item().table_name("items-metadata");
-        lost.key("partition_key", AttributeValue::S("2014-07-09".to_owned())).send().await.expect("deleted");
+        metadata::lose(&fixture.client, KEY).await;
         sleep(Duration::from_secs(70)).await;
     };
-    lose().await;
-    // Neither who has seen it nor who never has reads too little, and the loss is not buried by a registration.
     let new = fixture.another_instance();
-    for table in [&fixture.table, &new] {
-        let page = table.query(&PageQuery::new(key("2014-07-09")), soon()).await;
+    let grow = async || {
+        for table in [&fixture.table, &new] {
+            let grown = table.set_shards(&key(KEY), count(30), soon()).await;
+            assert!(grown.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{grown:?}");
+        }
+    };
+    // The page still tells where everything is; what changes a width goes by the item.
+    lose().await;
+    assert_eq!(fixture.all(KEY).await, expected);
+    new.put(&item(KEY, "order-0001", 1), soon()).await.expect("stored");
+    grow().await;
+    // With the page, too, neither who has seen the item nor who never has reads too little, and the loss is not buried.
+    metadata::lose(&fixture.client, &metadata::page_key(KEY, 0)).await;
+    sleep(Duration::from_secs(70)).await;
+    for table in [&fixture.table, &new, &fixture.another_instance()] {
+        let page = table.query(&PageQuery::new(key(KEY)), soon()).await;
         assert!(page.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{page:?}");
-        let put = table.put(&item("2014-07-09", "order-0001", 9), soon()).await;
+        let put = table.put(&item(KEY, "order-0001", 9), soon()).await;
         assert!(put.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{put:?}");
-        let grown = table.set_shards(&key("2014-07-09"), count(3), soon()).await;
-        assert!(grown.is_err(), "{grown:?}");
     }
+    grow().await;
     let rebuild = async || {
         let survey = fixture.survey().await;
         assert_eq!(survey.keys().len(), 1);
@@ -462,16 +473,18 @@ async fn lost_metadata_is_told_and_rebuilt() {
             assert_eq!(findings.astray(), 0);
             rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
         }
+        new.rebuild_directory(soon()).await.expect("rebuilt");
         rebuilt
     };
     let check = async || {
-        let now = fixture.table.shards(&key("2014-07-09"), soon()).await.expect("an answer").expect("metadata");
+        let now = fixture.table.shards(&key(KEY), soon()).await.expect("an answer").expect("metadata");
         assert_eq!((now.number_of_shards, now.read_shards), (before.number_of_shards, before.read_shards));
         assert!(now.generation > before.generation, "those who knew the old one believe the new one");
         assert!(now.era > before.era, "what is written from now on replaces what stands");
-        assert_eq!(fixture.all("2014-07-09").await, expected);
+        assert_eq!(metadata::entry(&fixture.client, KEY, 0).await, Some(now.layout().to_entry()));
+        assert_eq!(fixture.all(KEY).await, expected);
         for text in expected.keys() {
-            assert_eq!(fixture.get("2014-07-09", text).await, Some(1), "{text}");
+            assert_eq!(fixture.get(KEY, text).await, Some(1), "{text}");
         }
     };
     assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
@@ -480,17 +493,12 @@ async fn lost_metadata_is_told_and_rebuilt() {
 
     // Registered anew, as one shard, by something that did not look.
     lose().await;
-    let put = fixture.client.put_item().table_name("items-metadata");
-    let put = put.item("partition_key", AttributeValue::S("2014-07-09".to_owned()));
-    let put = put.item("number_of_shards", AttributeValue::N("1".to_owned()));
-    put.item("generation", AttributeValue::N("1".to_owned())).send().await.expect("stored");
+    metadata::store(&fixture.client, KEY, [("number_of_shards", number(1)), ("generation", number(1))]).await;
     assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
     check().await;
 
     // Damaged.
-    let put = fixture.client.put_item().table_name("items-metadata");
-    let put = put.item("partition_key", AttributeValue::S("2014-07-09".to_owned()));
-    put.item("number_of_shards", AttributeValue::S("many".to_owned())).send().await.expect("stored");
+    metadata::store(&fixture.client, KEY, [("number_of_shards", metadata::text("many"))]).await;
     assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
     check().await;
 }
@@ -499,12 +507,11 @@ async fn lost_metadata_is_told_and_rebuilt() {
 async fn damaged_metadata_of_a_key_with_one_shard_is_mended() {
     let fixture = fixture(|_| {}).await;
     fixture.table.put(&item("one", "order", 1), soon()).await.expect("stored");
-    fixture.table.finish_background_work().await;
-    let put = fixture.client.put_item().table_name("items-metadata");
-    let put = put.item("partition_key", AttributeValue::S("one".to_owned()));
-    put.item("number_of_shards", AttributeValue::S("many".to_owned())).send().await.expect("stored");
+    metadata::store(&fixture.client, "one", [("number_of_shards", metadata::text("many"))]).await;
     let new = fixture.another_instance();
-    assert!(new.query(&PageQuery::new(key("one")), soon()).await.is_err());
+    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("its page says enough").items.len(), 1);
+    assert!(new.shards(&key("one"), soon()).await.is_err());
+    assert!(new.set_shards(&key("one"), count(2), soon()).await.is_err());
     assert_eq!(new.list_keys(None, soon()).await.expect("the others"), (vec![], None), "one does not hide the rest");
     let survey = fixture.survey().await;
     for (key, findings) in survey.keys() {
@@ -512,4 +519,5 @@ async fn damaged_metadata_of_a_key_with_one_shard_is_mended() {
     }
     assert_eq!(survey.keys().len(), 1);
     assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(), 1);
+    new.set_shards(&key("one"), count(2), soon()).await.expect("it can grow again");
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::{clients_over, create_tables, in_process_clients};
-use sharding::{Attributes, Environment, Item, PageQuery, PartitionKey, ShardedTable, Value};
+use local::{clients_over, in_process_clients};
+use sharding::{Attributes, Environment, Item, PAGES, PageQuery, PartitionKey, ShardedTable, Value};
+use system_tests::many_keys::{DEEDS, Side};
+use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 use system_tests::{Fate, TestClock, Wire, config, count, large_or, soon, sort_key, warm_write};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
 
@@ -29,6 +31,8 @@ async fn a_page_costs_what_the_readme_says() {
             let bench = PageBench::new(width, keys).await;
             let environment = Environment::seeded(TestClock::default(), 1);
             let table = ShardedTable::with_environment(&bench.client(ROUND_TRIP), config(), environment);
+            // As a function does when it starts.
+            table.check_mode(soon()).await.expect("it agrees");
             let client = bench.client(Duration::ZERO);
             let (mut sums, mut round_trips) = ([0.0; 4], 0.0);
             for after in starts() {
@@ -66,11 +70,21 @@ impl Counted {
         let engine = Engine::in_memory().expect("an engine");
         let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
         engine.set_limits([("items".to_owned(), limits)]);
-        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
         let wire = Wire::new(InProcess::new(engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
         let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        table.claim_mode(soon()).await.expect("it agrees");
         Self { engine, wire, table }
+    }
+
+    /// A key of which this instance knows that it has not grown, though it has never seen it: its page was read a moment ago.
+    async fn read_all_pages(&self) {
+        for number in 0..8 * PAGES {
+            let key = PartitionKey::new(&format!("of-a-page-{number}")).expect("a key");
+            let found = self.table.get(&key, &sort_key("1"), false, soon()).await.expect("an answer");
+            assert_eq!(found, None);
+        }
     }
 
     /// Write and read units of the main table so far.
@@ -126,10 +140,12 @@ async fn an_operation_costs_what_the_documents_say() {
         let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
         assert_eq!(found.is_some(), stands);
     };
+    let idle = async || sleep(Duration::from_secs(60)).await;
     let page = async |table: &ShardedTable, item: &Item| {
         let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
         drop(table.query(&query, soon()).await.expect("a page"));
     };
+    counted.read_all_pages().await;
     counted.costs("POST, a key never seen", async |table| put(table, &item("a", "1")).await).await;
     counted.costs("POST, a warm key", async |table| put(table, &item("a", "2")).await).await;
     counted.costs("PUT, a key never seen", async |table| put(table, &item("b", "1")).await).await;
@@ -140,10 +156,17 @@ async fn an_operation_costs_what_the_documents_say() {
     counted.costs("`GET /item`, a warm key", async |table| get(table, &item("b", "1"), true).await).await;
     counted.costs("`GET /items`, a key never seen", async |table| page(table, &item("d", "1")).await).await;
     counted.costs("`GET /items`, a warm key", async |table| page(table, &item("b", "1")).await).await;
+    idle().await;
+    counted.costs("POST, an instance that was idle", async |table| put(table, &item("a", "3")).await).await;
+    idle().await;
+    counted
+        .costs("`GET /item`, an instance that was idle", async |table| get(table, &item("b", "1"), true).await)
+        .await;
+    idle().await;
+    counted.costs("`GET /items`, an instance that was idle", async |table| page(table, &item("b", "1")).await).await;
 
     let grown = item("grown", "2");
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
-    counted.table.shards(&grown.partition_key, soon()).await.expect("an answer");
     counted.costs("POST, a warm key of 8 shards", async |table| put(table, &grown).await).await;
     counted.costs("PUT, a warm key of 8 shards", async |table| put(table, &item("grown", "3")).await).await;
     counted.costs("`GET /item`, a warm key of 8 shards", async |table| get(table, &grown, true).await).await;
@@ -171,7 +194,6 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
                 sort_key: sort_key(&format!("{filler:05}")),
                 attributes: Attributes::from([("filler".to_owned(), text)]),
             };
-            counted.table.shards(&of_key, soon()).await.expect("a view");
             let (calls, [written, _]) = (counted.wire.calls().len(), counted.units());
             let began = Instant::now();
             let put = counted.table.put(&item, soon()).await.expect("stored");
@@ -190,6 +212,26 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
             let bare = bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
             assert_eq!(ours.to_bits(), bare.to_bits(), "{shards} shards, {filler} bytes: {ours}, {bare}");
         }
+    }
+}
+
+/// A page is read once in 0.8 s, however many requests rely on it.
+#[tokio::test(start_paused = true)]
+async fn keys_that_never_grew_cost_what_bare_requests_do() {
+    let keys = large_or(50_000, 5_000);
+    let (bare, ours) = (Side::bare().await, Side::ours().await);
+    for deed in DEEDS {
+        let bare = bare.carry_out(deed, 0..keys, 40).await;
+        let ours = ours.carry_out(deed, 0..keys, 40).await;
+        let requests = ours.requests as f64 / bare.requests as f64;
+        let units = ours.units / bare.units;
+        let [median, slow] = [50, 99].map(|percent| ours.percentile(percent) / bare.percentile(percent));
+        println!(
+            "{deed:?}: {requests:.5} times the requests, {units:.5} the units; {median:.3} and {slow:.3} the time"
+        );
+        assert_eq!(bare.requests, keys as u64);
+        assert!(requests <= 1.001 && units <= 1.001, "{deed:?}: {requests} {units}");
+        assert!(median <= 1.05 && slow <= 1.05, "{deed:?}: {median} {slow}");
     }
 }
 

@@ -1,33 +1,28 @@
-//! Metadata that another program wrote, without a history: its width is not forgotten when the key grows.
+//! Metadata that another program wrote, without a history: its width is used, and not forgotten when the key grows.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
-use sharding::{Attributes, Item, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType};
-use system_tests::{config, soon};
+use local::in_process_clients;
+use sharding::{Attributes, Item, PartitionKey, ShardedTable, SortKey};
+use system_tests::metadata::{self, number};
+use system_tests::{config, count, soon, sort_key};
 
 #[tokio::test(start_paused = true)]
 async fn items_under_the_width_of_before_are_found_after_growth() {
     let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    client
-        .put_item()
-        .table_name("items-metadata")
-        .item("partition_key", AttributeValue::S("k".into()))
-        .item("number_of_shards", AttributeValue::N("10".into()))
-        .send()
-        .await
-        .expect("stored");
+    metadata::claimed_tables(&client, &config()).await;
+    metadata::store(&client, "k", [("number_of_shards", number(10))]).await;
     let table = ShardedTable::new(&client, config());
     let key = PartitionKey::new("k").expect("a key");
-    table.shards(&key, soon()).await.expect("read");
-    let sort_keys: Vec<SortKey> =
-        (0..60).map(|n| SortKey::parse(SortKeyType::String, &format!("{n:02}")).expect("a sort key")).collect();
+    assert_eq!(table.repair_directory(soon()).await.expect("compared"), 1, "what is not listed is not seen");
+    let stored = metadata::read(&client, "k").await.expect("it stands");
+    assert_eq!(metadata::number_of(&stored, "generation"), 1, "from now on it has a generation to be listed by");
+    let sort_keys: Vec<SortKey> = (0..60).map(|n| sort_key(&format!("{n:02}"))).collect();
     for sort_key in &sort_keys {
         let item = Item { partition_key: key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
-        table.put(&item, soon()).await.expect("stored");
+        let written = table.put(&item, soon()).await.expect("stored");
+        assert_eq!(written.number_of_shards, count(10));
     }
-    table.set_shards(&key, ShardCount::new(20).expect("a count"), soon()).await.expect("grown");
+    table.set_shards(&key, count(20), soon()).await.expect("grown");
     for sort_key in &sort_keys {
         assert!(table.get(&key, sort_key, true, soon()).await.expect("read").is_some(), "{sort_key}");
     }

@@ -7,11 +7,15 @@ mod audit_log;
 mod concurrent_creation;
 mod console;
 mod costs;
+mod directory;
 mod documented;
 mod draining;
 mod foreign_metadata;
 mod http_contract;
+#[cfg(unix)]
+mod killed;
 mod local_edition;
+mod memory;
 mod modes;
 mod paging;
 mod partition_limits;

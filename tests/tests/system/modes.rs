@@ -35,16 +35,16 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
         assert_eq!(stored(&client).await, None, "and stores nothing");
         let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
         first.and(second).expect("of two that start at once, both agree");
-        assert_eq!(stored(&client).await, Some((name.to_owned(), "1".to_owned())));
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "2".to_owned())));
         own.check_mode(soon()).await.expect("it agrees");
         for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
             let error = refused.expect_err("another mode");
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(&format!("it takes {name} by protocol 1")), "{text}");
+            assert!(text.contains(&format!("it takes {name} by protocol 2")), "{text}");
             assert!(text.contains("_sharding:table of items-metadata") && text.contains("Changing WRITES"), "{text}");
         }
-        assert_eq!(stored(&client).await, Some((name.to_owned(), "1".to_owned())), "a refusal changes nothing");
+        assert_eq!(stored(&client).await, Some((name.to_owned(), "2".to_owned())), "a refusal changes nothing");
     }
 }
 
@@ -66,16 +66,23 @@ async fn another_protocol_and_a_damaged_item_are_refused() {
     let put = client.put_item().table_name("items-metadata");
     let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
     let put = put.item("writes", AttributeValue::S("items".into()));
-    put.clone().item("protocol", AttributeValue::N("2".into())).send().await.expect("stored");
-    let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
-    assert!(error.contains("items by protocol 2") && error.contains("items by protocol 1"), "{error}");
-    put.send().await.expect("stored");
+    // An earlier version's, and a later one's.
+    for protocol in ["1", "3"] {
+        put.clone().item("protocol", AttributeValue::N(protocol.into())).send().await.expect("stored");
+        let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
+        let theirs = format!("items by protocol {protocol}");
+        assert!(error.contains(&theirs) && error.contains("items by protocol 2"), "{error}");
+    }
+    put.clone().send().await.expect("stored");
     let error = table.check_mode(soon()).await.expect_err("no protocol");
+    assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
+    put.item("protocol", AttributeValue::N("2".into())).send().await.expect("stored");
+    let error = table.check_mode(soon()).await.expect_err("nothing says how large the directory is");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_table_item_is_no_key() {
+async fn the_table_item_and_pages_are_no_keys() {
     let table = ShardedTable::new(&client().await, config());
     table.claim_mode(soon()).await.expect("claimed");
     let key = sharding::PartitionKey::new("k").expect("a key");
@@ -91,13 +98,15 @@ async fn the_table_item_is_no_key() {
 #[tokio::test]
 async fn requests_for_a_reserved_key_are_refused() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let item = json!({"partition_key": "_sharding:table", "sort_key": "s", "attributes": {}});
-    let posted = edition.post("/items", &item).await;
-    let read = edition.get("/shards?partition_key=_sharding:table").await;
-    for response in [posted, read] {
-        assert_eq!((response.status, &response.body["code"]), (400, &json!("invalid_partition_key")));
-        assert_eq!(response.body["field"], "partition_key", "{}", response.body);
-        assert!(response.body["detail"].as_str().unwrap_or_default().contains("reserved"), "{}", response.body);
+    for reserved in ["_sharding:table", "_sharding:page:0:0"] {
+        let item = json!({"partition_key": reserved, "sort_key": "s", "attributes": {}});
+        let posted = edition.post("/items", &item).await;
+        let read = edition.get(&format!("/shards?partition_key={reserved}")).await;
+        for response in [posted, read] {
+            assert_eq!((response.status, &response.body["code"]), (400, &json!("invalid_partition_key")));
+            assert_eq!(response.body["field"], "partition_key", "{}", response.body);
+            assert!(response.body["detail"].as_str().unwrap_or_default().contains("reserved"), "{}", response.body);
+        }
     }
     edition.stop().await;
 }

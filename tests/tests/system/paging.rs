@@ -138,6 +138,7 @@ impl World {
             .send()
             .await
             .expect("shrunk");
+        self.table.repair_directory(soon()).await.expect("listed");
         // Longer than anybody may rely on a view.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }

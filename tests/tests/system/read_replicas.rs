@@ -59,25 +59,49 @@ async fn the_table_answers_for_a_replica_that_cannot() {
     }
 }
 
+/// A table with one replica, and what is sent to both.
+async fn replicated(of_table: TableConfig) -> (ShardedTable, Wire) {
+    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
+    let of_table = TableConfig { read_replicas: vec!["replica-1".into()], ..of_table };
+    create_tables(&in_process_clients(&inner).dynamodb, &of_table).await.expect("tables");
+    let wire = Wire::new(inner, |_| Fate::Pass);
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
+    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 1));
+    table.claim_mode(soon()).await.expect("claimed");
+    (table, wire)
+}
+
+/// Whether the replica is asked for pages of a key: for some of twenty, if for any.
+async fn asks_the_replica(table: &ShardedTable, wire: &Wire, key: &PartitionKey) -> bool {
+    let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
+    let before = asked();
+    for _ in 0..20 {
+        table.query(&PageQuery::new(key.clone()), soon()).await.expect("a page");
+    }
+    asked() > before
+}
+
+/// Of a key that is not listed, nobody says whether its bare items are being moved.
+#[tokio::test(start_paused = true)]
+async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table() {
+    for (adopts, has_grown, asks) in [(true, false, false), (true, true, true), (false, false, true)] {
+        let (table, wire) = replicated(TableConfig { adopt_unsharded: adopts, ..config() }).await;
+        let key = PartitionKey::new("k").expect("a key");
+        if has_grown {
+            table.set_shards(&key, count(4), soon()).await.expect("scaled");
+        }
+        let asked = asks_the_replica(&table, &wire, &key).await;
+        assert_eq!(asked, asks, "adopts: {adopts}, has grown: {has_grown}");
+    }
+}
+
 /// An index shows what a drain does to the table later, in no order: an item could be missing at both places, or at none.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_up() {
-    let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    let config = TableConfig { read_replicas: vec!["replica-1".into()], ..config() };
-    create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
-    let wire = Wire::new(inner, |_| Fate::Pass);
-    let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = ShardedTable::with_environment(&client, config, Environment::seeded(TestClock::default(), 1));
+    let (table, wire) = replicated(config()).await;
     let key = PartitionKey::new("k").expect("a key");
     table.set_shards(&key, count(4), soon()).await.expect("scaled");
-    // Of twenty pages, some go to the index if any may.
-    let asks_the_index = async || {
-        let before = wire.calls().iter().filter(|call| call.index.is_some()).count();
-        for _ in 0..20 {
-            table.query(&PageQuery::new(key.clone()), soon()).await.expect("a page");
-        }
-        wire.calls().iter().filter(|call| call.index.is_some()).count() > before
-    };
+    let asks_the_index = async || asks_the_replica(&table, &wire, &key).await;
     assert!(asks_the_index().await, "an idle key is read from its replica");
     tokio::time::sleep(Duration::from_secs(5)).await;
     table.begin_shrink(&key, count(1), soon()).await.expect("begun");

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::simulate::{Contender, Scenario, SimulateOptions, run, scenarios, table};
-use local::{ServeOptions, clients_over, create_tables};
+use local::simulate::{Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table};
+use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
 use sharding::{
     Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType,
 };
+use system_tests::metadata::claimed_tables;
 use system_tests::{CountingMetadata, TestEdition, config};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -39,7 +40,7 @@ async fn two_hundred_throttled_writers_make_one_change() {
     engine.set_limits([("items".to_owned(), limits)]);
     let metadata = CountingMetadata::new(InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)));
     let client = clients_over(metadata.clone().into_shared()).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
+    claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let origin = Instant::now();
     let writers: Vec<_> = (0..200)
         .map(|seed| ShardedTable::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
@@ -61,8 +62,7 @@ async fn two_hundred_throttled_writers_make_one_change() {
     }
     let stored = under_way.join_all().await.into_iter().filter(|stored| *stored).count();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let after =
-        writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("registered");
+    let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
     let scale_outs = after.shard_history.entries().len() - 1;
     let (tried, made) = metadata.updates();
     println!(
@@ -70,10 +70,9 @@ async fn two_hundred_throttled_writers_make_one_change() {
         after.number_of_shards
     );
     assert!(scale_outs >= 1 && after.number_of_shards.get() > 4, "{after:?}");
-    // Each writer that has met the key before it was registered tries to register it, once.
-    let registrations = writers.len() as u64;
-    assert!(made <= 1 + 2 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
-    assert!(tried <= registrations + 20 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
+    // A close and an open, each of the key's item and of its page.
+    assert!(made <= 4 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
+    assert!(tried <= 24 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
 }
 
 #[test]
@@ -82,7 +81,11 @@ fn relief_meets_its_targets() {
         demand: vec![20_000, 50_000],
         partitions: vec![4, 1_000],
         seconds: 60,
-        writers: 200,
+        instances: 200,
+        reads: 0,
+        starts: Starts::Warm,
+        copies: None,
+        metadata_partitions: None,
         seed: 1,
         csv: None,
         svg: None,
@@ -91,7 +94,7 @@ fn relief_meets_its_targets() {
         .into_iter()
         .filter(|scenario| scenario.contender == Contender::Policy(sharding::ScalingPolicy::default()))
         .collect();
-    let outcomes: Vec<_> = (1..=5)
+    let outcomes: Vec<_> = (1..=SEEDS)
         .flat_map(|seed| run(&ours.iter().map(|scenario| Scenario { seed, ..scenario.clone() }).collect::<Vec<_>>()))
         .collect();
     println!("{}", table(&outcomes));
@@ -101,17 +104,20 @@ fn relief_meets_its_targets() {
             assert!(outcome.final_width < 200, "four partitions must not drive a key to MAX_SHARDS: {outcome:?}");
             continue;
         }
-        let within = if demand == 20_000 { 5.0 } else { 15.0 };
-        assert!(
-            outcome.relieved_after.is_some_and(|seconds| seconds <= within),
-            "{demand}: {:?}",
-            outcome.relieved_after
-        );
+        assert!(outcome.relieved_after.is_some_and(|seconds| seconds <= 15.0), "{outcome:?}");
         assert!(outcome.accepted >= 0.995, "{demand}: {}", outcome.accepted);
         // Two shards on one partition must fit, so a demand of d partitions needs about 2 d shards.
         assert!(outcome.final_width <= 4 * 2 * demand / 1_000, "{demand}: {}", outcome.final_width);
     }
+    let of = |outcome: &&Outcome| (outcome.scenario.demand, outcome.scenario.partitions) == (20_000, 1_000);
+    let mut seconds: Vec<_> = outcomes.iter().filter(of).filter_map(|outcome| outcome.relieved_after).collect();
+    seconds.sort_by(f64::total_cmp);
+    // Where shards meet on one partition by bad luck, a second growth is needed.
+    assert!(seconds[SEEDS as usize / 2] <= 5.0, "{seconds:?}");
 }
+
+/// Runs of each scenario; a target on the time is one on the run in the middle.
+const SEEDS: u64 = 7;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing() {

@@ -11,6 +11,7 @@ use sharding::{
     Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, ShardedTable, TableConfig,
     Value,
 };
+use system_tests::metadata::{self, number};
 use system_tests::{TestClock, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
@@ -134,19 +135,33 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
     }
 }
 
+/// Its writers do not note its load: whatever it takes, it would look calm.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began_with() {
+    let fixture = fixture(|of_table, scaler| {
+        (of_table.adopt_shards, of_table.register_keys) = (count(10), true);
+        scaler.shrink_after = Duration::from_secs(600);
+    })
+    .await;
+    fixture.store(numbered(0..20)).await;
+    fixture.table.finish_background_work().await;
+    sleep(Duration::from_secs(7_200)).await;
+    assert_eq!(fixture.scheduled().await["draining"], 0);
+    assert_eq!(fixture.metadata().await.number_of_shards, count(10));
+    fixture.grow(20).await;
+    sleep(Duration::from_secs(7_200)).await;
+    assert_eq!(fixture.scheduled().await["draining"], 1, "one that has grown is");
+    assert_eq!(fixture.metadata().await.number_of_shards, count(10));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_closing_that_its_actor_has_left_is_opened() {
     let fixture = fixture(|_, _| {}).await;
     fixture.store(numbered(0..4)).await;
-    fixture.table.finish_background_work().await;
-    let seen = fixture.metadata().await;
+    // It has died before it reached the key's page.
     let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
-    let number = |n: u64| AttributeValue::N(n.to_string());
-    let closed = client.update_item().table_name("items-metadata");
-    let closed = closed.key("partition_key", AttributeValue::S(key().as_str().to_owned()));
-    let closed = closed.update_expression("SET read_shards = :r, closing = :r, generation = :g");
-    let closed = closed.expression_attribute_values(":r", number(4));
-    closed.expression_attribute_values(":g", number(seen.generation + 1)).send().await.expect("closed");
+    let width = [("number_of_shards", 1), ("read_shards", 4), ("closing", 4), ("generation", 1)];
+    metadata::store(&client, key().as_str(), width.map(|(name, n)| (name, number(n)))).await;
     assert_eq!(fixture.metadata().await.closing(), Some(count(4)));
     let told = fixture.scheduled().await;
     let metadata = fixture.metadata().await;

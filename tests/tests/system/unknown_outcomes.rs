@@ -7,11 +7,12 @@ use std::time::Duration;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use sharding::{
     Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, ShardedTable, SortKey, SortKeyType,
-    Value, WriteError, WriteErrorKind, Written,
+    TableConfig, Value, WriteError, WriteErrorKind, Written,
 };
+use system_tests::metadata::claimed_tables;
 use system_tests::{Call, Fate, TestClock, Wire, config, count};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
@@ -48,13 +49,17 @@ fn soon() -> Deadline {
 }
 
 async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
+    bench_with(config(), decide).await
+}
+
+async fn bench_with(of_table: TableConfig, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
     let engine = Engine::in_memory().expect("an engine");
     let inner = InProcess::new(engine.clone());
-    create_tables(&in_process_clients(&inner).dynamodb, &config()).await.expect("tables");
+    claimed_tables(&in_process_clients(&inner).dynamodb, &of_table).await;
     let wire = Wire::new(inner, decide);
     let clock = TestClock::default();
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(clock.clone(), 1));
+    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
     Bench { engine, wire, clock, table }
 }
 
@@ -361,7 +366,8 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
 async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_lost() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
-    let bench = bench(move |call| {
+    let registering = TableConfig { register_keys: true, ..config() };
+    let bench = bench_with(registering, move |call| {
         let is_look = call.to_items && call.operation == "Query";
         if is_look && !decided.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
     })

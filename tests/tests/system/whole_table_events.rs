@@ -10,6 +10,7 @@ use local::{create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::{Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig};
+use system_tests::metadata;
 use system_tests::{TestClock, config, count, soon, sort_key};
 use tokio::time::sleep;
 
@@ -135,8 +136,8 @@ async fn a_rebuild_event_makes_lost_metadata_anew() {
         if *name == "one" {
             continue;
         }
-        let lost = fixture.client.delete_item().table_name("items-metadata");
-        lost.key("partition_key", text(name)).send().await.expect("deleted");
+        metadata::lose(&fixture.client, name).await;
+        metadata::lose(&fixture.client, &metadata::page_key(name, 0)).await;
     }
     sleep(Duration::from_secs(70)).await;
     for name in ["five", "twelve"] {
@@ -150,6 +151,8 @@ async fn a_rebuild_event_makes_lost_metadata_anew() {
         if *width > 1 {
             let metadata = fixture.table.shards(&key(name), soon()).await.expect("an answer").expect("metadata");
             assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), (*width, *width), "{name}");
+            let listed = metadata::entry(&fixture.client, name, 0).await;
+            assert_eq!(listed, Some(metadata.layout().to_entry()), "{name}");
         }
     }
 }

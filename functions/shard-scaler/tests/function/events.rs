@@ -50,6 +50,7 @@ async fn every_sample_event_has_its_answer() {
         "shard-scaler-settle",
         "shard-scaler-migrate",
         "shard-scaler-rebuild",
+        "shard-scaler-copies",
         "shard-scaler-rearm",
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);

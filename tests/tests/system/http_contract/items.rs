@@ -17,7 +17,9 @@ async fn an_item_comes_back_as_it_went_in() {
     let text = item.body["attributes"].to_string();
     assert!(text.contains("\"empty\":\"\"") && text.contains("\"$string_set\":[\"a\",\"b\"]"), "{text}");
     assert_problem(&edition.get("/item?partition_key=a&sort_key=b").await, 404, "not_found", None, "absent item");
-    assert_problem(&edition.get("/shards?partition_key=a").await, 404, "not_found", None, "absent key");
+    let shards = edition.get("/shards?partition_key=a").await;
+    assert_eq!((shards.status, &shards.body["number_of_shards"]), (200, &json!(1)), "a key that never grew");
+    assert_eq!((&shards.body["grown"], &shards.body["last_updated"]), (&json!(false), &Value::Null));
     let empty = edition.get("/items?partition_key=never").await;
     assert_eq!((empty.status, &empty.body["items"], &empty.body["cursor"]), (200, &json!([]), &Value::Null));
     edition.stop().await;

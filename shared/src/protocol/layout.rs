@@ -1,0 +1,283 @@
+//! Where the items of a key may stand: the part of its metadata that writers and readers go by. The directory has it of every key that has
+//! grown; a key that it does not list has the layout of a table that nobody has scaled.
+
+use std::collections::BTreeSet;
+
+use super::metadata::{FIRST_ERA, LONGEST_INDEX_LAG};
+use crate::core::key::{ShardCount, ShardNumber};
+
+/// Where the items of a key may stand.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// Of the metadata that it is a part of. 0 for a key that is not listed.
+    pub generation: u64,
+    /// How often the write width has changed, and one more.
+    pub era: u64,
+    /// The write width: writers place items on shards 1 up to this.
+    pub number_of_shards: ShardCount,
+    /// The read width: readers look at shards 1 up to this. Never below the write width.
+    pub read_shards: ShardCount,
+    /// The width to come, while writers wait for it.
+    pub closing: Option<ShardCount>,
+    /// While writers wait: epoch milliseconds, by the clock of the actor that closed, before which it does not open. Only for pacing.
+    pub opens_at: Option<u64>,
+    /// Items are being moved home.
+    pub draining: bool,
+    /// Every item is at home: a drain has ended, and the width has not changed since.
+    pub settled: bool,
+    /// Every width under which an item may stand, the write width among them.
+    pub widths: BTreeSet<ShardCount>,
+    /// Epoch seconds of the last change of the width.
+    pub last_updated: u64,
+    /// Epoch seconds at which a drain was last cut off, if none has ended since.
+    pub drain_stopped_at: Option<u64>,
+    /// Epoch seconds at which a drain last ended or was cut off.
+    pub drained_at: Option<u64>,
+}
+
+/// So many digits of an entry are its generation: entries compare as their generations do.
+const GENERATION_DIGITS: usize = 12;
+/// The highest generation that an entry has room for.
+pub const HIGHEST_GENERATION: u64 = 999_999_999_999;
+
+impl Layout {
+    /// Of a key that is not listed: so many shards, one in a table that was not sharded before it was adopted.
+    #[must_use]
+    pub fn unlisted(shards: ShardCount) -> Self {
+        Self {
+            generation: 0,
+            era: FIRST_ERA,
+            number_of_shards: shards,
+            read_shards: shards,
+            closing: None,
+            opens_at: None,
+            draining: false,
+            settled: false,
+            widths: BTreeSet::from([shards]),
+            last_updated: 0,
+            drain_stopped_at: None,
+            drained_at: None,
+        }
+    }
+
+    /// Whether it tells more than the layout of a key that is not listed. Once so, always so: eras do not go back.
+    #[must_use]
+    pub fn is_listed(&self, unlisted: ShardCount) -> bool {
+        self.era > FIRST_ERA
+            || self.closing.is_some()
+            || self.read_shards != unlisted
+            || self.widths.iter().any(|width| *width != unlisted)
+    }
+
+    /// The places of an item whose home under a width is given by `home`; `bare` is one more, in a table that is adopted.
+    pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber, bare: Option<ShardNumber>) -> Places {
+        let at = home(self.number_of_shards);
+        let mut old: BTreeSet<ShardNumber> =
+            self.widths.iter().copied().chain(self.closing).map(home).chain(bare).collect();
+        old.remove(&at);
+        Places { home: at, old }
+    }
+
+    /// Whether an index may still show items where a drain has moved them from, and not yet where it has moved them to: pages are read from
+    /// the table then.
+    ///
+    /// ```
+    /// use sharding::{Layout, ShardCount};
+    /// let mut layout = Layout::unlisted(ShardCount::ONE);
+    /// assert!(!layout.may_lag_in_indexes(1_000));
+    /// layout.drained_at = Some(1_000);
+    /// assert!(layout.may_lag_in_indexes(1_899) && !layout.may_lag_in_indexes(1_900));
+    /// ```
+    #[must_use]
+    pub fn may_lag_in_indexes(&self, now_seconds: u64) -> bool {
+        let lags = |at: u64| now_seconds < at.saturating_add(LONGEST_INDEX_LAG);
+        self.draining || self.drained_at.is_some_and(lags)
+    }
+
+    /// What an entry begins with.
+    #[must_use]
+    pub fn entry_generation(&self) -> String {
+        format!("{:0GENERATION_DIGITS$}", self.generation)
+    }
+
+    /// As a page of the directory stores it: `"generation era number_of_shards read_shards state settled last_updated drain_stopped_at drained_at
+    /// widths"`, `-` for what is not set. The state is `open`, `draining` or `closing:width:opens_at`. Of two entries of a key, the one
+    /// of the higher generation is the greater string.
+    #[must_use]
+    pub fn to_entry(&self) -> String {
+        let at = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        let state = match (self.closing, self.draining) {
+            (Some(to), _) => format!("closing:{to}:{}", at(self.opens_at)),
+            (None, true) => "draining".to_owned(),
+            (None, false) => "open".to_owned(),
+        };
+        let widths: Vec<String> = self.widths.iter().map(ToString::to_string).collect();
+        format!(
+            "{} {} {} {} {state} {} {} {} {} {}",
+            self.entry_generation(),
+            self.era,
+            self.number_of_shards,
+            self.read_shards,
+            if self.settled { "settled" } else { "-" },
+            self.last_updated,
+            at(self.drain_stopped_at),
+            at(self.drained_at),
+            widths.join(",")
+        )
+    }
+
+    /// Reads what [`to_entry`](Self::to_entry) has made; `None` where it is something else.
+    #[must_use]
+    pub fn from_entry(entry: &str) -> Option<Self> {
+        let words: Vec<&str> = entry.split(' ').collect();
+        let [generation, era, written, read, state, settled, last_updated, stopped, drained, widths] = words[..] else {
+            return None;
+        };
+        let count = |word: &str| ShardCount::new(word.parse().ok()?);
+        let at = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
+        let (closing, opens_at, draining) = match state {
+            "open" => (None, None, false),
+            "draining" => (None, None, true),
+            closing => {
+                let (to, opens_at) = closing.strip_prefix("closing:")?.split_once(':')?;
+                (Some(count(to)?), at(opens_at)?, false)
+            }
+        };
+        Some(Self {
+            generation: generation.parse().ok()?,
+            era: era.parse().ok()?,
+            number_of_shards: count(written)?,
+            read_shards: count(read)?,
+            closing,
+            opens_at,
+            draining,
+            settled: settled == "settled",
+            widths: widths.split(',').map(count).collect::<Option<_>>()?,
+            last_updated: last_updated.parse().ok()?,
+            drain_stopped_at: at(stopped)?,
+            drained_at: at(drained)?,
+        })
+    }
+}
+
+/// Where an item may stand.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Places {
+    /// Where it is written in this era.
+    pub home: ShardNumber,
+    /// Its homes under all other widths. Nobody writes there any more; only a drain touches them.
+    pub old: BTreeSet<ShardNumber>,
+}
+
+impl Places {
+    /// All of them: the *candidates*.
+    pub fn all(&self) -> BTreeSet<ShardNumber> {
+        self.old.iter().copied().chain([self.home]).collect()
+    }
+
+    /// Whether the item may stand there.
+    pub fn contains(&self, shard: ShardNumber) -> bool {
+        shard == self.home || self.old.contains(&shard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::{count, shard};
+
+    fn grown() -> Layout {
+        Layout {
+            generation: 12,
+            era: 3,
+            number_of_shards: count(8),
+            read_shards: count(16),
+            widths: BTreeSet::from([count(1), count(8), count(16)]),
+            last_updated: 1_700_000_000,
+            ..Layout::unlisted(ShardCount::ONE)
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let rows = [
+            (grown(), "000000000012 3 8 16 open - 1700000000 - - 1,8,16"),
+            (
+                Layout { draining: true, settled: true, ..grown() },
+                "000000000012 3 8 16 draining settled 1700000000 - - 1,8,16",
+            ),
+            (
+                Layout { closing: Some(count(16)), opens_at: Some(1_700_000_001_120), ..grown() },
+                "000000000012 3 8 16 closing:16:1700000001120 - 1700000000 - - 1,8,16",
+            ),
+            (
+                Layout { closing: Some(count(16)), drain_stopped_at: Some(7), drained_at: Some(9), ..grown() },
+                "000000000012 3 8 16 closing:16:- - 1700000000 7 9 1,8,16",
+            ),
+            (Layout::unlisted(count(5)), "000000000000 1 5 5 open - 0 - - 5"),
+        ];
+        for (layout, entry) in rows {
+            assert_eq!(layout.to_entry(), entry);
+            assert_eq!(Layout::from_entry(entry), Some(layout));
+        }
+    }
+
+    #[test]
+    fn what_is_no_entry_is_not_read() {
+        for entry in [
+            "",
+            "12",
+            "000000000012 3 8 16 open - 1700000000 - -",
+            "000000000012 3 8 16 open - 1700000000 - - 1,8,16 more",
+            "000000000012 3 0 16 open - 1700000000 - - 1,8,16",
+            "000000000012 3 8 16 closing - 1700000000 - - 1,8,16",
+            "000000000012 3 8 16 closing:0:- - 1700000000 - - 1,8,16",
+            "000000000012 3 8 16 open - 1700000000 - - ",
+            "000000000012 3 8 16 open - 1700000000 x - 1",
+        ] {
+            assert_eq!(Layout::from_entry(entry), None, "{entry}");
+        }
+    }
+
+    #[test]
+    fn the_entry_of_the_higher_generation_is_the_greater_text() {
+        let entry = |generation, era| Layout { generation, era, ..grown() }.to_entry();
+        for pair in [1, 2, 9, 10, 1_700_000_000, HIGHEST_GENERATION].windows(2) {
+            assert!(entry(pair[0], 9) < entry(pair[1], 1), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_listed_once_it_has_begun_to_grow() {
+        let one = ShardCount::ONE;
+        let rows = [
+            (Layout::unlisted(one), false),
+            // Registered, or drained without a change of its width.
+            (Layout { generation: 4, draining: true, drained_at: Some(9), ..Layout::unlisted(one) }, false),
+            (Layout { generation: 1, closing: Some(count(2)), ..Layout::unlisted(one) }, true),
+            (Layout { generation: 9, era: 2, ..Layout::unlisted(one) }, true),
+            // Another program has stored its width.
+            (Layout { generation: 1, ..Layout::unlisted(count(2)) }, true),
+            (Layout { widths: BTreeSet::from([one, count(3)]), ..Layout::unlisted(one) }, true),
+        ];
+        for (layout, is_listed) in rows {
+            assert_eq!(layout.is_listed(one), is_listed, "{layout:?}");
+        }
+        assert!(
+            !Layout::unlisted(count(10)).is_listed(count(10)),
+            "a table that has had ten shards from the beginning"
+        );
+    }
+
+    #[test]
+    fn an_item_has_a_place_for_each_width_that_was_or_will_be() {
+        // Under each width, the highest shard is home.
+        let home = |width: ShardCount| shard(width.get());
+        let places = grown().places(home, None);
+        assert_eq!((places.home, places.all()), (shard(8), BTreeSet::from([shard(1), shard(8), shard(16)])));
+        let closing = Layout { closing: Some(count(20)), ..grown() };
+        assert!(closing.places(home, None).contains(shard(20)) && !places.contains(shard(20)));
+        let bare = Layout::unlisted(ShardCount::ONE).places(home, Some(ShardNumber::UNSHARDED));
+        assert_eq!(bare, Places { home: shard(1), old: BTreeSet::from([ShardNumber::UNSHARDED]) });
+    }
+}

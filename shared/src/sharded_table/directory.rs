@@ -1,0 +1,403 @@
+//! The directory of one table, as this instance has read it; making it, publishing changes in it, and repairing it.
+//! [docs/protocol.md, The directory]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout_at};
+
+use super::events::ScalingReason;
+use super::retry::{Backoff, retrying};
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::key::PartitionKey;
+use crate::protocol::directory::{
+    FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of, supersedes,
+};
+use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::{Change, ShardMetadata};
+use crate::protocol::view::{Moment, View};
+use crate::table::error::TableError;
+use crate::table::{PageCopy, StoredPage, TABLE_KEY, TableItem};
+use crate::telemetry;
+
+/// What this instance knows of the directory.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// Every page, once the table item has been read.
+    pages: OnceCell<Vec<PageState>>,
+    /// This process may write: the table item is there, and agrees.
+    pub(super) claimed: OnceCell<()>,
+}
+
+/// What this instance knows of one page.
+#[derive(Debug)]
+pub(super) struct PageState {
+    number: u32,
+    known: Mutex<Option<Arc<PageView>>>,
+    /// When neither of the copies that were tried was complete. For a lease from then, the page is not asked for again.
+    incomplete_at: Mutex<Option<Moment>>,
+    /// Held while the page is read, so that a crowd of requests makes one read.
+    flight: tokio::sync::Mutex<()>,
+    /// It is being renewed ahead of the end of its lease.
+    pub(super) renewing: Arc<AtomicBool>,
+    /// The copy that this instance reads, and how many there are.
+    copy: AtomicU32,
+    copies: AtomicU32,
+}
+
+/// A complete page; its views have the instant before it was requested.
+#[derive(Debug)]
+pub(super) struct PageView {
+    /// `None` for an entry that cannot be read: its key's item is read instead.
+    listed: HashMap<PartitionKey, Option<Arc<View>>>,
+    unlisted: Arc<View>,
+    bytes: usize,
+}
+
+impl PageView {
+    pub(super) fn view_of(&self, key: &PartitionKey) -> Option<Arc<View>> {
+        match self.listed.get(key) {
+            Some(listed) => listed.clone(),
+            None => Some(Arc::clone(&self.unlisted)),
+        }
+    }
+
+    /// Whether a further key may be listed, or a key that is listed may change its width.
+    pub(super) const fn has_room(&self, is_listed: bool) -> bool {
+        self.bytes < if is_listed { LARGEST_PAGE_BYTES } else { FULL_PAGE_BYTES }
+    }
+}
+
+impl PageState {
+    pub(super) fn known(&self) -> Option<Arc<PageView>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_incomplete(&self, now: Moment, lease: Duration) -> bool {
+        let at = *self.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.and_then(|at| now.since(at)).is_some_and(|age| age < lease)
+    }
+
+    fn learn(&self, view: Arc<PageView>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
+    }
+}
+
+/// Which pages are made where they are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// Every page: the items are known to be whole.
+    All,
+    /// Not those of which no copy is complete, in a table that had them all once.
+    NotLost,
+}
+
+/// What a comparison of the directory with the items has found.
+#[derive(Debug)]
+pub(super) struct Filled {
+    /// Entries that were behind their items, in all copies.
+    behind: u64,
+    /// What entries say whose items are gone, or older.
+    without_item: HashMap<PartitionKey, Layout>,
+}
+
+impl Inner {
+    /// The page of a key; `None` before the table item was read.
+    pub(super) fn known_page(&self, key: &PartitionKey) -> Option<&PageState> {
+        let pages = self.directory.pages.get()?;
+        pages.get(page_of(key, u32::try_from(pages.len()).unwrap_or(u32::MAX)) as usize)
+    }
+
+    /// As [`known_page`](Self::known_page), after reading the table item; `None` where the table has none yet.
+    pub(super) async fn page(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<&PageState>, TableError> {
+        if self.directory.pages.get().is_none() {
+            let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+            let Some(table) = table else { return Ok(None) };
+            self.agree(&table)?;
+            self.know(&table);
+        }
+        Ok(self.known_page(key))
+    }
+
+    /// Keeps what the table item says of the directory.
+    pub(super) fn know(&self, table: &TableItem) {
+        let page = |number| PageState {
+            number,
+            known: Mutex::default(),
+            incomplete_at: Mutex::default(),
+            flight: tokio::sync::Mutex::default(),
+            renewing: Arc::default(),
+            copy: AtomicU32::new(self.environment.below(table.copies)),
+            copies: AtomicU32::new(table.copies),
+        };
+        // Another request may have been first.
+        let _ = self.directory.pages.set((0..table.pages).map(page).collect());
+    }
+
+    /// Reads a page, unless `good` accepts what is known by then. `None` where neither this instance's copy nor a second one is complete.
+    pub(super) async fn read_page(
+        &self,
+        page: &PageState,
+        good: impl Fn(&PageView) -> bool,
+        deadline: Deadline,
+    ) -> Result<Option<Arc<PageView>>, TableError> {
+        if page.is_incomplete(self.environment.now(), self.config.lease()) {
+            return Ok(None);
+        }
+        let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
+            return Err(TableError::Transient("a page of the directory did not come before the deadline".into()));
+        };
+        if let Some(known) = page.known().filter(|known| good(known)) {
+            return Ok(Some(known));
+        }
+        if page.is_incomplete(self.environment.now(), self.config.lease()) {
+            return Ok(None);
+        }
+        let (copies, own) = (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
+        // The first copy was there before all others; who reads that one tries any other.
+        let second = if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
+        for copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
+            let mut copy = copy;
+            let mut read = || {
+                let at = PageCopy { page: page.number, copy };
+                // Where one copy does not answer, another may.
+                copy = self.environment.below(copies);
+                async move {
+                    let asked_at = self.environment.now();
+                    telemetry::lease_refreshed();
+                    Ok((asked_at, self.tables.get_page(at).await?))
+                }
+            };
+            let (asked_at, stored) = retrying(&self.environment, deadline, &mut read).await?;
+            if let Some((stored, copies)) = stored.and_then(|stored| stored.copies.map(|copies| (stored, copies))) {
+                if page.copies.swap(copies, Ordering::Relaxed) != copies {
+                    page.copy.store(self.environment.below(copies), Ordering::Relaxed);
+                }
+                let view = Arc::new(self.page_view(stored, asked_at));
+                page.learn(Arc::clone(&view));
+                return Ok(Some(view));
+            }
+        }
+        tracing::error!(
+            page = page.number,
+            "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
+        );
+        telemetry::directory_incomplete();
+        *page.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.environment.now());
+        Ok(None)
+    }
+
+    fn page_view(&self, stored: StoredPage, asked_at: Moment) -> PageView {
+        let StoredPage { entries, bytes, .. } = stored;
+        let fill = bytes as f64 / FULL_PAGE_BYTES as f64;
+        if fill >= REPORTED_FILL {
+            telemetry::directory_fill(fill);
+        }
+        let view = |layout| Arc::new(View { layout, asked_at });
+        let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();
+        PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), bytes }
+    }
+
+    /// Makes a key's layout known: on return every copy of its page has it, or a later one. A layout that says no more than that of a key
+    /// that is not listed needs no entry.
+    pub(super) async fn publish(
+        &self,
+        key: &PartitionKey,
+        layout: Layout,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        if !layout.is_listed(self.config.adopt_shards) {
+            return Ok(());
+        }
+        // After the change: a copy that is added from now on is filled from the items, which have it.
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let table = table.ok_or_else(|| TableError::Lost(format!("the item {} is gone", TABLE_KEY)))?;
+        let page = page_of(key, table.pages);
+        let (mut publication, mut backoff) = (Publication::new(layout, table.copies), Backoff::default());
+        while !publication.missing().is_empty() {
+            let mut sending = JoinSet::new();
+            for copy in publication.missing() {
+                let (tables, at) = (self.tables.clone(), PageCopy { page, copy: *copy });
+                let (key, layout) = (key.clone(), publication.layout().clone());
+                sending.spawn(async move { (at.copy, tables.put_entry(at, &key, &layout).await) });
+            }
+            let mut failed = None;
+            while let Some(sent) = sending.join_next().await {
+                match sent.map_err(|died| TableError::Transient(died.to_string()))? {
+                    (copy, Ok(())) => publication.is_told(copy),
+                    (_, Err(error)) => failed = Some(error),
+                }
+            }
+            match failed {
+                Some(error) if !error.is_retryable() => return Err(error),
+                Some(error) if !backoff.pause(&self.environment, deadline).await => return Err(error),
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to every copy of these pages what the items say, where it is missing, and marks the pages as complete. Others publish the changes
+    /// that they make meanwhile.
+    pub(super) async fn fill_directory(&self, pages: Pages, deadline: Deadline) -> Result<Filled, TableError> {
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        if table.rebuilding && pages == Pages::NotLost {
+            return Err(super::mode::rebuilding());
+        }
+        let copies = |page| (0..table.copies).map(move |copy| PageCopy { page, copy });
+        let mut stored = HashMap::new();
+        for at in (0..table.pages).flat_map(copies) {
+            let page = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
+            stored.extend(page.map(|page| (at, page)));
+        }
+        let entries = || stored.values().flat_map(|page: &StoredPage| &page.entries);
+        let mut filled = Filled { behind: 0, without_item: HashMap::new() };
+        for (key, layout) in entries().filter_map(|(key, layout)| Some((key, layout.as_ref()?))) {
+            if supersedes(layout, filled.without_item.get(key)) {
+                filled.without_item.insert(key.clone(), layout.clone());
+            }
+        }
+        let mut after = None;
+        loop {
+            let list = || self.tables.list_metadata(after.as_ref());
+            let (keys, next) = retrying(&self.environment, deadline, list).await?;
+            for (key, raw) in keys {
+                // What is damaged is rebuilt first.
+                let Ok(mut metadata) = raw.parse() else { continue };
+                // Another program has stored it, without a generation.
+                if let Some(numbered) = metadata.apply(&Change::Register, self.environment.now().epoch_seconds()) {
+                    let write = || self.tables.write_metadata(&key, Some(&metadata), None, &numbered);
+                    match retrying(&self.environment, deadline, write).await {
+                        Ok(()) => metadata = numbered,
+                        // Somebody is at it, and publishes it.
+                        Err(TableError::ConditionFailed) => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
+                let layout = metadata.layout();
+                if filled.without_item.get(&key).is_some_and(|entry| entry.generation <= layout.generation) {
+                    filled.without_item.remove(&key);
+                }
+                for at in copies(page_of(&key, table.pages)) {
+                    let stands = stored.get(&at).and_then(|page| page.entries.get(&key)?.as_ref());
+                    if layout.is_listed(self.config.adopt_shards) && supersedes(&layout, stands) {
+                        filled.behind += 1;
+                        retrying(&self.environment, deadline, || self.tables.put_entry(at, &key, &layout)).await?;
+                    }
+                }
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        // A copy is complete only if it lists the keys, too, whose items are lost.
+        for (key, layout) in &filled.without_item {
+            for at in copies(page_of(key, table.pages)) {
+                let stands = stored.get(&at).and_then(|page| page.entries.get(key)?.as_ref());
+                if supersedes(layout, stands) {
+                    retrying(&self.environment, deadline, || self.tables.put_entry(at, key, layout)).await?;
+                }
+            }
+        }
+        for page in 0..table.pages {
+            let mark = |at: PageCopy| stored.get(&at).and_then(|page| page.copies);
+            // Where every copy is lost, items may be, too: only a look at the whole table tells.
+            if pages == Pages::NotLost && table.directory_made && copies(page).all(|at| mark(at).is_none()) {
+                tracing::error!(page, "a page of the directory is lost: rebuild the metadata");
+                continue;
+            }
+            for at in copies(page).filter(|at| mark(*at) != Some(table.copies)) {
+                retrying(&self.environment, deadline, || self.tables.mark_page(at, table.copies)).await?;
+            }
+        }
+        if !table.directory_made {
+            retrying(&self.environment, deadline, || self.tables.note_directory_made()).await?;
+        }
+        Ok(filled)
+    }
+
+    /// Makes the item of a key anew from its entry in the directory: it is gone, or older.
+    async fn restore(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        entry: &Layout,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        let read = retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
+        let seen = read.as_ref().and_then(|raw| raw.parse().ok());
+        let damaged = read.filter(|_| seen.is_none());
+        let told =
+            entry.widths.iter().fold(ShardHistory::default(), |told, width| told.with(entry.last_updated, *width));
+        let known = ShardMetadata {
+            number_of_shards: entry.number_of_shards,
+            read_shards: entry.read_shards,
+            era: entry.era,
+            generation: entry.generation,
+            shard_history: told.clone(),
+            last_updated: entry.last_updated,
+            ..ShardMetadata::unregistered_with(self.config.adopt_shards)
+        };
+        let to = entry.closing.unwrap_or(entry.number_of_shards);
+        let rebuild = Change::Rebuild { to, history: told, era: entry.era };
+        let job = self.job(key, deadline);
+        if let Some(closed) = job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await? {
+            sleep(self.environment.opening_wait()).await;
+            job.open(&closed, ScalingReason::Asked).await?;
+        }
+        Ok(())
+    }
+}
+
+impl ShardedTable {
+    /// Raises the number of copies of each page of the directory, while traffic runs: an instance reads one of them, so that many instances do
+    /// not make a page hot. It takes as long as reading all metadata. A lower number changes nothing.
+    ///
+    /// # Errors
+    /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] where the metadata table could not be used: run it again.
+    pub async fn raise_directory_copies(&self, copies: u32, deadline: Deadline) -> Result<(), TableError> {
+        let inner = &self.inner;
+        if !(1..=MAX_COPIES).contains(&copies) {
+            return Err(TableError::Rejected(format!("copies is {copies}; allowed: 1 to {MAX_COPIES}")));
+        }
+        self.claim_mode(deadline).await?;
+        // From here on, everybody who changes a key writes to the new copies, too; then they are filled, then read.
+        retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await?;
+        inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
+    }
+
+    /// Compares every page of the directory with the items, and writes what is missing: an actor may have died between the two. Returns how
+    /// many entries were behind. A page that is lost is left to [`rebuild_directory`](Self::rebuild_directory).
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata table could not be used: run it again.
+    pub async fn repair_directory(&self, deadline: Deadline) -> Result<u64, TableError> {
+        self.claim_mode(deadline).await?;
+        let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
+        for key in filled.without_item.keys() {
+            tracing::error!(key = key.as_str(), "the directory lists a key whose item is lost: rebuild the metadata");
+        }
+        Ok(filled.behind)
+    }
+
+    /// The end of a rebuild, once every key's own metadata is right. It does what [`repair_directory`](Self::repair_directory) does, and makes
+    /// lost pages anew, and the items of keys that only the directory still lists. Returns how many entries were behind, and how many items
+    /// were made anew.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata table could not be used: run it again.
+    pub async fn rebuild_directory(&self, deadline: Deadline) -> Result<(u64, u64), TableError> {
+        self.claim_for_rebuild(deadline).await?;
+        let filled = self.inner.fill_directory(Pages::All, deadline).await?;
+        for (key, entry) in &filled.without_item {
+            self.inner.restore(key, entry, deadline).await?;
+        }
+        Ok((filled.behind, filled.without_item.len() as u64))
+    }
+}

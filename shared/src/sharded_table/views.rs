@@ -1,0 +1,288 @@
+//! Getting views: from the page of a key, and where that cannot be relied on, from the key's item.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::keys::KeyJob;
+use super::retry::retrying;
+use crate::protocol::layout::Layout;
+use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::view::{Moment, View};
+use crate::table::error::TableError;
+use crate::telemetry;
+
+/// How often a read that is older than what is known already is repeated.
+const OLD_ANSWERS: u32 = 3;
+/// Part of the lease after which a page is renewed ahead of its end.
+pub(super) const RENEW_AT: f64 = 0.8;
+/// How long a request waits for the word on whether a key's metadata is lost.
+const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+/// A page that is behind what is known of a key for so long is repaired: whoever changed the key has died.
+const LONGEST_BEHIND: Duration = Duration::from_secs(3);
+
+/// A key's item, as it was read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Of a key without an item, what that means.
+    pub(super) metadata: ShardMetadata,
+    pub(super) exists: bool,
+    /// Taken before the request was sent.
+    pub(super) asked_at: Moment,
+}
+
+impl Record {
+    pub(super) fn view(&self) -> View {
+        let layout = self.metadata.layout();
+        View { layout, asked_at: self.asked_at }
+    }
+
+    /// What a change of it is conditional on.
+    pub(super) fn seen(&self) -> Option<&ShardMetadata> {
+        self.exists.then_some(&self.metadata)
+    }
+}
+
+impl KeyJob<'_> {
+    /// The view that a record gives. Of a key that the directory does not list, it is that of a key which never grew, of generation 0.
+    pub(super) fn view_of(&self, record: &Record) -> Arc<View> {
+        let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
+        let is_listed = view.layout.is_listed(unlisted);
+        Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
+    }
+
+    /// All that is known of the key's layout. `None` where its page was never read.
+    pub(super) fn known_view(&self) -> Option<Arc<View>> {
+        let known = self.state.view();
+        let page = self.inner.known_page(self.key).and_then(|page| page.known()?.view_of(self.key));
+        let Some(page) = page else { return known };
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &page)) {
+            return known;
+        }
+        let generation = page.layout.generation;
+        let view = self.state.learn(page);
+        self.note_behind(&view, generation);
+        Some(view)
+    }
+
+    /// Where a page stays behind what is known of the key, the key's item decides: the page is repaired.
+    fn note_behind(&self, view: &View, of_page: u64) {
+        let mut known = self.state.known();
+        if view.layout.generation <= of_page {
+            known.behind_since = None;
+            return;
+        }
+        let since = *known.behind_since.get_or_insert(view.asked_at);
+        let is_long = view.asked_at.since(since).is_some_and(|behind| behind > LONGEST_BEHIND);
+        drop(known);
+        // A process that only reads may not write.
+        if is_long && self.inner.directory.claimed.initialized() {
+            self.in_background(&self.state.repairing, |inner, key, state| async move {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + LONGEST_BEHIND);
+                if let Err(error) = job.repair().await {
+                    tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
+                }
+                // Where that did not help, it is tried again after as long.
+                job.state.known().behind_since = None;
+            });
+        }
+    }
+
+    /// Writes to the key's page what its item says.
+    pub(super) async fn repair(&self) -> Result<(), TableError> {
+        let record = self.record_from_now().await?;
+        self.state.learn(self.view_of(&record));
+        self.inner.publish(self.key, record.metadata.layout(), self.deadline).await
+    }
+
+    /// A view that `good` accepts: the one that is known, or one that is read now. Many callers at once make one read.
+    pub(super) async fn view(&self, good: impl Fn(&View, Moment) -> bool) -> Result<Arc<View>, TableError> {
+        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
+        match known() {
+            Some(view) => Ok(view),
+            // Boxed: what is seldom needed must not make the futures large that hold it.
+            None => Box::pin(self.new_view(good)).await,
+        }
+    }
+
+    async fn new_view(&self, good: impl Fn(&View, Moment) -> bool) -> Result<Arc<View>, TableError> {
+        let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
+        if let Some(page) = self.inner.page(self.key, self.deadline).await? {
+            for _ in 0..OLD_ANSWERS {
+                let read = self.inner.read_page(page, |_| known().is_some(), self.deadline).await?;
+                // `None` where no copy of the page is complete, or where the entry cannot be read.
+                if read.and_then(|page| page.view_of(self.key)).is_none() {
+                    break;
+                }
+                if let Some(view) = known() {
+                    return Ok(view);
+                }
+            }
+        }
+        // Without a page that can be relied on, the key's item decides; whether the item is lost is asked as well.
+        let record = self.record(|record, now| good(&record.view(), now)).await?;
+        Ok(self.state.learn(self.view_of(&record)))
+    }
+
+    /// A view that was requested after this call began.
+    pub(super) async fn view_from_now(&self) -> Result<Arc<View>, TableError> {
+        let began = self.inner.environment.now();
+        self.view(|view, now| view.is_asked_since(began, now)).await
+    }
+
+    /// The view within its lease, or a new one.
+    pub(super) async fn leased_or_new_view(&self) -> Result<Arc<View>, TableError> {
+        match self.leased_view() {
+            Some(view) => Ok(view),
+            None => self.view(|view, now| view.is_valid(now, self.inner.config.lease())).await,
+        }
+    }
+
+    /// The view, if its lease has not run out; its page is renewed beside this job when little of the lease is left.
+    pub(super) fn leased_view(&self) -> Option<Arc<View>> {
+        let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
+        let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
+        self.renew(&view, lease, now);
+        Some(view)
+    }
+
+    /// As [`renew`](Self::renew); without a view, gets one beside this job.
+    pub(super) fn renew_or_get(&self, view: Option<&View>, lease: Duration, now: Moment) {
+        match view {
+            Some(view) => self.renew(view, lease, now),
+            None => self.beside(&self.state.looking, move |inner, key, state| async move {
+                let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
+                if let Err(error) = job.view(|view, now| view.is_valid(now, lease)).await {
+                    tracing::warn!(%error, "could not get the view of a key; the next write of it tries again");
+                }
+            }),
+        }
+    }
+
+    /// Renews the page of a view of which little of its lease is left.
+    pub(super) fn renew(&self, view: &View, lease: Duration, now: Moment) {
+        let renew_at = lease.mul_f64(RENEW_AT);
+        if view.is_valid(now, renew_at) {
+            return;
+        }
+        let Some(page) = self.inner.known_page(self.key) else { return };
+        self.beside(&page.renewing, move |inner, key, state| async move {
+            let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
+            // A failure is met again, and told, by the request that needs the view.
+            let _ = job.view(|view, now| view.is_valid(now, renew_at)).await;
+        });
+    }
+
+    /// The key's item as it was last read or written, if `good` accepts it; or as it is now. Many callers at once make one read.
+    ///
+    /// # Errors
+    /// [`TableError::Lost`] where it says less than is known already.
+    pub(super) async fn record(&self, good: impl Fn(&Record, Moment) -> bool) -> Result<Arc<Record>, TableError> {
+        let known = || {
+            let record = self.state.known().record.clone();
+            record.filter(|record| good(record, self.inner.environment.now()))
+        };
+        if let Some(record) = known() {
+            return Ok(record);
+        }
+        let Ok(_flight) = timeout_at(self.deadline, self.state.flight.lock()).await else {
+            return Err(TableError::Transient("the metadata did not come before the deadline".into()));
+        };
+        if let Some(record) = known() {
+            return Ok(record);
+        }
+        for _ in 0..OLD_ANSWERS {
+            // Another request of this instance may register or change the key meanwhile.
+            let (was_registered, at_least) = {
+                let known = self.state.known();
+                (known.registered, known.view.as_ref().map_or(0, |view| view.layout.generation))
+            };
+            let record = Arc::new(Box::pin(self.read_record_and_look_for_loss()).await?);
+            if !record.exists && (was_registered || at_least > 0) {
+                return Err(TableError::Lost("its item was there and is gone".into()));
+            }
+            if record.metadata.generation >= at_least {
+                self.learn_record(&record);
+                return Ok(record);
+            }
+        }
+        Err(TableError::Lost("its generation went back".into()))
+    }
+
+    /// The key's item as it was last read or written.
+    pub(super) fn known_record(&self) -> Option<Arc<Record>> {
+        self.state.known().record.clone()
+    }
+
+    /// Keeps a record, unless one of a higher generation is known.
+    pub(super) fn learn_record(&self, record: &Arc<Record>) {
+        let mut known = self.state.known();
+        known.registered |= record.exists;
+        let old = known.record.as_ref();
+        if old.is_none_or(|old| old.metadata.generation <= record.metadata.generation) {
+            known.record = Some(Arc::clone(record));
+        }
+    }
+
+    /// The key's item as it is now.
+    pub(super) async fn record_from_now(&self) -> Result<Arc<Record>, TableError> {
+        let began = self.inner.environment.now();
+        let is_new = |record: &Record, now: Moment| {
+            record.asked_at.monotonic >= began.monotonic && now.since(record.asked_at).is_some()
+        };
+        self.record(is_new).await
+    }
+
+    /// Of a key that was never seen here, the item and what only a key with metadata has are asked for at the same time: one round trip.
+    async fn read_record_and_look_for_loss(&self) -> Result<Record, TableError> {
+        let is_known = {
+            let known = self.state.known();
+            known.is_new || known.registered
+        };
+        if is_known {
+            return self.read_record().await;
+        }
+        let soon = self.deadline.min(Instant::now() + LOSS_PATIENCE.min(self.inner.config.lease() / 4));
+        let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
+        let mut found = None;
+        let record = loop {
+            tokio::select! {
+                // In this order, so that a seed is a run.
+                biased;
+                record = &mut read => break record?,
+                answer = &mut looked, if found.is_none() => found = Some(answer),
+            }
+        };
+        if record.exists {
+            return Ok(record);
+        }
+        let found = match found {
+            Some(found) => found,
+            None => looked.await,
+        };
+        match self.is_lost(found, soon).await {
+            Ok(()) => self.state.known().is_new = true,
+            // No verdict; the next look asks again.
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "whether the metadata of a key is lost is not known");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(record)
+    }
+
+    async fn read_record(&self) -> Result<Record, TableError> {
+        let inner = self.inner;
+        retrying(&inner.environment, self.deadline, || async {
+            let asked_at = inner.environment.now();
+            telemetry::lease_refreshed();
+            let found = inner.tables.get_metadata(self.key).await?;
+            let exists = found.is_some();
+            let metadata = found.unwrap_or_else(|| ShardMetadata::unregistered_with(inner.config.adopt_shards));
+            Ok(Record { metadata, exists, asked_at })
+        })
+        .await
+    }
+}

@@ -1,0 +1,216 @@
+//! What is explored of the directory: actors that read one of two copies of the key's page, while the key's item is changed first. An update of
+//! the item is applied at once here; what is late, or lost, is what is written to the page.
+
+use std::sync::Arc;
+
+use sharding::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
+use sharding::{GrowthRecord, ShardCount};
+
+use super::Scenario;
+use super::invariants::{DRAINED, FILLED, LATE_PAGE, MET_LATER, OPENED, REPAIRED, TAKEN_OVER};
+use super::program::{Cast, Op};
+use super::scenarios::{
+    DELETE, GET, LOOK_AND_DELETE, OTHER_JUMP, OWN_SHARDS, create, drainer, just_grown, one_shard, other, put, reader,
+    scaler, widths, writer,
+};
+use super::state::{EPOCH, Page, count};
+
+/// A complete copy of the page, written when the key's item was like this.
+fn page(item: &ShardMetadata) -> Page {
+    let layout = item.layout();
+    Page { entry: layout.is_listed(ShardCount::ONE).then(|| Arc::new(layout)), is_complete: true }
+}
+
+const MISSING: Page = Page { entry: None, is_complete: false };
+
+/// What somebody has closed a moment ago.
+fn closing(metadata: &ShardMetadata, to: u32) -> ShardMetadata {
+    let close = Change::Close { to: count(to), growth: GrowthRecord::default() };
+    metadata.apply(&close, EPOCH).expect("a scenario begins with changes that fit")
+}
+
+/// A key of two shards that is to be drained, which one copy of its page does not know yet.
+fn marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
+    let marked = widths(&[2]).apply(&Change::MarkDrain, EPOCH - 50).expect("a scenario begins with changes that fit");
+    Scenario {
+        pages: vec![page(&marked), page(&widths(&[2]))],
+        items: vec![(0, 1, FIRST_ERA, 'x')],
+        horizon: 4,
+        shows: vec![DRAINED],
+        ..Scenario::new(name, marked, cast)
+    }
+}
+
+/// Both copies of the page agree with the item.
+fn agreed(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scenario {
+    Scenario {
+        pages: vec![page(&metadata), page(&metadata)],
+        shows: vec![OPENED],
+        ..Scenario::new(name, metadata, cast)
+    }
+}
+
+pub(crate) fn listing() -> Vec<Scenario> {
+    [growing(), left_behind(), draining()].concat()
+}
+
+fn growing() -> Vec<Scenario> {
+    let mortal = || scaler(2).prompt().mortal();
+    vec![
+        agreed(
+            "pages: grow | put | get",
+            one_shard(),
+            vec![scaler(2).prompt(), writer([put('a')]), reader([GET]).reads_copy(1)],
+        ),
+        Scenario {
+            late_writes_may_lose: true,
+            ..agreed(
+                "pages: grow | create | create",
+                one_shard(),
+                vec![scaler(2).prompt(), writer([create('a')]).reads_copy(1), other([create('b')])],
+            )
+        },
+        Scenario {
+            homes: vec![OTHER_JUMP],
+            shows: vec![OPENED, MET_LATER],
+            ..agreed(
+                "pages: grow | put | put, on one shard",
+                one_shard(),
+                vec![scaler(2).prompt(), writer([put('a')]).reads_copy(1), other([put('b')])],
+            )
+        },
+        Scenario {
+            shows: vec![TAKEN_OVER],
+            ..agreed(
+                "pages: grow, crash | put | look put",
+                one_shard(),
+                vec![mortal(), writer([put('a')]).prompt(), other([Op::Look, put('b')]).reads_copy(1)],
+            )
+        },
+        Scenario {
+            shows: vec![TAKEN_OVER],
+            ..agreed(
+                "pages: grow, crash | take over | put get",
+                one_shard(),
+                vec![
+                    mortal(),
+                    Cast::new("observer", [Op::TakeOver]).prompt(),
+                    writer([put('a'), GET]).prompt().reads_copy(1),
+                ],
+            )
+        },
+        Scenario {
+            pages: vec![MISSING, page(&widths(&[2]))],
+            items: vec![(0, 2, 2, 'x')],
+            ..agreed(
+                "pages: one missing | grow | put | get",
+                widths(&[2]),
+                vec![scaler(4).prompt(), writer([put('a')]), reader([GET]).reads_copy(1)],
+            )
+        },
+        Scenario {
+            pages: vec![page(&widths(&[2]))],
+            horizon: 1,
+            shows: vec![OPENED, FILLED],
+            ..agreed(
+                "pages: add a copy | grow | put | get",
+                widths(&[2]),
+                vec![
+                    Cast::new("operator", [Op::AddCopy, Op::Fill]).prompt(),
+                    scaler(4).prompt(),
+                    writer([put('a')]),
+                    reader([GET]).reads_copy(1),
+                ],
+            )
+        },
+    ]
+}
+
+/// An actor died between the item and the page, or between two copies.
+fn left_behind() -> Vec<Scenario> {
+    let growing = closing(&one_shard(), 2);
+    let shrinking = closing(&widths(&[2]), 1);
+    let shrunk = shrinking.apply(&Change::Open, EPOCH).expect("a scenario begins with changes that fit");
+    vec![
+        Scenario {
+            pages: vec![page(&growing), page(&one_shard())],
+            late_page: Some((1, growing.layout())),
+            validity: 2,
+            shows: vec![OPENED, LATE_PAGE],
+            ..agreed(
+                "pages: a late close | put | put",
+                growing.clone(),
+                vec![writer([put('a')]).prompt(), other([put('b')]).reads_copy(1)],
+            )
+        },
+        Scenario {
+            pages: vec![page(&growing), page(&growing)],
+            shows: vec![REPAIRED],
+            ..agreed(
+                "pages: opened in the item | put | put get",
+                just_grown(),
+                vec![writer([put('a')]), other([put('b'), GET]).reads_copy(1)],
+            )
+        },
+        Scenario {
+            pages: vec![page(&just_grown()), page(&growing)],
+            late_page: Some((1, just_grown().layout())),
+            horizon: 1,
+            shows: vec![OPENED, LATE_PAGE],
+            ..agreed(
+                "pages: a late open | grow again | put | put",
+                just_grown(),
+                vec![scaler(4).prompt(), writer([put('a')]).reads_copy(1), other([put('b')])],
+            )
+        },
+        Scenario {
+            append_only: true,
+            homes: vec![OWN_SHARDS],
+            pages: vec![page(&shrunk), page(&shrinking)],
+            horizon: 8,
+            shows: vec![DRAINED],
+            ..agreed(
+                "pages: shrunk in the item | drain | look append",
+                shrunk,
+                vec![drainer().prompt(), writer([Op::Look, Op::Append(0, 'a')]).reads_copy(1)],
+            )
+        },
+    ]
+}
+
+fn draining() -> Vec<Scenario> {
+    let migrates = |name, cast| Scenario {
+        adopting: true,
+        items: vec![(0, 0, 0, 'x')],
+        horizon: 8,
+        shows: vec![DRAINED],
+        ..agreed(name, one_shard(), cast)
+    };
+    vec![
+        marked("pages: settle | delete get", vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)]),
+        marked(
+            "pages: settle | look and delete, get",
+            vec![drainer().prompt(), writer([LOOK_AND_DELETE, GET]).reads_copy(1)],
+        ),
+        Scenario {
+            horizon: 4,
+            shows: vec![OPENED, DRAINED],
+            ..agreed(
+                "pages: shrink to one, drain | look put",
+                widths(&[2]),
+                vec![
+                    Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt(),
+                    writer([Op::Look, put('a')]).reads_copy(1),
+                ],
+            )
+        },
+        migrates("pages: migrate | delete get", vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)]),
+        Scenario {
+            validity: 3,
+            ..migrates(
+                "pages: migrate, a move unanswered | look and delete",
+                vec![drainer().prompt().impatient(), writer([LOOK_AND_DELETE])],
+            )
+        },
+    ]
+}

@@ -1,0 +1,62 @@
+//! A server that answers at once, the same to all requests of a kind, and a clock that stands: what is left is the product's own work.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use local::clients_over;
+use sharding::{Clock, Moment};
+
+/// A client of the server.
+#[must_use]
+pub fn client() -> Client {
+    clients_over(SharedHttpClient::new(AtOnce)).dynamodb
+}
+
+/// A table in which no key has grown, and no item stands.
+#[derive(Debug, Clone)]
+struct AtOnce;
+
+const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"2"},"pages":{"N":"4"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
+const PAGE: &str = r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"}}}"#;
+
+impl HttpClient for AtOnce {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for AtOnce {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let is_get = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
+        let asked = request.body().bytes().filter(|_| is_get).unwrap_or_default();
+        let asks_for = |key: &str| asked.windows(key.len()).any(|part| part == key.as_bytes());
+        let body = if asks_for("_sharding:table") {
+            TABLE_ITEM
+        } else if asks_for("_sharding:page:") {
+            PAGE
+        } else {
+            "{}"
+        };
+        let response = 200.try_into().map(|status| HttpResponse::new(status, SdkBody::from(body)));
+        HttpConnectorFuture::ready(
+            response
+                .map_err(|error| aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)),
+        )
+    }
+}
+
+/// No view ever ages under it.
+#[derive(Debug, Clone, Copy)]
+pub struct StandingClock;
+
+impl Clock for StandingClock {
+    fn now(&self) -> Moment {
+        Moment { monotonic: Duration::from_secs(1), wall: Duration::from_secs(1_764_000_000) }
+    }
+}

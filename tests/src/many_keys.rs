@@ -1,0 +1,175 @@
+//! POSTs and GETs of many keys, none of which grows, beside the bare requests of the SDK: requests, units and times, each side over an engine of
+//! its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::in_process_clients;
+use sharding::{Attributes, Environment, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, Value};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::metadata::claimed_tables;
+use crate::{TestClock, config, soon};
+
+/// What each request takes.
+const SERVICE_TIME: Duration = Duration::from_millis(3);
+const SORT_KEY: &str = "123456789101";
+
+/// What is done with every key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// An item is stored.
+    Post,
+    /// It is read, with strong consistency.
+    Get,
+}
+
+/// Both, in this order.
+pub const DEEDS: [Deed; 2] = [Deed::Post, Deed::Get];
+
+/// What some keys have cost.
+#[derive(Debug, Clone, Default)]
+pub struct Cost {
+    /// Requests to both tables.
+    pub requests: u64,
+    /// Read and write units of both tables.
+    pub units: f64,
+    /// What each took.
+    times: Vec<Duration>,
+}
+
+impl Cost {
+    /// So many percent took no longer, in milliseconds.
+    ///
+    /// # Panics
+    /// Where nothing was done.
+    #[must_use]
+    pub fn percentile(&self, percent: usize) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times[(times.len() - 1) * percent / 100].as_secs_f64() * 1_000.0
+    }
+
+    /// As if both had been done in one go.
+    pub fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.units += other.units;
+        self.times.extend(other.times);
+    }
+}
+
+/// A side of the comparison.
+#[derive(Debug, Clone)]
+pub struct Side {
+    engine: Engine,
+    client: Client,
+    /// `None` for the bare SDK.
+    table: Option<ShardedTable>,
+}
+
+impl Side {
+    async fn tables() -> (Engine, Client) {
+        let engine = Engine::in_memory().expect("an engine");
+        let unlimited =
+            PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
+        let client = in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME)).dynamodb;
+        (engine, client)
+    }
+
+    /// The bare requests of the SDK.
+    ///
+    /// # Panics
+    /// Where the engine does not answer.
+    pub async fn bare() -> Self {
+        let (engine, client) = Self::tables().await;
+        Self { engine, client, table: None }
+    }
+
+    /// The crate, in a process that has started.
+    ///
+    /// # Panics
+    /// Where the engine does not answer.
+    pub async fn ours() -> Self {
+        let (engine, client) = Self::tables().await;
+        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        Box::pin(table.claim_mode(soon())).await.expect("it agrees");
+        Self { engine, client, table: Some(table) }
+    }
+
+    /// Does it with each of these keys, so many at once.
+    ///
+    /// # Panics
+    /// Where one fails.
+    pub async fn carry_out(&self, deed: Deed, keys: std::ops::Range<usize>, at_once: usize) -> Cost {
+        let before = self.counts();
+        let next = Arc::new(AtomicUsize::new(keys.start));
+        let mut workers = JoinSet::new();
+        for _ in 0..at_once {
+            let (side, next, end) = (self.clone(), Arc::clone(&next), keys.end);
+            workers.spawn(async move {
+                let mut times = Vec::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= end {
+                        return times;
+                    }
+                    let sent = Instant::now();
+                    side.carry_out_one(deed, number).await;
+                    times.push(sent.elapsed());
+                }
+            });
+        }
+        let times = workers.join_all().await.into_iter().flatten().collect();
+        let after = self.counts();
+        Cost { requests: after.0 - before.0, units: after.1 - before.1, times }
+    }
+
+    async fn carry_out_one(&self, deed: Deed, number: usize) {
+        let key = format!("/shared/path-{number:07}.txt");
+        match (deed, &self.table) {
+            (Deed::Post, Some(table)) => {
+                let attributes = Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
+                let item = Item { partition_key: logical(&key), sort_key: sort_key(), attributes };
+                table.put(&item, soon()).await.expect("stored");
+            }
+            (Deed::Get, Some(table)) => {
+                let found = table.get(&logical(&key), &sort_key(), true, soon()).await.expect("an answer");
+                assert!(found.is_some(), "{key}");
+            }
+            (Deed::Post, None) => {
+                let put = self.client.put_item().table_name("items").item("partition_key", AttributeValue::S(key));
+                let put = put.item("sort_key", AttributeValue::S(SORT_KEY.to_owned()));
+                put.item("bytes", AttributeValue::N("1024".to_owned())).send().await.expect("stored");
+            }
+            (Deed::Get, None) => {
+                let get = self.client.get_item().table_name("items").key("partition_key", AttributeValue::S(key));
+                let get = get.key("sort_key", AttributeValue::S(SORT_KEY.to_owned())).consistent_read(true);
+                assert!(get.send().await.expect("an answer").item.is_some());
+            }
+        }
+    }
+
+    /// Requests and units so far.
+    fn counts(&self) -> (u64, f64) {
+        let tables = ["items", "items-metadata"];
+        let traffic = tables.map(|table| self.engine.traffic(table));
+        let heat = tables.map(|table| self.engine.heat(table));
+        let units = heat.iter().flatten().map(|partition| partition.read_units + partition.write_units);
+        (traffic.iter().map(|of_table| of_table.reads + of_table.writes).sum(), units.sum())
+    }
+}
+
+fn logical(key: &str) -> PartitionKey {
+    PartitionKey::new(key).expect("a key")
+}
+
+fn sort_key() -> SortKey {
+    SortKey::parse(SortKeyType::String, SORT_KEY).expect("a sort key")
+}

@@ -1,0 +1,138 @@
+//! The metadata table, past the product: what another program stores there, what an actor leaves behind that died, and what is lost.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use local::create_tables;
+use sharding::protocol::directory::page_of;
+use sharding::{PAGES, PartitionKey, ShardedTable, TableConfig};
+
+use crate::soon;
+
+/// The key of the item that says what the table takes.
+pub const TABLE_ITEM: &str = "_sharding:table";
+
+/// An item of the metadata table, its key among the attributes.
+pub type Stored = HashMap<String, AttributeValue>;
+
+const TABLE: &str = "items-metadata";
+const KEY: &str = "partition_key";
+
+/// Makes the tables of a configuration, and their directory, as the first process does that starts: what a test counts is without it.
+///
+/// # Panics
+/// Where the tables cannot be made.
+pub async fn claimed_tables(client: &Client, config: &TableConfig) {
+    create_tables(client, config).await.expect("tables");
+    let table = ShardedTable::new(client, config.clone());
+    Box::pin(table.claim_mode(soon())).await.expect("claimed");
+}
+
+/// Reads an item.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn read(client: &Client, key: &str) -> Option<Stored> {
+    let get = client.get_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned())).consistent_read(true);
+    get.send().await.expect("an answer").item
+}
+
+/// Stores these attributes as the item of a key, whatever stands.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn store<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
+    let mut item: Stored = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    item.insert(KEY.to_owned(), AttributeValue::S(key.to_owned()));
+    put_back(client, item).await;
+}
+
+/// Stores an item as it was read before.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn put_back(client: &Client, item: Stored) {
+    client.put_item().table_name(TABLE).set_item(Some(item)).send().await.expect("stored");
+}
+
+/// Sets attributes of a key's item, and leaves the others.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn set<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
+    let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    let terms: Vec<String> = (0..N).map(|index| format!("#a{index} = :a{index}")).collect();
+    let update = update.update_expression(format!("SET {}", terms.join(", ")));
+    let update = attributes.into_iter().enumerate().fold(update, |update, (index, (name, value))| {
+        let update = update.expression_attribute_names(format!("#a{index}"), name);
+        update.expression_attribute_values(format!(":a{index}"), value)
+    });
+    update.send().await.expect("set");
+}
+
+/// Removes an attribute of a key's item.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn remove(client: &Client, key: &str, attribute: &str) {
+    let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    let update = update.update_expression("REMOVE #a").expression_attribute_names("#a", attribute);
+    update.send().await.expect("removed");
+}
+
+/// Loses an item.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn lose(client: &Client, key: &str) {
+    let delete = client.delete_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
+    delete.send().await.expect("deleted");
+}
+
+/// The key of a copy of the page that lists a logical key.
+///
+/// # Panics
+/// Where it is no logical key.
+#[must_use]
+pub fn page_key(key: &str, copy: u32) -> String {
+    let key = PartitionKey::new(key).expect("a key");
+    format!("_sharding:page:{}:{copy}", page_of(&key, PAGES))
+}
+
+/// The name of a logical key's entry in its page.
+#[must_use]
+pub fn entry_name(key: &str) -> String {
+    format!("key:{key}")
+}
+
+/// What a copy of its page says of a logical key.
+///
+/// # Panics
+/// Where the table does not answer.
+pub async fn entry(client: &Client, key: &str, copy: u32) -> Option<String> {
+    let page = read(client, &page_key(key, copy)).await?;
+    page.get(&entry_name(key))?.as_s().ok().cloned()
+}
+
+/// A number as DynamoDB has it.
+#[must_use]
+pub fn number(n: u64) -> AttributeValue {
+    AttributeValue::N(n.to_string())
+}
+
+/// A text as DynamoDB has it.
+#[must_use]
+pub fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+/// A number of an item.
+///
+/// # Panics
+/// Where the item has none of that name.
+#[must_use]
+pub fn number_of(item: &Stored, name: &str) -> u64 {
+    let text = item.get(name).and_then(|value| value.as_n().ok());
+    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{name}: {item:?}"))
+}

@@ -1,0 +1,33 @@
+//! Copies of the directory's pages that are added while the run goes on, some of them not to the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{Deadline, ShardedTable};
+use tokio::time::{sleep, timeout};
+
+use super::network::Instance;
+use super::world::World;
+
+/// How long a call that is not cut off may take.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Adds copies now and then; half of the calls are cut off in the middle.
+pub(super) async fn raise_copies(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    for copies in [2, 3, 3, 4, 4] {
+        sleep(Duration::from_millis(rng.random_range(300..2_500))).await;
+        if !world.goes_on() || instance.is_dead() {
+            return;
+        }
+        let lasts = if rng.random() { rng.random_range(1..120) } else { 60_000 };
+        let raising = table.raise_directory_copies(copies, Deadline::now() + PATIENCE);
+        match timeout(Duration::from_millis(lasts), Box::pin(raising)).await {
+            Ok(Ok(())) => world.count(|totals| totals.raised += 1),
+            Ok(Err(error)) => world.check_error(0, "raising the copies", &error),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Entries of a page: they change to a higher generation only, and where there is no room for one more, the key does not grow.
+
+use std::time::Duration;
+
+use sharding::protocol::directory::LARGEST_PAGE_BYTES;
+use sharding::{DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision};
+use system_tests::metadata::{self, page_key, text};
+use system_tests::{Call, Fate, count, numbered, soon};
+use tokio::time::sleep;
+
+use super::told::Told;
+use super::{Expected, Fixture, KEY, assert_finds, key, store};
+
+#[tokio::test(start_paused = true)]
+async fn an_item_from_before_does_not_lower_its_entry() {
+    let fixture = Fixture::new().await;
+    let (table, mut expected) = (fixture.instance(1), Expected::new());
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    let older = metadata::read(&fixture.client, KEY).await.expect("it stands");
+    table.set_shards(&key(), count(8), soon()).await.expect("grown");
+    store(&table, numbered(0..20), 1, &mut expected).await;
+    let entry = fixture.entry(0).await;
+    metadata::put_back(&fixture.client, older).await;
+    assert_eq!(fixture.instance(2).repair_directory(soon()).await.expect("compared"), 0);
+    assert_eq!(fixture.entry(0).await, entry);
+    assert_finds(&fixture.instance(3), &expected, "its page is right").await;
+}
+
+/// The request that tells the closing arrives when the key has long been open.
+#[tokio::test(start_paused = true)]
+async fn a_page_write_that_arrives_late_changes_nothing() {
+    let fixture = Fixture::new().await;
+    let is_of_page = |call: &Call| call.key.as_deref().is_some_and(|key| key.starts_with("_sharding:page:"));
+    let page = page_key(KEY, 0);
+    let (table, wire) = fixture.wired(1, move |call| {
+        let is_first = call.operation == "UpdateItem" && call.before == 1;
+        if is_first && call.key.as_deref() == Some(page.as_str()) {
+            Fate::Late(Duration::from_secs(10))
+        } else {
+            Fate::Pass
+        }
+    });
+    let mut expected = Expected::new();
+    store(&table, numbered(0..10), 1, &mut expected).await;
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    let told = wire.calls().into_iter().filter(|call| call.operation == "UpdateItem" && is_of_page(call)).count();
+    assert_eq!(told, 3, "the closing was told twice, for the first request had no response, and the opening");
+    store(&table, numbered(5..20), 2, &mut expected).await;
+    let entry = fixture.entry(0).await;
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(fixture.entry(0).await, entry);
+    for table in [&table, &fixture.instance(2)] {
+        assert_finds(table, &expected, "after the late write").await;
+    }
+}
+
+/// Another key of the same page.
+fn neighbour() -> PartitionKey {
+    let names = (0..).map(|number| format!("neighbour-{number}"));
+    let name = names.into_iter().find(|name| page_key(name, 0) == page_key(KEY, 0));
+    PartitionKey::new(&name.expect("one of four")).expect("a key")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() {
+    let fixture = Fixture::new().await;
+    let (table, mut expected) = (fixture.instance(1), Expected::new());
+    table.set_shards(&key(), count(2), soon()).await.expect("grown");
+    store(&table, numbered(0..10), 1, &mut expected).await;
+    let filler = "x".repeat(FULL_PAGE_BYTES);
+    metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
+    sleep(Duration::from_secs(2)).await;
+
+    let full = ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull);
+    let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
+    let mut events = table.scaling_events();
+    for table in [&table, &fixture.instance(2)] {
+        assert_eq!(table.set_shards(&neighbour(), count(4), soon()).await.expect("an answer"), full);
+        assert_eq!(table.scale_by_policy(&neighbour(), hot, soon()).await.expect("an answer"), full);
+    }
+    assert_eq!(metadata::read(&fixture.client, neighbour().as_str()).await, None, "it was not closed");
+    let told = events.try_recv().expect("it is told");
+    assert_eq!(told.step, sharding::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
+
+    // What is listed changes as before, and a key of another page grows.
+    table.set_shards(&key(), count(8), soon()).await.expect("grown");
+    store(&table, numbered(5..30), 2, &mut expected).await;
+    assert_finds(&fixture.instance(3), &expected, "a listed key of a full page").await;
+    let elsewhere = (0..).map(|number| format!("elsewhere-{number}"));
+    let elsewhere = elsewhere.into_iter().find(|name| page_key(name, 0) != page_key(KEY, 0)).expect("three of four");
+    let elsewhere = PartitionKey::new(&elsewhere).expect("a key");
+    table.set_shards(&elsewhere, count(4), soon()).await.expect("grown");
+
+    // Once there is room again, it grows.
+    metadata::remove(&fixture.client, &page_key(KEY, 0), "key:filler").await;
+    let grown = table.set_shards(&neighbour(), count(4), soon()).await.expect("grown");
+    assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
+}
+
+/// Its closing would be in its item, and could not be told.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_nothing_more_can_be_written_to_refuses_a_listed_key_too() {
+    let fixture = Fixture::new().await;
+    let table = fixture.instance(1);
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    let before = metadata::read(&fixture.client, KEY).await;
+    let filler = "x".repeat(LARGEST_PAGE_BYTES);
+    metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
+    sleep(Duration::from_secs(5)).await;
+    let full = ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull);
+    for table in [&table, &fixture.instance(2)] {
+        assert_eq!(table.set_shards(&key(), count(8), soon()).await.expect("an answer"), full);
+        let shrunk = table.begin_shrink(&key(), count(1), soon()).await;
+        assert!(matches!(shrunk, Err(DrainRefused::Busy(why)) if why.contains("full")), "{shrunk:?}");
+    }
+    assert_eq!(metadata::read(&fixture.client, KEY).await, before, "it was not closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_full_a_page_is_is_told_long_before() {
+    for (percent, is_told) in [(48, false), (52, true), (99, true)] {
+        let told = Told::default();
+        let _recorder = metrics::set_default_local_recorder(&told);
+        let fixture = Fixture::new().await;
+        let filler = "x".repeat(FULL_PAGE_BYTES * percent / 100);
+        metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
+        let mut expected = Expected::new();
+        store(&fixture.instance(1), numbered(0..3), 1, &mut expected).await;
+        let fill = told.of("DirectoryFill");
+        assert_eq!(!fill.is_empty(), is_told, "{percent} %: {fill:?}");
+        let about = percent as f64..percent as f64 + 0.5;
+        assert!(fill.iter().all(|fill| about.contains(fill)), "{percent} %: {fill:?}");
+    }
+}
+
+/// What the documents say of the size of a page: how many grown keys one holds, and how many of them are read for one unit.
+#[tokio::test(start_paused = true)]
+async fn a_page_lists_thousands_of_keys() {
+    let fixture = Fixture::new().await;
+    let table = fixture.instance(1);
+    // Three growths each, as a key has that was relieved step by step.
+    let keys: Vec<PartitionKey> =
+        (0..10).map(|number| PartitionKey::new(&format!("/shared/path-{number:04}")).expect("a key")).collect();
+    for key in &keys {
+        for width in [12, 18, 40] {
+            table.set_shards(key, count(width), soon()).await.expect("grown");
+        }
+    }
+    let mut bytes = 0;
+    for page in 0..PAGES {
+        let page = metadata::read(&fixture.client, &format!("_sharding:page:{page}:0")).await.expect("it stands");
+        let entries = page.iter().filter(|(name, _)| name.starts_with("key:"));
+        bytes += entries.map(|(name, entry)| name.len() + entry.as_s().map_or(0, String::len)).sum::<usize>();
+    }
+    let each = bytes / keys.len();
+    println!("{each} bytes an entry: {} in a read unit, {} in a full page", 4_096 / each, FULL_PAGE_BYTES / each);
+    assert!((60..=100).contains(&each), "{each}");
+}

@@ -1,0 +1,183 @@
+//! A page that is missing or not complete is never read as "nothing has grown", and the metadata table may be unavailable for a moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sharding::{Deadline, PartitionKey, ReadError, TableConfig, WriteErrorKind, Writes};
+use system_tests::metadata::{self, page_key};
+use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::told::Told;
+use super::{Expected, Fixture, KEY, assert_finds, item, key, put, reads_of, store};
+
+const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_missing_or_not_complete_is_not_read_as_nothing_has_grown() {
+    for about in ["missing", "not complete"] {
+        let told = Told::default();
+        let _recorder = metrics::set_default_local_recorder(&told);
+        let fixture = Fixture::new().await;
+        let (old, mut expected) = (fixture.instance(1), Expected::new());
+        store(&old, numbered(0..20), 1, &mut expected).await;
+        old.set_shards(&key(), count(8), soon()).await.expect("grown");
+        store(&old, numbered(20..40), 1, &mut expected).await;
+        match about {
+            "missing" => metadata::lose(&fixture.client, &page_key(KEY, 0)).await,
+            _ => metadata::remove(&fixture.client, &page_key(KEY, 0), "copies").await,
+        }
+        // Every view has run out.
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(told.of("DirectoryIncomplete").len(), 0, "{about}");
+        let (new, wire) = fixture.wired(2, |_| Fate::Pass);
+        for (table, texts) in [(&old, numbered(35..50)), (&new, numbered(45..60))] {
+            assert_finds(table, &expected, about).await;
+            store(table, texts, 2, &mut expected).await;
+            assert_finds(table, &expected, about).await;
+        }
+        assert!(reads_of(&wire, KEY) > 0, "{about}: the key's item says where its items are");
+        assert!(!told.of("DirectoryIncomplete").is_empty(), "{about}");
+
+        // It grows all the same, and the page is not relied on before it is compared with all items.
+        new.set_shards(&key(), count(16), soon()).await.expect("grown");
+        sleep(Duration::from_secs(2)).await;
+        let before = reads_of(&wire, KEY);
+        assert_finds(&new, &expected, about).await;
+        assert!(reads_of(&wire, KEY) > before, "{about}");
+        new.repair_directory(soon()).await.expect("compared");
+        sleep(Duration::from_secs(2)).await;
+        let before = reads_of(&wire, KEY);
+        assert_finds(&new, &expected, about).await;
+        assert!(
+            reads_of(&wire, KEY) > before,
+            "{about}: items may be lost, too, which a look at the whole table tells"
+        );
+        assert_eq!(new.rebuild_directory(soon()).await.expect("rebuilt"), (0, 0), "{about}");
+        sleep(Duration::from_secs(2)).await;
+        let before = reads_of(&wire, KEY);
+        assert_finds(&new, &expected, about).await;
+        assert_finds(&old, &expected, about).await;
+        assert_eq!(reads_of(&wire, KEY), before, "{about}: now its page says it");
+    }
+}
+
+/// Else every request of a key without a view would ask for it, one after the other.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_not_complete_is_asked_for_once_in_a_lease() {
+    let fixture = Fixture::new().await;
+    let page = page_key(KEY, 0);
+    let names = (0..).map(|number| format!("key-{number}")).filter(|name| page_key(name, 0) == page);
+    let keys: Vec<_> = names.take(10).map(|name| PartitionKey::new(&name).expect("a key")).collect();
+    metadata::lose(&fixture.client, &page).await;
+    let (table, wire) = fixture.wired(1, |_| Fate::Hold(Duration::from_millis(3)));
+    for round in 1..=3 {
+        let mut crowd = JoinSet::new();
+        for key in keys.clone() {
+            let table = table.clone();
+            crowd.spawn(async move { table.get(&key, &sort_key("order"), true, soon()).await.expect("an answer") });
+        }
+        assert!(crowd.join_all().await.iter().all(Option::is_none), "nothing was stored");
+        assert_eq!(reads_of(&wire, &page), round);
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// An instance that finds its own copy incomplete reads the first one, and where that was its own, any other.
+#[tokio::test(start_paused = true)]
+async fn one_copy_that_is_not_complete_costs_one_more_read() {
+    let fixture = Fixture::new().await;
+    let (old, mut expected) = (fixture.instance(1), Expected::new());
+    old.raise_directory_copies(3, soon()).await.expect("raised");
+    old.set_shards(&key(), count(4), soon()).await.expect("grown");
+    store(&old, numbered(0..20), 1, &mut expected).await;
+    let whole = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it stands");
+    for lost in [0, 1] {
+        metadata::lose(&fixture.client, &page_key(KEY, lost)).await;
+        if lost == 1 {
+            metadata::put_back(&fixture.client, whole.clone()).await;
+            metadata::remove(&fixture.client, &page_key(KEY, 2), "copies").await;
+        }
+        for seed in 10..22 {
+            let (new, wire) = fixture.wired(seed, |_| Fate::Pass);
+            assert_finds(&new, &expected, "some of three copies are lost").await;
+            assert_eq!(reads_of(&wire, KEY), 0, "from copy {lost} on, seed {seed}");
+        }
+    }
+}
+
+/// One that cannot be read is no key that never grew.
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_cannot_be_read_sends_its_key_to_the_item() {
+    let fixture = Fixture::new().await;
+    let (old, mut expected) = (fixture.instance(1), Expected::new());
+    old.set_shards(&key(), count(4), soon()).await.expect("grown");
+    store(&old, numbered(0..20), 1, &mut expected).await;
+    let (page, name) = (page_key(KEY, 0), metadata::entry_name(KEY));
+    metadata::set(&fixture.client, &page, [(name.as_str(), metadata::text("000000000002 four"))]).await;
+    let (new, wire) = fixture.wired(2, |_| Fate::Pass);
+    assert_finds(&new, &expected, "a damaged entry").await;
+    store(&new, numbered(20..30), 1, &mut expected).await;
+    assert_finds(&new, &expected, "a damaged entry").await;
+    assert!(reads_of(&wire, KEY) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_metadata_table_does_not_answer_a_key_is_used_for_as_long_as_its_lease_lasts() {
+    let fixture = Fixture::new().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let (table, _) = fixture.wired(1, refuses_metadata(&is_down));
+    put(&table, "before", 1).await;
+    is_down.store(true, Ordering::Relaxed);
+    sleep(Duration::from_millis(700)).await;
+    put(&table, "within", 1).await;
+    assert!(table.get(&key(), &sort_key("within"), true, soon()).await.expect("an answer").is_some());
+    sleep(Duration::from_millis(400)).await;
+    let in_time = || Deadline::now() + Duration::from_secs(3);
+    let put_late = table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
+    assert!(matches!(put_late.kind, WriteErrorKind::Capacity(_)), "{put_late:?}");
+    let read_late = table.get(&key(), &sort_key("before"), true, in_time()).await;
+    assert!(matches!(read_late, Err(ReadError::Capacity(_))), "{read_late:?}");
+    is_down.store(false, Ordering::Relaxed);
+    let expected = Expected::from([("before".to_owned(), 1), ("within".to_owned(), 1)]);
+    assert_finds(&table, &expected, "the write that was refused has stored nothing").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_metadata_table_does_not_answer_appends_go_on() {
+    let fixture = Fixture::with(TableConfig { writes: Writes::Appends, ..config() }).await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let (table, _) = fixture.wired(1, refuses_metadata(&is_down));
+    put(&table, "before", 1).await;
+    is_down.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(put(&table, "late", 1).await.shard.get(), 1);
+}
+
+/// With a view under the lease of appends, and without one.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_append_does_not_wait_for_the_metadata_table() {
+    for idle in [5, 300] {
+        let fixture = Fixture::with(TableConfig { writes: Writes::Appends, ..config() }).await;
+        let is_down = Arc::new(AtomicBool::new(false));
+        let refuses = refuses_metadata(&is_down);
+        let (table, _) = fixture.wired(1, move |call| {
+            let is_throttled = call.to_items && call.operation == "PutItem" && (1..3).contains(&call.before);
+            if is_throttled { Fate::Refuse(FULL) } else { refuses(call) }
+        });
+        put(&table, "before", 1).await;
+        is_down.store(true, Ordering::Relaxed);
+        sleep(Duration::from_secs(idle)).await;
+        let sent = Instant::now();
+        let written = put(&table, "late", 1).await;
+        assert_eq!((written.attempts, written.throttled), (3, 2), "idle for {idle} s");
+        assert!(sent.elapsed() < Duration::from_secs(1), "idle for {idle} s: {:?}", sent.elapsed());
+    }
+}
+
+fn refuses_metadata(is_down: &Arc<AtomicBool>) -> impl Fn(&Call) -> Fate + Send + Sync + use<> {
+    let is_down = Arc::clone(is_down);
+    move |call| if !call.to_items && is_down.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
+}

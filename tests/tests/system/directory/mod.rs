@@ -1,0 +1,126 @@
+//! The directory through the real SDK, over the embedded engine and in virtual time: pages that are missing, torn, behind, full or copied.
+
+mod claiming;
+mod copies;
+mod entries;
+mod lost;
+mod missing;
+mod registering;
+mod renewing;
+mod told;
+mod torn;
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::Client;
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, in_process_clients};
+use sharding::{Attributes, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig, Value, Written};
+use system_tests::metadata::{self, claimed_tables};
+use system_tests::{Call, Fate, TestClock, Wire, config, soon, sort_key};
+
+/// The key of most tests.
+const KEY: &str = "hot";
+
+fn key() -> PartitionKey {
+    PartitionKey::new(KEY).expect("a key")
+}
+
+fn item(text: &str, value: u64) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+    Item { partition_key: key(), sort_key: sort_key(text), attributes }
+}
+
+fn value_of(item: &Item) -> u64 {
+    match item.attributes.get("value") {
+        Some(Value::N(value)) => value.parse().expect("a number"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What stands of the key, by sort key.
+type Expected = BTreeMap<String, u64>;
+
+/// Tables with their directory.
+struct Fixture {
+    engine: Engine,
+    /// Past every instance.
+    client: Client,
+    config: TableConfig,
+    clock: TestClock,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        Self::with(config()).await
+    }
+
+    async fn with(config: TableConfig) -> Self {
+        let engine = Engine::in_memory().expect("an engine");
+        let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+        claimed_tables(&client, &config).await;
+        Self { engine, client, config, clock: TestClock::default() }
+    }
+
+    /// An instance that knows nothing yet.
+    fn instance(&self, seed: u64) -> ShardedTable {
+        let environment = Environment::seeded(self.clock.clone(), seed);
+        ShardedTable::with_environment(&self.client, self.config.clone(), environment)
+    }
+
+    /// As [`instance`](Self::instance), on a connection that the test decides about.
+    fn wired(&self, seed: u64, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> (ShardedTable, Wire) {
+        let wire = Wire::new(InProcess::new(self.engine.clone()), decide);
+        let client = clients_over(wire.clone().into_shared()).dynamodb;
+        let environment = Environment::seeded(self.clock.clone(), seed);
+        (ShardedTable::with_environment(&client, self.config.clone(), environment), wire)
+    }
+
+    /// What a copy of the key's page says of it.
+    async fn entry(&self, copy: u32) -> Option<String> {
+        metadata::entry(&self.client, KEY, copy).await
+    }
+
+    /// What the key's item says, as its page should have it.
+    async fn entry_of_item(&self) -> String {
+        let metadata = self.instance(99).shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        metadata.layout().to_entry()
+    }
+}
+
+async fn put(table: &ShardedTable, text: &str, value: u64) -> Written {
+    table.put(&item(text, value), soon()).await.expect("stored")
+}
+
+/// Stores items, and notes that they stand.
+async fn store(table: &ShardedTable, texts: impl Iterator<Item = String>, value: u64, expected: &mut Expected) {
+    for text in texts {
+        put(table, &text, value).await;
+        expected.insert(text, value);
+    }
+}
+
+/// That an instance finds exactly these items, by pages and one by one.
+async fn assert_finds(table: &ShardedTable, expected: &Expected, about: &str) {
+    let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key()) };
+    let mut found = Expected::new();
+    loop {
+        let page = table.query(&query, soon()).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        found.extend(page.items.iter().map(|item| (item.sort_key.to_string(), value_of(item))));
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(&found, expected, "{about}");
+    for (text, value) in expected {
+        let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("an answer");
+        assert_eq!(found.as_ref().map(value_of), Some(*value), "{about}: {text}");
+    }
+}
+
+/// How often an item of the metadata table was read on this connection.
+fn reads_of(wire: &Wire, key: &str) -> usize {
+    let of_key = |call: &Call| !call.to_items && call.operation == "GetItem" && call.key.as_deref() == Some(key);
+    wire.calls().iter().filter(|call| of_key(call)).count()
+}

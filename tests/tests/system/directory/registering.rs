@@ -1,0 +1,73 @@
+//! `REGISTER_KEYS`: whether a key that never grew has an item in the metadata table.
+
+use std::time::Duration;
+
+use sharding::TableConfig;
+use system_tests::metadata::{self, number, number_of, page_key};
+use system_tests::{Fate, Wire, config, count, soon, sort_key};
+use tokio::time::sleep;
+
+use super::{Fixture, KEY, key, put};
+
+/// Requests that change metadata.
+fn changes(wire: &Wire) -> usize {
+    wire.calls().iter().filter(|call| !call.to_items && call.operation == "UpdateItem").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_keys_are_registered_their_first_write_stores_an_item_once() {
+    let fixture = Fixture::with(TableConfig { register_keys: true, ..config() }).await;
+    let (table, wire) = fixture.wired(1, |_| Fate::Pass);
+    let (other, of_other) = fixture.wired(2, |_| Fate::Pass);
+    assert_eq!(table.get(&key(), &sort_key("order"), true, soon()).await.expect("an answer"), None);
+    table.finish_background_work().await;
+    assert_eq!(metadata::read(&fixture.client, KEY).await, None, "a read registers nothing");
+    for (table, value) in [(&table, 1), (&table, 2), (&other, 3)] {
+        put(table, "order", value).await;
+        table.finish_background_work().await;
+    }
+    assert_eq!((changes(&wire), changes(&of_other)), (1, 0));
+    let stored = metadata::read(&fixture.client, KEY).await.expect("it is registered");
+    assert_eq!(["number_of_shards", "generation"].map(|name| number_of(&stored, name)), [1, 1]);
+    assert_eq!(fixture.entry(0).await, None, "it has not grown");
+    let listed = table.list_keys(None, soon()).await.expect("a list").0;
+    assert_eq!(listed.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [key()]);
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    assert!(fixture.entry(0).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_they_are_not_a_key_that_never_grew_leaves_no_trace() {
+    let fixture = Fixture::new().await;
+    let (table, wire) = fixture.wired(1, |_| Fate::Pass);
+    put(&table, "order", 1).await;
+    table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
+    table.finish_background_work().await;
+    assert_eq!(changes(&wire), 0);
+    assert_eq!(table.list_keys(None, soon()).await.expect("a list"), (vec![], None));
+    assert_eq!(table.shards(&key(), soon()).await.expect("an answer"), None);
+}
+
+/// Who has written or read its item knows no more of it than its page says: it may be migrated unseen.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
+    for is_written in [true, false] {
+        let of_table = TableConfig { adopt_unsharded: true, register_keys: is_written, ..config() };
+        let fixture = Fixture::with(of_table).await;
+        if !is_written {
+            let registered = [("number_of_shards", number(1)), ("generation", number(1))];
+            metadata::store(&fixture.client, KEY, registered).await;
+            // So the item is read.
+            metadata::lose(&fixture.client, &page_key(KEY, 0)).await;
+        }
+        let (table, wire) = fixture.wired(1, |_| Fate::Pass);
+        put(&table, "order", 1).await;
+        table.finish_background_work().await;
+        assert!(metadata::read(&fixture.client, KEY).await.is_some(), "it is registered");
+        // Later by the clock, so that the deletion needs one attempt.
+        sleep(Duration::from_millis(100)).await;
+        let before = wire.operations().len();
+        table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
+        assert_eq!(wire.operations().split_off(before), ["PutItem"], "its item was written: {is_written}");
+    }
+}

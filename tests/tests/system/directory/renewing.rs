@@ -1,0 +1,88 @@
+//! How often an instance reads a page: once for a crowd, and ahead of the end of its lease, so that nobody waits for it who comes often.
+
+use std::time::Duration;
+
+use embedded_dynamodb::InProcess;
+use local::clients_over;
+use sharding::{Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, ShardedTable};
+use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::{Fixture, KEY, reads_of};
+
+/// What each request takes.
+const ROUND_TRIP: Duration = Duration::from_millis(3);
+
+/// An instance each of whose requests takes this long, and what it sends.
+async fn distant() -> (ShardedTable, Wire) {
+    let fixture = Fixture::new().await;
+    let wire = Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
+    let client = clients_over(wire.clone().into_shared()).dynamodb;
+    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+    table.claim_mode(soon()).await.expect("it agrees");
+    (table, wire)
+}
+
+fn pages_read(wire: &Wire) -> usize {
+    (0..PAGES).map(|page| reads_of(wire, &format!("_sharding:page:{page}:0"))).sum()
+}
+
+async fn write(table: &ShardedTable, key: &str) -> Duration {
+    let partition_key = PartitionKey::new(key).expect("a key");
+    let item = Item { partition_key, sort_key: sort_key("order"), attributes: Attributes::new() };
+    let sent = Instant::now();
+    table.put(&item, soon()).await.expect("stored");
+    sent.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_and_never_waits_for_it() {
+    const SECONDS: u64 = 60;
+    let (table, wire) = distant().await;
+    write(&table, KEY).await;
+    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    while began.elapsed() < Duration::from_secs(SECONDS) {
+        slowest = slowest.max(write(&table, KEY).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(slowest < 2 * ROUND_TRIP, "{slowest:?}");
+    let least = SECONDS as f64 / (MAX_LEASE.as_secs_f64() * 0.8);
+    let (read, asked) = (pages_read(&wire) as f64, wire.calls().iter().filter(|call| !call.to_items).count());
+    println!("{read} reads of a page in {SECONDS} s, {:.2} a second", read / SECONDS as f64);
+    assert!(read <= least + 2.0 && read > least * 0.9, "{read}, {least}");
+    assert!(asked <= pages_read(&wire) + 1, "nothing else of the metadata table but the table item");
+}
+
+/// A response is the end of a function's time: what it has begun has ended by then.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_renewed_is_there_before_the_response_of_the_request_that_noticed() {
+    let (table, wire) = distant().await;
+    write(&table, KEY).await;
+    sleep(Duration::from_millis(900)).await;
+    let before = pages_read(&wire);
+    assert!(write(&table, KEY).await < 2 * ROUND_TRIP);
+    assert_eq!(pages_read(&wire), before + 1, "it is read beside the write");
+    // Frozen from here on, for longer than what was left of the first lease.
+    sleep(Duration::from_millis(700)).await;
+    assert!(write(&table, KEY).await < 2 * ROUND_TRIP, "under the lease of the second");
+    assert_eq!(pages_read(&wire), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_requests_of_many_keys_reads_each_page_once() {
+    let (table, wire) = distant().await;
+    for _ in 0..3 {
+        let before = pages_read(&wire);
+        let mut crowd = JoinSet::new();
+        for number in 0..200 {
+            let table = table.clone();
+            crowd.spawn(async move { write(&table, &format!("key-{number}")).await });
+        }
+        for took in crowd.join_all().await {
+            assert!(took < 3 * ROUND_TRIP, "{took:?}");
+        }
+        assert_eq!(pages_read(&wire) - before, PAGES as usize);
+        sleep(Duration::from_secs(60)).await;
+    }
+}

@@ -1,0 +1,233 @@
+//! `kill -9` between a change of a key's item and those of its page, again and again: no key is stuck, and no read is wrong.
+//!
+//! The process under test is this program, called by itself: a local edition over the DynamoDB port of another one, which keeps its tables in a
+//! file. Its requests come through the test, and one of them is its last.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use embedded_dynamodb::InProcess;
+use local::{Edition, ServeOptions, in_process_clients};
+use serde_json::{Value, json};
+use sharding::{Attributes, Deadline, Item, PageQuery, PartitionKey, ShardedTable};
+use system_tests::{TestEdition, config, large_or, soon, sort_key};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpListener;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+
+/// By this variable the program, called by itself, knows which server to stand on.
+const SERVER: &str = "KILLED_EDITION_SERVER";
+const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
+const KEY: &str = "hot";
+/// A growth sends six changes: the closing of the item and of two copies of its page, and the opening of the three. The process does not
+/// outlive the response to one of them, and those that are under way with it are not applied.
+const LAST: [u32; 6] = [2, 4, 1, 5, 3, 6];
+/// The longest that others wait for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The way of the process's requests.
+#[derive(Clone)]
+struct Way {
+    server: String,
+    http: reqwest::Client,
+    state: Arc<Mutex<Doom>>,
+}
+
+#[derive(Default)]
+struct Doom {
+    process: Option<Child>,
+    /// So many changes are applied; `None` for any number.
+    left: Option<u32>,
+    is_dead: bool,
+}
+
+impl Way {
+    fn state(&self) -> MutexGuard<'_, Doom> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request may go on, and whether it is the last.
+    fn takes(&self, is_change: bool) -> (bool, bool) {
+        let mut state = self.state();
+        if state.is_dead {
+            return (false, false);
+        }
+        if let Some(left) = state.left.as_mut().filter(|_| is_change) {
+            *left -= 1;
+            state.is_dead = state.left == Some(0);
+        }
+        (true, state.is_dead)
+    }
+}
+
+async fn pass(State(way): State<Way>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, 16 << 20).await.expect("a body");
+    let is_update = parts.headers.get("x-amz-target").is_some_and(|target| target.as_bytes().ends_with(b"UpdateItem"));
+    let (goes_on, is_last) = way.takes(is_update && changes_layout(&body));
+    if !goes_on {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let answer = way.http.post(&way.server).headers(parts.headers).body(body).send().await.expect("the server answers");
+    let (status, body) = (answer.status(), answer.bytes().await.expect("a body"));
+    if is_last {
+        way.state().process.as_mut().expect("it runs").start_kill().expect("it is killed");
+    }
+    Response::builder().status(status).body(Body::from(body)).expect("a response")
+}
+
+/// Whether an update is of the key's item, but for what is noted of its load, or of a page.
+fn changes_layout(body: &[u8]) -> bool {
+    let update: Value = serde_json::from_slice(body).unwrap_or_default();
+    let key = update["Key"]["partition_key"]["S"].as_str().unwrap_or_default();
+    let names = update["ExpressionAttributeNames"].as_object();
+    let of_item = key == KEY && names.is_some_and(|names| names.values().any(|name| name == "generation"));
+    of_item || key.starts_with("_sharding:page:")
+}
+
+/// The process, as this program is it.
+#[expect(clippy::print_stdout, reason = "the test reads the address from it")]
+async fn be_killed(server: String) {
+    let options = ServeOptions { port: 0, endpoint_url: Some(server), ..ServeOptions::default() };
+    let edition = Edition::start(&options, config()).await.expect("it starts");
+    let (api, _) = edition.addresses().expect("its address is known");
+    println!("\nAPI http://{api}");
+    edition.serve(std::future::pending()).await.expect("it serves");
+}
+
+/// A running process.
+struct Process {
+    api: String,
+    http: reqwest::Client,
+    /// Open for as long as it runs.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    async fn start(way: &Way, server: &str) -> Self {
+        *way.state() = Doom::default();
+        let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
+        let this = "killed::a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck";
+        command.args(["--exact", this, "--nocapture", "--test-threads=1"]).env(SERVER, server);
+        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+        let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let address = async {
+            loop {
+                let line = output.next_line().await.expect("its output").expect("it goes on until it listens");
+                if let Some((_, address)) = line.split_once("API ") {
+                    return address.to_owned();
+                }
+            }
+        };
+        let api = timeout(Duration::from_secs(60), address).await.expect("it listens in time");
+        *way.state() = Doom { process: Some(process), ..Doom::default() };
+        Self { api, http: reqwest::Client::new(), _output: output }
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), reqwest::Error> {
+        let sent = self.http.post(format!("{}{path}", self.api)).json(body).send();
+        let response = timeout(Duration::from_secs(60), sent).await.expect("an answer, or none")?;
+        let status = response.status().as_u16();
+        Ok((status, response.json().await?))
+    }
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new(KEY).expect("a key")
+}
+
+fn item(text: &str) -> Item {
+    Item { partition_key: key(), sort_key: sort_key(text), attributes: Attributes::new() }
+}
+
+/// That an instance that knows nothing finds exactly these.
+async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, about: &str) {
+    let client = in_process_clients(&InProcess::new(database.engine().clone())).dynamodb;
+    let new = ShardedTable::new(&client, config());
+    for table in [database.table(), &new] {
+        let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
+        let page = table.query(&query, soon()).await.expect("a page");
+        let found: BTreeSet<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
+        assert_eq!(&found, acknowledged, "{about}");
+        for text in acknowledged {
+            let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("an answer");
+            assert!(found.is_some(), "{about}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
+    if let Ok(server) = std::env::var(SERVER) {
+        return be_killed(server).await;
+    }
+    let kills = large_or(20, 3);
+    let data = tempfile::tempdir().expect("a directory");
+    // Its own schedule would mend what the processes leave.
+    let data_dir = Some(data.path().join("data"));
+    let options = ServeOptions { data_dir, alarm_period: 3_600, drain_period: 3_600, ..ServeOptions::default() };
+    let database = TestEdition::start(options.clone(), config()).await;
+    database.table().raise_directory_copies(2, soon()).await.expect("raised");
+    let way = Way { server: database.dynamodb_url(), http: reqwest::Client::new(), state: Arc::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(axum::serve(listener, Router::new().fallback(pass).with_state(way.clone())).into_future());
+
+    let (mut acknowledged, mut longest) = (BTreeSet::new(), Duration::ZERO);
+    for kill in 0..kills {
+        let about = format!("kill {kill}, at change {} of a growth", LAST[kill % LAST.len()]);
+        let process = Process::start(&way, &url).await;
+        for number in 0..3 {
+            let text = format!("{kill:02}-{number}");
+            let stored = json!({"partition_key": KEY, "sort_key": text, "attributes": {}});
+            let began = Instant::now();
+            let (status, answer) = process.post("/items", &stored).await.expect("it answers");
+            assert_eq!(status, 201, "{about}: {answer}");
+            longest = longest.max(began.elapsed());
+            acknowledged.insert(text);
+        }
+        way.state().left = Some(LAST[kill % LAST.len()]);
+        let set = json!({"action": "set", "partition_key": KEY, "number_of_shards": kill + 2});
+        let cut = process.post(SCALER, &set).await;
+        assert!(cut.is_err(), "{about}: {cut:?}");
+        let mut dead = way.state().process.take().expect("it ran");
+        let status = dead.wait().await.expect("its status");
+        assert_eq!(status.signal(), Some(9), "{about}");
+
+        assert_finds(&database, &acknowledged, &about).await;
+        let (began, text) = (Instant::now(), format!("{kill:02}-others"));
+        let in_time = Deadline::now() + Duration::from_secs(20);
+        database.table().put(&item(&text), in_time).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        longest = longest.max(began.elapsed());
+        acknowledged.insert(text);
+        assert_finds(&database, &acknowledged, &about).await;
+    }
+    println!("{kills} kills; the longest that a write waited after one: {longest:?}");
+    assert!(longest < LONGEST_WAIT, "{longest:?}");
+
+    // Whatever is left of the last one does not stop the next growth, and the file has it all.
+    let process = Process::start(&way, &url).await;
+    let set = json!({"action": "set", "partition_key": KEY, "number_of_shards": 40});
+    let (_, scaled) = process.post(SCALER, &set).await.expect("it answers");
+    assert_eq!(scaled["outcome"], "scaled", "{scaled}");
+    let mut last = way.state().process.take().expect("it runs");
+    last.kill().await.expect("it is killed");
+    assert_finds(&database, &acknowledged, "at the end").await;
+    let metadata = database.table().shards(&key(), soon()).await.expect("an answer");
+    let metadata = metadata.expect("it has grown");
+    assert_eq!((metadata.number_of_shards.get(), metadata.closing()), (40, None));
+    database.stop().await;
+    let database = TestEdition::start(options, config()).await;
+    assert_finds(&database, &acknowledged, "after a restart of the server").await;
+    assert_eq!(database.table().repair_directory(soon()).await.expect("compared"), 0);
+    database.stop().await;
+}

@@ -1,0 +1,74 @@
+//! Keys that never grew take no memory, however many of them an instance has seen.
+
+use std::process::Command;
+
+use sharding::{Attributes, Environment, Item, PartitionKey, ShardedTable, Value};
+use system_tests::at_once::{self, StandingClock};
+use system_tests::{config, large_or, soon, sort_key};
+
+/// By this variable the program, called by itself, knows that it is the instance, and how many keys it sees.
+const KEYS: &str = "MEMORY_KEYS";
+/// What the line begins with that says how much memory it has had.
+const PEAK: &str = "peak kilobytes:";
+/// Keys that every instance sees, so that everything is in use: far fewer than it remembers.
+const WARM_UP: usize = 200;
+
+fn item(number: usize) -> Item {
+    let partition_key = PartitionKey::new(&format!("/shared/path-{number:07}.txt")).expect("a key");
+    let attributes = Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
+    Item { partition_key, sort_key: sort_key("123456789101"), attributes }
+}
+
+/// An instance that sees so many keys: it writes to every other one, and reads the others.
+async fn see(keys: usize) {
+    let environment = Environment::seeded(StandingClock, 1);
+    let table = ShardedTable::with_environment(&at_once::client(), config(), environment);
+    for number in 0..WARM_UP + keys {
+        let item = item(number);
+        if number % 2 == 0 {
+            let written = table.put(&item, soon()).await.expect("stored");
+            assert_eq!(written.number_of_shards.get(), 1);
+        } else {
+            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
+            assert_eq!(found, None);
+        }
+    }
+    table.finish_background_work().await;
+}
+
+/// The most memory that this process has had resident; `None` where the system does not tell.
+fn peak_kilobytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// What an instance needs that sees so many keys.
+fn peak_of(keys: usize) -> u64 {
+    let this = ["--exact", "memory::a_million_keys_that_never_grew_take_no_memory", "--nocapture", "--test-threads=1"];
+    let program = std::env::current_exe().expect("this program's own path");
+    let output = Command::new(program).args(this).env(KEYS, keys.to_string()).output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let peak = told.lines().find_map(|line| line.split_once(PEAK)?.1.trim().parse().ok());
+    peak.unwrap_or_else(|| panic!("no peak: {told}"))
+}
+
+#[test]
+fn a_million_keys_that_never_grew_take_no_memory() {
+    const MOST_KILOBYTES: u64 = 20_000;
+    let Some(own) = peak_kilobytes() else {
+        println!("not measured: the system does not tell how much memory a process has");
+        return;
+    };
+    if let Ok(keys) = std::env::var(KEYS) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(see(keys.parse().expect("a number of keys")));
+        println!("\n{PEAK} {}", peak_kilobytes().unwrap_or(own));
+        return;
+    }
+    let keys = large_or(1_000_000, 20_000);
+    let (none, many) = (peak_of(0), peak_of(keys));
+    println!("{none} kB for an instance that has seen {WARM_UP} keys, {many} kB after {keys} more");
+    assert!(many <= none + MOST_KILOBYTES, "{many} kB, {none} kB");
+}
