@@ -159,7 +159,7 @@ impl Inner {
             return Ok(None);
         }
         let (copies, own) = (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
-        // The first copy was there before all others; who reads that one tries any other.
+        // The first copy is older than all others. An instance that reads it tries any other.
         let second = if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
         for copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
             let mut copy = copy;

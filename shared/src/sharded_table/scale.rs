@@ -295,7 +295,7 @@ impl KeyJob<'_> {
             watched.take_if(|(generation, _)| *generation != layout.generation);
             let (_, ends) = *watched.get_or_insert_with(|| (layout.generation, self.patience()));
             if Instant::now() >= ends {
-                // Where it is lost, whoever waits must learn so.
+                // If the item is lost, the waiting request must fail.
                 let (record, watched_generation) = (self.record_from_now().await?, layout.generation);
                 // Not within this request, which may end before the wait does.
                 self.in_background(&self.state.taking_over, move |inner, key, state| async move {
