@@ -21,13 +21,15 @@ DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
 # The headings above the tables.
-ALL_FUNCTIONS, SCALER, PARAMETERS, SERVE = "All functions", "The shard-scaler besides", "Parameters of the template", "Options of `local serve`"
-HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER)))
+ALL_FUNCTIONS, SCALER, WRITER = "All functions", "The shard-scaler besides", "The writer besides"
+PARAMETERS, SERVE = "Parameters of the template", "Options of `local serve`"
+HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER, WRITER)))
 REQUIRED, EMPTY = "required", "empty"
 # More than any variable takes.
 WRONG = "x" * 300
 
 POLICY, CONFIG, SCALER_CONFIG = "shared/src/core/policy.rs", "shared/src/config.rs", "functions/shard-scaler/src/config.rs"
+WAKING = "functions/writer/src/shard_scaler.rs"
 # Where a variable's default stands. A pattern that is not found any more is a finding.
 DEFAULTS = {
     "PARTITION_KEY_NAME": (CONFIG, r'partition_key_name: "(\w+)"'),
@@ -50,11 +52,16 @@ DEFAULTS = {
     "MAX_EVENT_AGE_SECONDS": (SCALER_CONFIG, r"max_event_age: Duration::from_secs\((\d+)\)"),
     "MAX_WRITE_UNITS": (SCALER_CONFIG, r"max_write_units: (\d+)"),
     "MAX_READ_UNITS": (SCALER_CONFIG, r"max_read_units: (\d+)"),
+    "MAX_WARM_WRITE_UNITS": (SCALER_CONFIG, r"max_warm_write_units: (\d+)"),
+    "MAX_WARM_READ_UNITS": (SCALER_CONFIG, r"max_warm_read_units: (\d+)"),
     "SHRINK_AFTER_SECONDS": (SCALER_CONFIG, r"shrink_after: Duration::(ZERO)"),
     "SETTLE_AFTER_SECONDS": (SCALER_CONFIG, r"settle_after: Duration::(ZERO)"),
     "DRAIN_SHARE_PERCENT": (SCALER_CONFIG, r"drain_share_percent: (\d+)"),
     "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
+    "SHARD_SCALER_FUNCTION": (WAKING, r"let mut function = None();"),
 }
+# What the local edition does not read says here what is allowed.
+ALLOWED = {"SHARD_SCALER_FUNCTION": (WAKING, r'let allowed = "([^"]+)";')}
 # In seconds there.
 MILLISECONDS = {"LEASE_MS"}
 NEEDED = {"TABLE_NAME", "METADATA_TABLE_NAME"}
@@ -84,6 +91,10 @@ def code(text):
 
 def said_to_be_allowed(binary, variable):
     """What the program says of a wrong value. It would listen on ports of the system's choice if it took it."""
+    if variable in ALLOWED:
+        path, pattern = ALLOWED[variable]
+        found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
+        return found[1] if found else f"not found in {path} any more"
     environment = {name: value for name, value in os.environ.items() if name not in DEFAULTS | dict.fromkeys(NEEDED)}
     command = [binary, "serve", "--port", "0", "--dynamodb-port", "0"]
     try:

@@ -41,6 +41,9 @@ COMBINATIONS = {
     "provisioned, rising": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100", "DryRun": "true"},
     "provisioned, fixed": {"CapacityMode": "provisioned", "ReadUnits": "7", "WriteUnits": "8"},
     "on-demand maximum, warm": {"MaxWriteUnits": "9000", "WarmReadUnits": "13000", "WarmWriteUnits": "5000"},
+    "may be warmed": {"MaxWarmWriteUnits": "40000", "MaxWarmReadUnits": "120000"},
+    "may be warmed, by alarms": {"MaxWarmWriteUnits": "40000", "Scaling": "alarm"},
+    "reads may be warmed": {"MaxWarmReadUnits": "120000"},
     "three read replicas": {"ReadReplicas": "3", "SortKeyType": "N", "SortKeyName": "at"},
     "JWT, CORS": SECURITY["JWT"][0] | {"CorsAllowOrigins": "https://a.example,https://b.example"},
     "NONE said twice": SECURITY["NONE, said twice"][0],
@@ -51,6 +54,8 @@ COMBINATIONS = {
         "PeakSchedule": "cron(45 17 ? * FRI *)",
         "PeakTimezone": "Europe/London",
         "PeakPartitionKey": "/shared/firetvGen2.txt",
+        "PeakWriteUnits": "20000",
+        "MaxWarmWriteUnits": "20000",
         "DrainSchedule": "rate(1 minute)",
         "ShrinkAfterSeconds": "86400",
         "SettleAfterSeconds": "3600",
@@ -66,6 +71,7 @@ COMBINATIONS = {
         "ReadReplicas": "3",
         "EncryptionKey": KEY_ARN,
         "MaxWriteUnits": "9000",
+        "MaxWarmWriteUnits": "9000",
         "TimeToLiveAttribute": "expires",
     },
     "nothing optional": {
@@ -371,6 +377,38 @@ class Stack:
             }
             if not {main, metadata} <= scopes:
                 yield f"{name} has rights on {sorted(scopes)}, not on both tables"
+        yield from self.warming_faults(main)
+
+    def warming_faults(self, main):
+        budget = {f"MAX_WARM_{kind.upper()}_UNITS": self.values[f"MaxWarm{kind}Units"] for kind in ("Read", "Write")}
+        configuration = client("lambda").get_function_configuration(FunctionName=self.physical["ShardScalerFunction"])
+        variables = configuration["Environment"]["Variables"]
+        # moto makes numbers of them.
+        if found := {name: variables.get(name) for name, units in budget.items() if str(variables.get(name)) != units}:
+            yield f"the shard-scaler has {found}, not {budget}"
+        raising = [
+            sorted(statement["Resource"])
+            for statement in self.statements("ShardScalerFunctionRole")
+            if statement["Action"] == "dynamodb:UpdateTable" and isinstance(statement["Resource"], list)
+        ]
+        wanted = [[main, f"{main}/index/*"]] if set(budget.values()) != {"0"} else []
+        if raising != wanted:
+            yield f"the shard-scaler may raise the warm throughput of {raising}, not of {wanted}"
+        yield from self.waking_faults()
+
+    def waking_faults(self):
+        scaler = client("lambda").get_function_configuration(FunctionName=self.physical["ShardScalerFunction"])
+        is_woken = self.values["MaxWarmWriteUnits"] != "0" and self.values["Scaling"] != "alarm"
+        for name in FUNCTIONS:
+            woken = is_woken and name == "WriterFunction"
+            configuration = client("lambda").get_function_configuration(FunctionName=self.physical[name])
+            found = configuration["Environment"]["Variables"].get("SHARD_SCALER_FUNCTION")
+            wanted = scaler["FunctionName"] if woken else None
+            if found != wanted:
+                yield f"{name} wakes {found}, not {wanted}"
+            invoking = [each["Resource"] for each in self.statements(f"{name}Role") if each["Action"] == "lambda:InvokeFunction"]
+            if invoking != ([scaler["FunctionArn"]] if woken else []):
+                yield f"{name} may invoke {invoking}"
 
     def wiring_faults(self):
         function = client("lambda").get_function(FunctionName=self.physical["ShardScalerFunction"])["Configuration"]["FunctionArn"]
@@ -411,6 +449,7 @@ class Stack:
             "action": "set",
             "partition_key": self.values["PeakPartitionKey"],
             "number_of_shards": int(self.values["PeakShards"]),
+            "write_units": int(self.values["PeakWriteUnits"]),
         }
         if peak.keys() != json.loads(SCHEDULED.read_text(encoding="utf-8")).keys():
             yield f"{SCHEDULED.name} is no sample of {peak}"

@@ -35,12 +35,26 @@ VARIABLES = {
     "ADOPT_SHARDS",
 }
 # What the shard-scaler has besides; no other function has it.
-SCALER_VARIABLES = {"MAX_EVENT_AGE_SECONDS", "MAX_READ_UNITS", "MAX_WRITE_UNITS", "SHRINK_AFTER_SECONDS", "SETTLE_AFTER_SECONDS", "DRAIN_SHARE_PERCENT", "DRY_RUN"}
+SCALER_VARIABLES = {
+    "MAX_EVENT_AGE_SECONDS",
+    "MAX_READ_UNITS",
+    "MAX_WRITE_UNITS",
+    "MAX_WARM_READ_UNITS",
+    "MAX_WARM_WRITE_UNITS",
+    "SHRINK_AFTER_SECONDS",
+    "SETTLE_AFTER_SECONDS",
+    "DRAIN_SHARE_PERCENT",
+    "DRY_RUN",
+}
+
+# What the writer has besides, where it is to wake the shard-scaler; no other function has it.
+WAKING_VARIABLES = {"SHARD_SCALER_FUNCTION"}
 
 # Where the functions read them: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = {
     ROOT / "shared/src/config.rs": VARIABLES,
     ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
+    ROOT / "functions/writer/src/shard_scaler.rs": WAKING_VARIABLES,
 }
 METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
@@ -92,6 +106,11 @@ RIGHTS = {
 REPLICA_RIGHTS = {"ReaderFunction": {"the indexes of MainTable": {"dynamodb:Query"}}}
 # where the shard-scaler may raise its provisioned capacity,
 CAPACITY_RIGHTS = {"ShardScalerFunction": {"MainTable": {"dynamodb:UpdateTable"}}}
+# where it may raise its warm throughput, and that of its indexes,
+TABLE_AND_INDEXES = ("MainTable", "the indexes of MainTable")
+WARM_RIGHTS = {"ShardScalerFunction": dict.fromkeys(TABLE_AND_INDEXES, {"dynamodb:UpdateTable"})}
+# where the writer wakes the shard-scaler for that, at once,
+WAKING_RIGHTS = {"WriterFunction": {"ShardScalerFunction": {"lambda:InvokeFunction"}}}
 # and where the tables are encrypted with a key of the customer's.
 KEY_RIGHTS = dict.fromkeys(ROUTES, {"the tables' key": {"kms:Decrypt"}})
 
@@ -133,12 +152,30 @@ DEPLOYMENTS = {
     "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
     "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
+    "writes that may be warmed": ({"MaxWarmWriteUnits": 40000}, [WARM_RIGHTS, WAKING_RIGHTS]),
+    "writes that may be warmed, and writers that scale": (
+        {"MaxWarmWriteUnits": 40000, "Scaling": "writer"},
+        [WARM_RIGHTS, WAKING_RIGHTS],
+    ),
+    "writes that may be warmed, and alarms that scale": ({"MaxWarmWriteUnits": 40000, "Scaling": "alarm"}, [WARM_RIGHTS]),
+    "reads that may be warmed": ({"MaxWarmReadUnits": 40000}, [WARM_RIGHTS]),
+    "rising write capacity that may be warmed": (
+        {"CapacityMode": "provisioned", "MaxWriteUnits": 500, "MaxWarmWriteUnits": 40000},
+        [CAPACITY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
+    ),
     "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
     "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
     "an existing table": ({"ExistingTable": "orders"}, []),
     "an existing table with everything": (
-        {"ExistingTable": "orders", "ReadReplicas": 3, "EncryptionKey": KEY_ARN, "TimeToLiveAttribute": "expires", "MaxWriteUnits": 500},
-        [REPLICA_RIGHTS, KEY_RIGHTS],
+        {
+            "ExistingTable": "orders",
+            "ReadReplicas": 3,
+            "EncryptionKey": KEY_ARN,
+            "TimeToLiveAttribute": "expires",
+            "MaxWriteUnits": 500,
+            "MaxWarmWriteUnits": 40000,
+        },
+        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
     ),
     "an existing table of provisioned capacity": ({"ExistingTable": "orders", "CapacityMode": "provisioned"}, []),
     "everything": (
@@ -147,6 +184,8 @@ DEPLOYMENTS = {
             "EncryptionKey": KEY_ARN,
             "PeakSchedule": "cron(45 17 ? * FRI *)",
             "PeakPartitionKey": "/a",
+            "PeakWriteUnits": 20000,
+            "MaxWarmWriteUnits": 40000,
             "DrainSchedule": "rate(5 minutes)",
             "ShrinkAfterSeconds": "86400",
             "NotificationEmail": "a@example.com",
@@ -155,7 +194,7 @@ DEPLOYMENTS = {
             "TimeToLiveAttribute": "expires",
             "CorsAllowOrigins": "https://example.com",
         },
-        [REPLICA_RIGHTS, KEY_RIGHTS],
+        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
     ),
 }
 
@@ -211,9 +250,10 @@ REFUSED = {
     "settling what is placed at random": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)", "ShardPlacement": "random"},
     "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
+    "a warm peak without a budget": {"PeakWriteUnits": 20000},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
-    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "rebuilding"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "short_generation"},
     "rising reads of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxReadUnits": 500},
     "rising writes of an existing table": {"ExistingTable": "orders", "CapacityMode": "provisioned", "MaxWriteUnits": 500},
     "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
@@ -373,6 +413,7 @@ class Contract:
         self.every_alarm_action_is_permitted()
         self.the_variables_are_those_that_the_code_reads()
         self.every_function_has_every_variable()
+        self.the_function_that_a_writer_wakes_is_the_scaler()
         self.no_key_is_named_as_the_metadatas_attributes()
         self.every_route_has_an_event()
         self.the_description_has_the_same_routes()
@@ -392,6 +433,7 @@ class Contract:
         self.every_operation_asks_for_the_chosen_credentials()
         self.wrong_combinations_are_refused()
         self.the_scaler_raises_what_auto_scaling_may_raise()
+        self.the_table_is_warmed_within_its_budget_only()
         self.concurrency_is_reserved_on_request_only()
         self.the_dashboard_is_json()
         self.the_functions_write_the_metrics_that_are_looked_at()
@@ -484,14 +526,32 @@ class Contract:
             )
 
     def every_function_has_every_variable(self):
-        shared = self.variables_of(self.globals)
-        for name, properties in self.functions.items():
-            wanted = VARIABLES | (SCALER_VARIABLES if name == "ShardScalerFunction" else set())
-            given = shared.keys() | self.variables_of(properties).keys()
+        for name in self.functions:
+            faults = {}
+            for told, deployment in self.deployments.items():
+                wanted = VARIABLES | (SCALER_VARIABLES if name == "ShardScalerFunction" else set())
+                if name == "WriterFunction" and WAKING_RIGHTS in DEPLOYMENTS[told][1]:
+                    wanted = wanted | WAKING_VARIABLES
+                own = self.variables_of(deployment.of_type("AWS::Serverless::Function")[name])
+                given = self.variables_of(deployment.globals).keys() | own.keys()
+                for variable in given ^ wanted:
+                    fault = f"{'lacks' if variable in wanted else 'has the unknown'} {variable}"
+                    faults.setdefault(fault, []).append(told)
+            said = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
             self.expect(
-                given == wanted,
-                f"{name} has its {len(wanted)} environment variables",
-                f"{name} lacks the environment variables {sorted(wanted - given)} and has the unknown {sorted(given - wanted)}",
+                not faults,
+                f"{name} has its environment variables, and no others, in {len(self.deployments)} deployments",
+                f"{name}: {'; '.join(sorted(said))}",
+            )
+
+    def the_function_that_a_writer_wakes_is_the_scaler(self):
+        for told, deployment in self.deployments.items():
+            writer = self.variables_of(deployment.of_type("AWS::Serverless::Function")["WriterFunction"])
+            found = {name: writer[name] for name in WAKING_VARIABLES & writer.keys()}
+            self.expect(
+                all(self.refers_to(value, "ShardScalerFunction") for value in found.values()),
+                f"with {told}, a writer wakes {'the shard-scaler' if found else 'nobody'}",
+                f"with {told}, a writer wakes {found}",
             )
 
     @staticmethod
@@ -563,7 +623,7 @@ class Contract:
             scope = self.scope_of(resource, actions)
             scopes.append(scope)
             if scope is None:
-                faults.append(f"the resource {resource!r} is not one of the template's tables, rules or alarms")
+                faults.append(f"the resource {resource!r} is not one of the template's tables, functions, rules or alarms")
         self.expect(
             not faults,
             f"{title}: {', '.join(actions)} on {', '.join(map(str, scopes))}",
@@ -734,7 +794,7 @@ class Contract:
     def event_of(schedule):
         text = schedule["Target"]["Input"]
         text = text["Fn::Sub"] if isinstance(text, dict) else text
-        return json.loads(re.sub(r"\$\{PeakShards\}", "1", text))
+        return json.loads(re.sub(r"\$\{Peak(?:Shards|WriteUnits)\}", "1", text))
 
     def every_schedule_may_wake_the_scaler_and_nothing_else(self):
         function, queue = ({"Fn::GetAtt": [name, "Arn"]} for name in ("ShardScalerFunction", "LostEventsQueue"))
@@ -834,6 +894,18 @@ class Contract:
                 f"with {told}, auto scaling raises {targets} by {len(policies)} policies, the shard-scaler {raised}",
             )
 
+    def the_table_is_warmed_within_its_budget_only(self):
+        """A raise is charged, and cannot be undone: nothing is raised by default."""
+        for kind in ("Read", "Write"):
+            name, variable = f"MaxWarm{kind}Units", f"MAX_WARM_{kind.upper()}_UNITS"
+            scaler = self.functions["ShardScalerFunction"]
+            default, found = self.parameters[name]["Default"], self.variables_of(scaler)[variable]
+            self.expect(
+                (default, found) == (0, {"Ref": name}),
+                f"{variable} is {name}, by default 0",
+                f"{variable} is {found}, not {name}, whose default is {default}",
+            )
+
     def concurrency_is_reserved_on_request_only(self):
         """A new account's quota rejects any reservation, and with it the deployment."""
         for values, wanted in (({}, None), ({"ReserveShardScalerConcurrency": "true"}, 1)):
@@ -902,6 +974,9 @@ class Contract:
                 return table
             if resource == {"Fn::Sub": f"${{{table}.Arn}}/index/*"}:
                 return f"the indexes of {table}"
+        for function in self.functions:
+            if resource == {"Fn::GetAtt": [function, "Arn"]}:
+                return function
         text = resource.get("Fn::Sub") if isinstance(resource, dict) else None
         if text == EXISTING_ARN:
             return EXISTING["MainTable"]

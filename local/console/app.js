@@ -28,7 +28,7 @@ function show() {
   }
   board.draw(samples.withGaps());
   showPartitions(sample);
-  showKeys(sample.keys);
+  showKeys(sample.keys, sample.warm_write_units);
   showLoad(sample.load);
   suggestRate(sample);
   showFigures(sample);

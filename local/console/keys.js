@@ -7,8 +7,13 @@ const table = document.getElementById('keys-table');
 const rows = document.getElementById('keys-rows');
 const empty = document.getElementById('keys-empty');
 const suggestions = document.getElementById('known-keys');
+const warm = document.getElementById('warm');
 
-export function showKeys(keys) {
+export function showKeys(keys, warmWriteUnits) {
+  warm.hidden = !warmWriteUnits;
+  if (warmWriteUnits) {
+    setText(warm, `The table can serve ${count(warmWriteUnits)} write units a second at once. A load above that is not relieved by more shards.`);
+  }
   // By width, which seldom changes: by their load they would change places all the time.
   const sorted = [...keys].sort((a, b) => b.number_of_shards - a.number_of_shards || (a.partition_key < b.partition_key ? -1 : 1));
   table.hidden = sorted.length === 0;

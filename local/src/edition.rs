@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::guard::Hosts;
 use crate::http_api::Functions;
 use crate::traffic::Meter;
-use crate::{alarm, drain, dynamodb_port, http_api, tables};
+use crate::{alarm, drain, dynamodb_port, http_api, shortage, tables};
 
 /// What is left to open requests, and then to background work, when the edition is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Use another DynamoDB server instead of the embedded engine; one on this machine needs no credentials
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "alarm_period", "drain_period", "drain_wait"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "warming", "alarm_period", "drain_period", "drain_wait"])]
     pub endpoint_url: Option<String>,
     /// Physical partitions of the main table
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -54,6 +54,9 @@ pub struct ServeOptions {
     /// Read units a second of each partition
     #[arg(long, default_value_t = 3_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_read_units: u32,
+    /// Seconds that a raise of the main table's warm throughput takes
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub warming: u32,
     /// Seconds between two evaluations of the alarm that wakes the shard-scaler (CloudWatch takes 60)
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub alarm_period: u32,
@@ -78,6 +81,7 @@ impl Default for ServeOptions {
             partitions: 4,
             partition_write_units: 1_000,
             partition_read_units: 3_000,
+            warming: 60,
             alarm_period: 60,
             drain_period: 60,
             drain_wait: None,
@@ -126,6 +130,8 @@ pub struct Edition {
     dynamodb: Option<TcpListener>,
     alarm_period: Duration,
     drain_period: Duration,
+    /// The shard-scaler may raise what the table can serve at once.
+    may_warm: bool,
     hosts: Hosts,
 }
 
@@ -135,6 +141,16 @@ impl Edition {
     /// # Errors
     /// [`EditionError`] says what is in the way.
     pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
+        let of_scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
+        Self::start_with(options, config, of_scaler).await
+    }
+
+    /// As [`start`](Self::start), with this shard-scaler.
+    pub(crate) async fn start_with(
+        options: &ServeOptions,
+        config: TableConfig,
+        of_scaler: ScalerConfig,
+    ) -> Result<Self, EditionError> {
         let config = match options.drain_wait {
             Some(seconds) => drain::with_wait(config, Duration::from_secs(seconds.into())),
             None => config,
@@ -153,17 +169,19 @@ impl Edition {
         };
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
-        let scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
-        let table = ShardedTable::new(&client, scaler.with_pace(config));
+        let table = ShardedTable::new(&client, of_scaler.with_pace(config));
         let claimed = Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await;
         claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
         let clients = ScalerClients { dynamodb: client, cloudwatch };
-        let scaler = Scaler::new(table.clone(), clients, scaler);
+        let scaler = Scaler::new(table.clone(), clients, of_scaler);
+        // In an account, a schedule has done so before the first request.
+        Box::pin(scaler.learn_warm_throughput(Deadline::now() + PATIENCE)).await;
         let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());
         let drain_period = Duration::from_secs(options.drain_period.into());
+        let may_warm = of_scaler.max_warm_write_units > 0;
         let hosts = Hosts::new(&options.allowed_host);
-        Ok(Self { functions, engine, api, dynamodb, alarm_period, drain_period, hosts })
+        Ok(Self { functions, engine, api, dynamodb, alarm_period, drain_period, may_warm, hosts })
     }
 
     /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
@@ -206,6 +224,9 @@ impl Edition {
         };
         let table = self.functions.table.clone();
         let mut watching = JoinSet::new();
+        if self.may_warm {
+            watching.spawn(shortage::warm(self.functions.scaler.clone()));
+        }
         if let Some(engine) = &self.engine {
             let scaler = &self.functions.scaler;
             if table.config().scaling != ScalingActors::Writer {
@@ -260,6 +281,7 @@ fn open(options: &ServeOptions, config: &TableConfig) -> Result<Engine, EditionE
         partitions: options.partitions,
         write_units: f64::from(options.partition_write_units),
         read_units: f64::from(options.partition_read_units),
+        warming: Duration::from_secs(options.warming.into()),
         ..PartitionLimits::default()
     };
     engine.set_limits([(config.table_name.clone(), limits)]);

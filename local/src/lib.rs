@@ -14,6 +14,7 @@ mod http_api;
 pub mod load;
 pub mod plan;
 mod records;
+mod shortage;
 pub mod simulate;
 mod tables;
 mod traffic;

@@ -12,7 +12,7 @@ use local::plan::{self, PlanOptions};
 use local::simulate::{self, SimulateOptions};
 use local::whole_table::{MigrateOptions, RebuildOptions, migrate, rebuild};
 use local::{Edition, ServeOptions};
-use sharding::{ConfigError, TableConfig};
+use sharding::{Clock, ConfigError, SystemClock, TableConfig};
 
 /// Dynamic write sharding for DynamoDB, on a laptop
 ///
@@ -168,7 +168,7 @@ fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn std::er
 }
 
 fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let report = plan::plan(options)?;
+    let report = plan::plan(options, SystemClock::default().now().wall.as_secs())?;
     write_out(&match options.format {
         plan::Format::Text => report.to_string(),
         plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",

@@ -58,6 +58,12 @@ pub(crate) fn at_max_shards() {
     counter!("KeysAtMaxShards").increment(1);
 }
 
+/// Records the write units a second that the table would have to be able to serve at once, where more shards do
+/// not help a key; 1 where that is not known.
+pub(crate) fn short_of_partitions(write_units: Option<u64>) {
+    histogram!("ShortOfPartitions").record(write_units.unwrap_or(1) as f64);
+}
+
 /// Records how full a page of the directory is, as a percentage, once it is worth a warning.
 pub(crate) fn directory_fill(fill: f64) {
     histogram!("DirectoryFill").record(fill * 100.0);

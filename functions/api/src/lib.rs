@@ -17,6 +17,7 @@ mod telemetry;
 /// The OpenAPI 3.1 description of the API, as YAML.
 pub const OPENAPI: &str = include_str!("../openapi.yaml");
 
+pub use aws_config::SdkConfig;
 pub use body::{Body, MAX_BATCH_ITEMS, attributes_body, item_body, items_body};
 pub use header::{create_only, idempotency_key, no_idempotency_key, unconditional};
 pub use item::{ItemJson, SortKeyJson};

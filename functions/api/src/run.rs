@@ -1,5 +1,6 @@
 //! A function's process: its log, its spans where they are compiled in, and the loop that takes invocations.
 
+use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
 use lambda_http::tower::Service;
 use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
@@ -60,19 +61,23 @@ impl Tracing {
     }
 }
 
-/// Serves the routes of one function on Lambda, with the table that the environment describes.
+/// Serves the routes of one function on Lambda, with the table that the environment describes. `started` is called
+/// once, before the first invocation, and may begin what goes on beside them.
 ///
 /// # Errors
 /// Where a variable is wrong, the function and the table do not agree on what the table takes, or the runtime API fails.
-pub async fn serve<H, F>(access: Access, handle: H) -> Result<(), Error>
+pub async fn serve<S, H, F>(access: Access, started: S, handle: H) -> Result<(), Error>
 where
+    S: FnOnce(&'static ShardedTable, &SdkConfig),
     H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let tracing = Tracing::start()?;
+    let (table, aws) = start_table(access).await?;
     // For the whole life of the process.
-    let table: &'static ShardedTable = Box::leak(Box::new(start_table(access).await?));
+    let table: &'static ShardedTable = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;
+    started(table, &aws);
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {
         let context = request.lambda_context();
         let answer = handle(table, request, invocation_deadline(&context));

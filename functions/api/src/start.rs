@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use aws_config::BehaviorVersion;
+use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
 use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
@@ -30,20 +30,21 @@ pub enum Access {
 }
 
 /// The SDK's configuration by the standard `AWS_*` variables, over one HTTP client.
-pub async fn aws_configuration() -> aws_config::SdkConfig {
+pub async fn aws_configuration() -> SdkConfig {
     let http = Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
     aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await
 }
 
-/// The sharded table that the environment describes, over a client of its own.
+/// The sharded table that the environment describes, and the SDK's configuration of its client.
 ///
 /// # Errors
 /// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong; else as [`agree`].
-pub(crate) async fn start_table(access: Access) -> Result<ShardedTable, Error> {
+pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConfig), Error> {
     let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
-    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws_configuration().await), config);
+    let aws = aws_configuration().await;
+    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
     agree(&table, access).await?;
-    Ok(table)
+    Ok((table, aws))
 }
 
 /// Makes sure that the function and the table agree on what the table takes. What is in the way is logged: the function must not start.

@@ -1,9 +1,14 @@
 //! The reader: fan-out and merge.
 
+use std::time::Duration;
+
 use api::{Parameters, Problem, Request, Response, json};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::{Deadline, Order, PageQuery, ShardedTable, SortKeyType, cursor};
+
+/// The longest that an answer waits for what it can do without.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct PageAnswer {
@@ -21,6 +26,13 @@ struct ShardsAnswer<'a> {
     grown: bool,
     last_updated: Option<u64>,
     shard_history: Vec<Change>,
+    warm_throughput: Option<WarmAnswer>,
+}
+
+#[derive(Serialize)]
+struct WarmAnswer {
+    write_units: u64,
+    read_units: u64,
 }
 
 #[derive(Serialize)]
@@ -137,8 +149,12 @@ async fn get_shards(
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
+    let soon = deadline.min(Deadline::now() + PATIENCE);
+    let (metadata, warm) = tokio::join!(table.shards(&key, deadline), table.warm_throughput(&key, soon));
     // A key without metadata has never grown.
-    let metadata = table.shards(&key, deadline).await.map_err(|error| Problem::from_table(&error))?;
+    let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
+    // What cannot be read is not known, as where nobody has published it.
+    let warm = warm.ok().flatten();
     let first = table.config().adopt_shards;
     let (written, read) =
         metadata.as_ref().map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
@@ -150,6 +166,7 @@ async fn get_shards(
         grown: metadata.as_ref().is_some_and(|metadata| metadata.layout().is_listed(first)),
         last_updated: metadata.as_ref().map(|metadata| metadata.last_updated),
         shard_history: history.map(|change| Change { at: change.at, count: change.count.get() }).collect(),
+        warm_throughput: warm.map(|warm| WarmAnswer { write_units: warm.write_units, read_units: warm.read_units }),
     };
     Ok(json(200, &answer))
 }

@@ -2,5 +2,5 @@
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
-    api::serve(api::Access::Read, reader::handle).await
+    api::serve(api::Access::Read, |_, _| {}, reader::handle).await
 }

@@ -75,10 +75,21 @@ impl Scaler {
     }
 
     async fn act(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Result<Value, ClientError> {
-        let limits = self.limits(firing, now_seconds).await?;
-        let hot = self.hot_keys(&limits, now_seconds).await?;
+        let find = async {
+            let limits = self.limits(firing, now_seconds).await?;
+            let hot = self.hot_keys(&limits, now_seconds).await?;
+            Ok::<_, ClientError>((limits, hot))
+        };
+        // Before the keys are relieved, for the policy goes by it.
+        let (found, warm) = tokio::join!(find, self.learn_warm_throughput(deadline));
+        let (limits, hot) = found?;
         let mut keys = reported(hot.reads, &hot.writes);
-        keys.extend(self.relieve_all(hot.writes.by_key, now_seconds, deadline).await);
+        let (relieved, lacking) = self.relieve_all(hot.writes.by_key, warm, now_seconds, deadline).await;
+        keys.extend(relieved);
+        let warming = match lacking {
+            Some(write_units) => self.relieve_table(write_units, deadline).await,
+            None => Value::Null,
+        };
         let capacity = self.raise_capacity(&limits.table).await?;
 
         let causes: Vec<&str> = limits.table.iter().map(|cause| cause.name()).collect();
@@ -89,6 +100,7 @@ impl Scaler {
         if let Some(object) = answer.as_object_mut() {
             let parts = [
                 ("capacity", capacity),
+                ("warm", warming),
                 ("advice", if advice.is_empty() { Value::Null } else { advice.into() }),
                 ("contributor_insights", hot.insights.into()),
                 ("indexes", if hot.indexes.is_empty() { Value::Null } else { hot.indexes.into() }),

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use sharding::config::{Variables, number};
-use sharding::{ConfigError, TableConfig};
-
-use crate::relieve::PARTITION_WRITE_UNITS;
+use sharding::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +14,18 @@ pub struct ScalerConfig {
     pub max_write_units: u64,
     /// `MAX_READ_UNITS`: the same for read units.
     pub max_read_units: u64,
+    /// `MAX_WARM_WRITE_UNITS`: write units a second up to which the warm throughput of the table, and of each of
+    /// its indexes, may be raised; 0, the default, never raises it. A raise is charged once, and cannot be undone.
+    pub max_warm_write_units: u64,
+    /// `MAX_WARM_READ_UNITS`: the same for read units.
+    pub max_warm_read_units: u64,
     /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for so long gives up half of its shards; 0, the default, for never.
     pub shrink_after: Duration,
     /// `SETTLE_AFTER_SECONDS`: a key that has kept its width for so long is settled; 0, the default, for never, or for an hour in a table with a
     /// time to live.
     pub settle_after: Duration,
     /// `DRAIN_SHARE_PERCENT`: the part of a partition's write units that a drain takes of each shard, and of a provisioned table's that all
-    /// drains take together. Default 20.
+    /// drains take together. Default 30.
     pub drain_share_percent: u32,
     /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
     pub dry_run: bool,
@@ -34,6 +37,8 @@ impl Default for ScalerConfig {
             max_event_age: Duration::from_secs(600),
             max_write_units: 0,
             max_read_units: 0,
+            max_warm_write_units: 0,
+            max_warm_read_units: 0,
             shrink_after: Duration::ZERO,
             settle_after: Duration::ZERO,
             drain_share_percent: 30,
@@ -56,6 +61,9 @@ impl ScalerConfig {
         let units = "a whole number from 0 to 1000000000";
         read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
         read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
+        let warm = |value: &str| number(value, 0, 1_000_000_000);
+        read.set(&mut config.max_warm_write_units, "MAX_WARM_WRITE_UNITS", units, warm)?;
+        read.set(&mut config.max_warm_read_units, "MAX_WARM_READ_UNITS", units, warm)?;
         let calm = "0, or a whole number from 60 to 99999999";
         let seconds = |value: &str| {
             let seconds = if value == "0" { Some(0) } else { number(value, 60, 99_999_999) };
@@ -73,7 +81,8 @@ impl ScalerConfig {
     /// A table whose drains go at the pace of `DRAIN_SHARE_PERCENT`.
     #[must_use]
     pub fn with_pace(self, mut table: TableConfig) -> TableConfig {
-        table.drain.units_per_second = PARTITION_WRITE_UNITS * self.drain_share_percent / 100;
+        let units = PARTITION_WRITE_UNITS * u64::from(self.drain_share_percent) / 100;
+        table.drain.units_per_second = u32::try_from(units).unwrap_or(u32::MAX);
         table
     }
 }
@@ -92,6 +101,8 @@ mod tests {
         assert_eq!(with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age, Duration::from_secs(60));
         assert_eq!(with("MAX_WRITE_UNITS", "5000").unwrap().max_write_units, 5_000);
         assert_eq!(with("MAX_READ_UNITS", "7").unwrap().max_read_units, 7);
+        assert_eq!(with("MAX_WARM_WRITE_UNITS", "40000").unwrap().max_warm_write_units, 40_000);
+        assert_eq!(with("MAX_WARM_READ_UNITS", "8").unwrap().max_warm_read_units, 8);
         assert_eq!(with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after, Duration::from_secs(3_600));
         assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
         assert_eq!(with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after, Duration::from_secs(60));
@@ -103,6 +114,8 @@ mod tests {
             ("MAX_EVENT_AGE_SECONDS", "0"),
             ("MAX_WRITE_UNITS", "-1"),
             ("MAX_READ_UNITS", "many"),
+            ("MAX_WARM_WRITE_UNITS", "-1"),
+            ("MAX_WARM_READ_UNITS", "all"),
             ("SHRINK_AFTER_SECONDS", "59"),
             ("SETTLE_AFTER_SECONDS", "-1"),
             ("DRAIN_SHARE_PERCENT", "0"),

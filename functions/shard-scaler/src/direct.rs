@@ -1,14 +1,18 @@
-//! Direct events: set, show, list.
+//! Direct events about one key, and the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata};
+use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
+use crate::event::WarmUnits;
 use crate::failure::failed;
 use crate::told::{refused, told};
+use crate::warming::checked;
 
 impl Scaler {
-    pub(crate) async fn set(&self, key: &str, number_of_shards: i128, deadline: Deadline) -> Value {
+    /// Gives a key its shards, and makes the table ready for its load where that is asked for. Neither waits for
+    /// the other, and neither fails for the other.
+    pub(crate) async fn set(&self, key: &str, number_of_shards: i128, warm: WarmUnits, deadline: Deadline) -> Value {
         let key = match self.logical_key(key) {
             Ok(key) => key,
             Err(refusal) => return refusal,
@@ -17,16 +21,37 @@ impl Scaler {
             let highest = self.table.config().policy.max_shards;
             return refused("number_of_shards", format_args!("it is {number_of_shards}; allowed: 1 to {highest}"));
         };
-        if !self.config.dry_run {
-            return told("set", &key, self.table.set_shards(&key, count, deadline).await);
+        let need = match checked(warm) {
+            Ok(need) => need,
+            Err(refusal) => return refusal,
+        };
+        // What is refused costs nothing.
+        let is_allowed = count <= self.table.config().policy.max_shards;
+        let ready = async {
+            if need != WarmThroughput::default() && is_allowed {
+                return Some(self.warm(need, deadline).await);
+            }
+            self.learn_warm_throughput(deadline).await;
+            None
+        };
+        let (mut answer, warm) = tokio::join!(self.set_to(&key, count, deadline), ready);
+        if let (Some(warm), Some(answer)) = (warm, answer.as_object_mut()) {
+            answer.insert("warm".into(), warm);
         }
-        match self.table.shards(&key, deadline).await {
+        answer
+    }
+
+    async fn set_to(&self, key: &PartitionKey, count: ShardCount, deadline: Deadline) -> Value {
+        if !self.config.dry_run {
+            return told("set", key, self.table.set_shards(key, count, deadline).await);
+        }
+        match self.table.shards(key, deadline).await {
             Ok(metadata) => {
                 let from =
                     metadata.map_or(self.table.config().adopt_shards, |metadata| metadata.number_of_shards).get();
                 json!({"action": "set", "partition_key": key.as_str(), "outcome": "dry-run", "from": from, "to": count.get()})
             }
-            Err(error) => told("set", &key, Err(error.into())),
+            Err(error) => told("set", key, Err(error.into())),
         }
     }
 

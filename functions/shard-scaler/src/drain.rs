@@ -73,8 +73,11 @@ impl Scaler {
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
         let deadline = deadline.min(Deadline::now() + RUN_TIME) - ANSWER_TIME;
         // Boxed: the SDK's futures nest deeply.
-        let (answer, ()) =
-            tokio::join!(Box::pin(self.drain_keys(now_seconds, deadline)), Box::pin(self.repair_directory(deadline)));
+        let (answer, (), _) = tokio::join!(
+            Box::pin(self.drain_keys(now_seconds, deadline)),
+            Box::pin(self.repair_directory(deadline)),
+            Box::pin(self.learn_warm_throughput(deadline)),
+        );
         answer
     }
 

@@ -19,7 +19,11 @@ pub enum ScalerEvent {
         partition_key: String,
         /// The width to reach, unchecked.
         number_of_shards: i128,
+        /// What the table is made ready for besides.
+        warm: WarmUnits,
     },
+    /// Make the table ready for so much at once.
+    Warm(WarmUnits),
     /// Begin to give up shards of a key.
     Shrink {
         /// The logical key.
@@ -67,6 +71,15 @@ pub enum ScalerEvent {
     Deployment(CustomResource),
 }
 
+/// Units a second that the table is to be able to serve at once, unchecked. 0 asks for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WarmUnits {
+    /// Write units a second.
+    pub write_units: i128,
+    /// Read units a second.
+    pub read_units: i128,
+}
+
 /// A place in the main table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct After {
@@ -101,7 +114,7 @@ impl ScalerEvent {
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, shrink, settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
+            let known = "a direct event has an action (set, warm, shrink, settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
             return Err(wrong("event", format!("it is of no known shape; {known}")));
         }
         Ok(Self::Alarms(alarms))
@@ -112,8 +125,9 @@ pub(crate) fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 
-const ACTIONS: [(&str, &[&str]); 10] = [
-    ("set", &["action", "partition_key", "number_of_shards"]),
+const ACTIONS: [(&str, &[&str]); 11] = [
+    ("set", &["action", "partition_key", "number_of_shards", "write_units", "read_units"]),
+    ("warm", &["action", "write_units", "read_units"]),
     ("shrink", &["action", "partition_key", "number_of_shards"]),
     ("settle", &["action", "partition_key"]),
     ("drain", &["action"]),
@@ -143,8 +157,17 @@ fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, Eve
         number.ok_or_else(|| wrong(field, format!("it is {given}; a whole number is needed")))
     };
     let number_of_shards = || number("number_of_shards");
+    let units = |field: &'static str| match event.get(field) {
+        None | Some(Value::Null) => Ok(0),
+        Some(_) => number(field),
+    };
+    let warm =
+        || Ok::<_, EventError>(WarmUnits { write_units: units("write_units")?, read_units: units("read_units")? });
     Ok(match *name {
-        "set" => ScalerEvent::Set { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
+        "set" => {
+            ScalerEvent::Set { partition_key: partition_key()?, number_of_shards: number_of_shards()?, warm: warm()? }
+        }
+        "warm" => ScalerEvent::Warm(warm()?),
         "shrink" => ScalerEvent::Shrink { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
         "settle" => ScalerEvent::Settle { partition_key: partition_key()? },
         "show" => ScalerEvent::Show { partition_key: partition_key()? },
@@ -216,9 +239,29 @@ mod tests {
             json!({"action": "show", "partition_key": "k", "number_of_shards": 1}),
             json!({"action": "copies"}),
             json!({"action": "copies", "copies": "9"}),
+            json!({"action": "warm", "write_units": "20000"}),
+            json!({"action": "warm", "write_units": 2.5}),
+            json!({"action": "warm", "partition_key": "k", "write_units": 1}),
+            json!({"action": "set", "partition_key": "k", "number_of_shards": 2, "write_units": true}),
         ] {
             assert!(ScalerEvent::parse(&event).is_err(), "{event}");
         }
+    }
+
+    #[test]
+    fn units_to_be_ready_for_may_be_left_out() {
+        let of_set = |more: Value| {
+            let mut event = json!({"action": "set", "partition_key": "k", "number_of_shards": 2});
+            event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let Ok(ScalerEvent::Set { warm, .. }) = ScalerEvent::parse(&event) else { panic!("{event}") };
+            (warm.write_units, warm.read_units)
+        };
+        assert_eq!(of_set(json!({})), (0, 0));
+        assert_eq!(of_set(json!({"write_units": 20_000, "read_units": null})), (20_000, 0));
+        let warm = ScalerEvent::parse(&json!({"action": "warm", "read_units": 30_000}));
+        assert_eq!(warm, Ok(ScalerEvent::Warm(WarmUnits { write_units: 0, read_units: 30_000 })));
+        let wrong = ScalerEvent::parse(&json!({"action": "warm", "read_units": "many"})).unwrap_err();
+        assert_eq!(wrong.to_string(), "read_units: it is \"many\"; a whole number is needed");
     }
 
     #[test]

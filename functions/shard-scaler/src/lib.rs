@@ -1,4 +1,4 @@
-//! The shard-scaler: woken by an alarm, told directly, or asked by a deployment.
+//! The shard-scaler: woken by an alarm or by a writer, told directly, or asked by a deployment.
 //!
 //! An alarm names a table and never a key, comes late, twice or not at all; so it is taken as a hint to look, and what is done
 //! follows from the throttled keys, the policy and the protocol, which make a repetition harmless.
@@ -23,6 +23,8 @@ mod survey;
 mod telemetry;
 mod throttled_keys;
 mod told;
+mod warm_throughput;
+mod warming;
 
 use std::sync::{Arc, Mutex};
 
@@ -34,8 +36,10 @@ pub use cause::Cause;
 pub use clients::Clients;
 pub use config::ScalerConfig;
 pub use deployment::CustomResource;
-pub use event::{After, EventError, ScalerEvent};
+pub use event::{After, EventError, ScalerEvent, WarmUnits};
 pub use failure::Failed;
+
+use warm_throughput::Looks;
 
 /// The shard-scaler of one table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -45,13 +49,16 @@ pub struct Scaler {
     config: ScalerConfig,
     /// The key after which the next run of the schedule looks on: the last one came no farther.
     looked_after: Arc<Mutex<Option<PartitionKey>>>,
+    /// What is known of the table's warm throughput. Held while it is looked at or raised, so that many callers
+    /// do it once.
+    looks: Arc<tokio::sync::Mutex<Looks>>,
 }
 
 impl Scaler {
     /// The shard-scaler of this table, which learns and acts by these clients.
     #[must_use]
     pub fn new(table: ShardedTable, clients: Clients, config: ScalerConfig) -> Self {
-        Self { table, clients, config, looked_after: Arc::default() }
+        Self { table, clients, config, looked_after: Arc::default(), looks: Arc::default() }
     }
 
     /// The table whose keys it scales.
@@ -70,9 +77,10 @@ impl Scaler {
     pub async fn handle(&self, event: &Value, now_seconds: u64, deadline: Deadline) -> Result<Value, Failed> {
         let answer = match ScalerEvent::parse(event) {
             Err(error) => json!({"outcome": "refused", "field": error.field, "detail": error.why}),
-            Ok(ScalerEvent::Set { partition_key, number_of_shards }) => {
-                self.set(&partition_key, number_of_shards, deadline).await
+            Ok(ScalerEvent::Set { partition_key, number_of_shards, warm }) => {
+                self.set(&partition_key, number_of_shards, warm, deadline).await
             }
+            Ok(ScalerEvent::Warm(units)) => self.warm_as_asked(units, deadline).await,
             Ok(ScalerEvent::Shrink { partition_key, number_of_shards }) => {
                 self.shrink(&partition_key, number_of_shards, deadline).await
             }
@@ -83,7 +91,10 @@ impl Scaler {
             Ok(ScalerEvent::Drain) => self.drain_all(now_seconds, deadline).await,
             Ok(ScalerEvent::Show { partition_key }) => self.show(&partition_key, deadline).await,
             Ok(ScalerEvent::List { after }) => self.list(after.as_deref(), deadline).await,
-            Ok(ScalerEvent::Rearm { alarms }) => self.rearm(&alarms, deadline).await,
+            Ok(ScalerEvent::Rearm { alarms }) => {
+                // Every stack has this schedule, so writers know the table's partitions before a key is hot.
+                tokio::join!(self.rearm(&alarms, deadline), self.learn_warm_throughput(deadline)).0
+            }
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,
             Ok(ScalerEvent::Deployment(request)) => self.deployment(&request, deadline).await,
         };

@@ -1,42 +1,66 @@
 //! Keys that an alarm's report names are given more shards, by the policy.
 
 use serde_json::{Value, json};
-use sharding::{Deadline, PartitionKey, Pressure, ScalingDecision, ShardMetadata};
+use sharding::{
+    Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen, ShardMetadata,
+    WarmThroughput, needed_write_units,
+};
 use tokio::task::JoinSet;
 
 use crate::Scaler;
 use crate::throttled_keys::Throttles;
 use crate::told::told;
 
-/// Write units a second that one partition gives. [DynamoDB developer guide]
-pub(crate) const PARTITION_WRITE_UNITS: u32 = 1_000;
-/// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have lasted, the smaller it looks; so
-/// it is taken as short, and a long one is met again by the next alarm.
+/// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have
+/// lasted, the smaller it looks; so it is taken as short, and a long one is met again by the next alarm.
 const OVERLOAD_SECONDS: u64 = 10;
 
+/// What a report says of a key.
+#[derive(Debug, Clone, Copy)]
+struct Reported {
+    seen: Pressure,
+    throttled: u64,
+    /// Write units a second that the key's shards give at most.
+    capacity: u64,
+}
+
+/// A key's answer, and the write units a second that the table would have to be able to serve, where more
+/// shards of the key do not help.
+type Relieved = (Value, Option<u64>);
+
 impl Scaler {
-    /// One decision for each logical key, all at the same time: most of a scale-out is waiting.
+    /// One decision for each logical key, all at the same time: most of a scale-out is waiting. Returns what
+    /// became of each, and what the table would have to be able to serve for those that more shards do not
+    /// help, together.
     pub(crate) async fn relieve_all(
         &self,
         throttled: impl IntoIterator<Item = (PartitionKey, Throttles)>,
+        warm: Option<WarmThroughput>,
         now_seconds: u64,
         deadline: Deadline,
-    ) -> Vec<Value> {
+    ) -> (Vec<Value>, Option<u64>) {
         let mut scaling = JoinSet::new();
         for (key, throttles) in throttled {
             let scaler = self.clone();
             scaling.spawn(async move {
-                let answer = scaler.relieve(&key, &throttles, now_seconds, deadline).await;
+                let (answer, lacking) = scaler.relieve(&key, &throttles, warm, now_seconds, deadline).await;
                 tracing::info!(audit = true, %answer, "decision");
-                answer
+                (answer, lacking)
             });
         }
-        let mut keys: Vec<Value> = scaling.join_all().await;
+        let (mut keys, lacking): (Vec<Value>, Vec<Option<u64>>) = scaling.join_all().await.into_iter().unzip();
         keys.sort_by_key(|key| key.get("partition_key").and_then(Value::as_str).map(str::to_owned));
-        keys
+        (keys, lacking.into_iter().flatten().reduce(u64::saturating_add))
     }
 
-    async fn relieve(&self, key: &PartitionKey, throttles: &Throttles, now_seconds: u64, deadline: Deadline) -> Value {
+    async fn relieve(
+        &self,
+        key: &PartitionKey,
+        throttles: &Throttles,
+        warm: Option<WarmThroughput>,
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> Relieved {
         let config = self.table.config();
         let judge = |metadata: &ShardMetadata| {
             let since = throttles.since(metadata.last_change());
@@ -44,37 +68,75 @@ impl Scaler {
             let unchanged = |reason: &str| json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "throttled": throttled, "reason": reason});
             // A change that its actor left half made is finished whatever the report says.
             if let Some(reason) = since.why_not_counted().filter(|_| metadata.closing().is_none()) {
-                return Err(unchanged(reason));
+                return Err((unchanged(reason), None));
             }
             let width = metadata.number_of_shards.get();
-            // The report counts what was throttled. What was accepted is at most what the shards' partitions give.
-            let accepted = u64::from(width) * u64::from(PARTITION_WRITE_UNITS) * OVERLOAD_SECONDS;
+            // The report counts what was throttled. What was accepted is at most what the shards' partitions
+            // give.
+            let partitions = warm.map(WarmThroughput::partitions);
+            let capacity = u64::from(partitions.unwrap_or(width).min(width)) * PARTITION_WRITE_UNITS;
+            let accepted = capacity * OVERLOAD_SECONDS;
             let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };
-            let decision = config.policy.decide(metadata, seen, now_seconds);
+            let reported = Reported { seen, throttled, capacity };
+            let decision = config.policy.decide(metadata, Seen { partitions, ..seen.into() }, now_seconds);
             if let (true, ScalingDecision::ScaleOut(to)) = (self.config.dry_run, decision) {
-                return Err(
-                    json!({"action": "scale", "partition_key": key.as_str(), "outcome": "dry-run", "throttled": throttled, "from": width, "to": to.get()}),
-                );
+                let answer = json!({"action": "scale", "partition_key": key.as_str(), "outcome": "dry-run", "throttled": throttled, "from": width, "to": to.get()});
+                return Err((answer, None));
             }
             if self.config.dry_run || decision == ScalingDecision::Calm {
-                return Err(unchanged(&decision.to_string()));
+                return Err((unchanged(&decision.to_string()), lacking(decision, reported)));
             }
-            Ok((seen, throttled))
+            Ok(reported)
         };
-        let mut throttled = 0;
+        let mut judged = None;
         let noted = |metadata: &ShardMetadata| {
-            let (seen, count) = judge(metadata)?;
-            throttled = count;
-            Ok(seen)
+            let reported = judge(metadata)?;
+            judged = Some(reported);
+            Ok(reported.seen)
         };
-        let mut answer = match self.table.scale_by_report(key, noted, deadline).await {
-            Ok(Ok(outcome)) => told("scale", key, Ok(outcome)),
+        let outcome = match self.table.scale_by_report(key, noted, deadline).await {
+            Ok(Ok(outcome)) => outcome,
             Ok(Err(unchanged)) => return unchanged,
-            Err(error) => return told("scale", key, Err(error)),
+            Err(error) => return (told("scale", key, Err(error)), None),
         };
-        if let Some(object) = answer.as_object_mut() {
-            object.insert("throttled".into(), throttled.into());
+        let mut lacks = None;
+        if let (ScaleOutcome::Unchanged(decision), Some(reported)) = (outcome, judged) {
+            lacks = lacking(decision, reported);
         }
-        answer
+        let mut answer = told("scale", key, Ok(outcome));
+        if let Some(object) = answer.as_object_mut() {
+            object.insert("throttled".into(), judged.map_or(0, |reported| reported.throttled).into());
+        }
+        (answer, lacks)
+    }
+}
+
+/// The write units a second that the table would have to be able to serve, where a decision says that it has
+/// too few partitions.
+fn lacking(decision: ScalingDecision, reported: Reported) -> Option<u64> {
+    let ScalingDecision::ShortOfPartitions { write_units, .. } = decision else { return None };
+    // Where the policy does not know the partitions, by what the report says alone.
+    Some(write_units.unwrap_or_else(|| needed_write_units(reported.capacity, reported.seen.let_in())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_table_lacks_is_the_policys_word_or_follows_from_the_report() {
+        let seen = Pressure { attempts: 200_000, throttled: 160_000, accepted: 40_000 };
+        let reported = Reported { seen, throttled: 160_000, capacity: 4_000 };
+        let short = |write_units| ScalingDecision::ShortOfPartitions { until: 9, write_units };
+        let rows = [
+            (short(Some(21_000)), Some(21_000)),
+            // 4,000 are a fifth of the demand.
+            (short(None), Some(24_000)),
+            (ScalingDecision::AtMaximum, None),
+            (ScalingDecision::Calm, None),
+        ];
+        for (decision, expected) in rows {
+            assert_eq!(lacking(decision, reported), expected, "{decision:?}");
+        }
     }
 }

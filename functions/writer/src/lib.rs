@@ -1,8 +1,13 @@
 //! The writer: parse, place, write.
 
+mod shard_scaler;
+pub mod shortage;
+
 use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
 use serde::Serialize;
 use sharding::{Deadline, Item, PartitionKey, ShardedTable, SortKey, WriteError, Writes, Written};
+
+pub use shard_scaler::{NotWoken, ShardScaler};
 
 /// Attempts of all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";

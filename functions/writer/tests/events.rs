@@ -82,4 +82,9 @@ async fn a_wrong_variable_stops_the_function_with_its_name() {
     variables.push(("MAX_SHARDS", "many".to_owned()));
     let log = Function::refusal(BINARY, &variables).await;
     assert!(log.contains("MAX_SHARDS") && log.contains("many") && log.contains("1 to 10000"), "{log}");
+
+    let mut variables = Function::variables("http://127.0.0.1:9");
+    variables.push(("SHARD_SCALER_FUNCTION", "the shard-scaler".to_owned()));
+    let log = Function::refusal(BINARY, &variables).await;
+    assert!(log.contains("SHARD_SCALER_FUNCTION") && log.contains("name or ARN"), "{log}");
 }

@@ -1,4 +1,11 @@
-//! Partition limits in front of the database: let in, run, charge what was consumed.
+//! Partition limits in front of the database: accept, run, charge what was consumed.
+//!
+//! Each global secondary index has partitions of its own, under the name `table/index/name`. A write is rejected if the
+//! partition of the table, or of an index, is overdrawn (DynamoDB developer guide, "Understanding Global Secondary
+//! Index (GSI) write throttling and back pressure in DynamoDB"). Simplified: each index whose partition key the request
+//! names is charged as much as the table, whatever it projects and whether its entry changes; an update or a deletion
+//! names only the table's key, so that indexes with other keys are not charged; reads of an index are not limited. A
+//! write that fails is charged to the table alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +14,10 @@ use serde_json::{Value, json};
 
 use crate::engine::Answer;
 use crate::key_heat::KeyHeats;
-use crate::partitions::{Access, PartitionHeat, PartitionLimits, Partitions};
+use crate::partition_limits::{PartitionLimits, WarmRequest};
+use crate::partitions::{Access, PartitionHeat, Partitions};
 use crate::request::{self, Touched};
+use crate::table_growth::{WarmRefusal, WarmThroughput};
 
 /// The account and region that local ARNs name.
 const ARN_PREFIX: &str = "arn:aws:dynamodb:local:000000000000:table/";
@@ -20,7 +29,7 @@ pub(crate) enum Billing {
     Provisioned,
 }
 
-/// The partitions of every table.
+/// The partitions of every table and index.
 #[derive(Debug)]
 pub(crate) struct Limits {
     default: PartitionLimits,
@@ -33,12 +42,19 @@ impl Limits {
         Self { default, by_table, tables: HashMap::new() }
     }
 
-    /// Which of the touched keys are on an overdrawn partition.
-    pub(crate) fn closed(&mut self, touched: &[Touched], now: Duration) -> Vec<bool> {
-        touched
-            .iter()
-            .map(|one| !self.partitions(&one.table, now).is_open(&one.key, one.sort_key.as_deref(), one.access, now))
-            .collect()
+    /// For each touched key the table or the index whose partition is overdrawn; `None` where the request is accepted.
+    pub(crate) fn closed(&mut self, touched: &[Touched], now: Duration) -> Vec<Option<String>> {
+        touched.iter().map(|one| self.closed_one(one, now)).collect()
+    }
+
+    fn closed_one(&mut self, one: &Touched, now: Duration) -> Option<String> {
+        let sort_key = one.sort_key.as_deref();
+        let of_table = (&one.table, &one.key);
+        let of_indexes = one.indexes.iter().map(|index| (&index.resource, &index.key));
+        let mut resources = std::iter::once(of_table).chain(of_indexes);
+        let closed =
+            resources.find(|(resource, key)| !self.partitions(resource, now).is_open(key, sort_key, one.access, now));
+        closed.map(|(resource, _)| resource.clone())
     }
 
     /// Spreads what an operation consumed over the keys it touched, by weight.
@@ -52,25 +68,55 @@ impl Limits {
         for one in touched {
             let whole: f64 = touched.iter().filter(|other| other.table == one.table).map(|other| other.weight).sum();
             let units = consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
+            // DynamoDB reports one sum for the table and its indexes.
+            let units = units / (1 + one.indexes.len()) as f64;
             self.partitions(&one.table, now).charge(&one.key, one.sort_key.as_deref(), one.access, units);
+            for index in &one.indexes {
+                let partitions = self.partitions(&index.resource, now);
+                partitions.charge(&index.key, one.sort_key.as_deref(), one.access, units);
+            }
             if one.access == Access::Write {
                 keys.note(&one.table, one.key.text(), units, 0);
             }
         }
     }
 
-    pub(crate) fn of(&self, table: &str) -> PartitionLimits {
-        self.by_table.get(table).copied().unwrap_or(self.default)
+    /// Of a table or an index; an index without limits of its own has those of its table.
+    pub(crate) fn of(&self, resource: &str) -> PartitionLimits {
+        let (table, _) = request::table_and_index(resource);
+        let own = self.by_table.get(resource).or_else(|| self.by_table.get(table));
+        own.copied().unwrap_or(self.default)
     }
 
     /// The heat of a table's partitions.
     pub(crate) fn heat(&mut self, table: &str, now: Duration) -> Vec<PartitionHeat> {
-        self.partitions(table, now).heat_by_partition()
+        let partitions = self.partitions(table, now);
+        partitions.advance(now);
+        partitions.heat_by_partition()
     }
 
-    fn partitions(&mut self, table: &str, now: Duration) -> &mut Partitions {
-        let limits = self.of(table);
-        self.tables.entry(table.to_owned()).or_insert_with(|| Partitions::new(limits, now))
+    pub(crate) fn partitions(&mut self, resource: &str, now: Duration) -> &mut Partitions {
+        let limits = self.of(resource);
+        self.tables.entry(resource.to_owned()).or_insert_with(|| Partitions::new(limits, now))
+    }
+
+    /// Whether a new table or index may begin with so much: no less than any other begins with.
+    pub(crate) fn check_new(&self, resource: &str, wanted: WarmRequest) -> Result<(), WarmRefusal> {
+        WarmThroughput::of(self.of(resource).partitions.max(1) as usize, None).check(wanted)
+    }
+
+    /// Begins a new table or index with as many partitions as the request takes, if its limits have fewer. The request
+    /// has passed [`Self::check_new`].
+    pub(crate) fn begin(&mut self, resource: &str, wanted: WarmRequest, now: Duration) {
+        let limits = self.of(resource);
+        let wanted = u32::try_from(wanted.partitions()).unwrap_or(u32::MAX);
+        let limits = PartitionLimits { partitions: limits.partitions.max(wanted), ..limits };
+        self.tables.insert(resource.to_owned(), Partitions::new(limits, now));
+    }
+
+    /// Forgets an index, or a table with its indexes.
+    pub(crate) fn forget(&mut self, resource: &str) {
+        self.tables.retain(|of, _| of != resource && request::table_and_index(of).0 != resource);
     }
 }
 
@@ -95,10 +141,12 @@ pub(crate) fn consumed(answer: &Value) -> HashMap<String, f64> {
         .collect()
 }
 
-/// What a write that did not succeed is charged: a failed condition consumes like a write. About its JSON's size, in KB.
-pub(crate) fn consumed_by_failure(touched: &[Touched]) -> HashMap<String, f64> {
+/// What a write that did not succeed is charged: a failed condition consumes like a write. About its JSON's size, in
+/// KB. Nothing was written to the indexes, so they are taken out of what was touched.
+pub(crate) fn consumed_by_failure(touched: &mut [Touched]) -> HashMap<String, f64> {
     let mut consumed = HashMap::new();
     for one in touched {
+        one.indexes.clear();
         *consumed.entry(one.table.clone()).or_default() += match one.access {
             Access::Write => (one.weight / 1_024.0).ceil(),
             Access::Read => 0.5,
@@ -107,13 +155,16 @@ pub(crate) fn consumed_by_failure(touched: &[Touched]) -> HashMap<String, f64> {
     consumed
 }
 
-/// The answer to a single operation on an overdrawn partition: with its reason, in the class of the table's billing mode.
-pub(crate) fn throttled(touched: &Touched, billing: Billing) -> Answer {
-    let reason = match touched.access {
-        Access::Read => "TableReadKeyRangeThroughputExceeded",
-        Access::Write => "TableWriteKeyRangeThroughputExceeded",
+/// The answer to a single operation on an overdrawn partition of a table or an index: with its reason, in the class of
+/// the table's billing mode.
+pub(crate) fn throttled(access: Access, resource: &str, billing: Billing) -> Answer {
+    let scope = if request::table_and_index(resource).1.is_some() { "Index" } else { "Table" };
+    let access = match access {
+        Access::Read => "Read",
+        Access::Write => "Write",
     };
-    let reasons = json!([{ "reason": reason, "resource": format!("{ARN_PREFIX}{}", touched.table) }]);
+    let reason = format!("{scope}{access}KeyRangeThroughputExceeded");
+    let reasons = json!([{ "reason": reason, "resource": format!("{ARN_PREFIX}{resource}") }]);
     // The two classes spell the list differently, and the SDK reads each only in its own spelling.
     let body = match billing {
         Billing::OnDemand => json!({
@@ -131,7 +182,7 @@ pub(crate) fn throttled(touched: &Touched, billing: Billing) -> Answer {
 }
 
 /// A transaction is cancelled as a whole; it says which action was throttled, but not why.
-pub(crate) fn cancelled(closed: &[bool], billing: Billing) -> Answer {
+pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Answer {
     let code = match billing {
         Billing::OnDemand => "ThrottlingError",
         Billing::Provisioned => "ProvisionedThroughputExceeded",
@@ -139,7 +190,7 @@ pub(crate) fn cancelled(closed: &[bool], billing: Billing) -> Answer {
     let reasons: Vec<Value> = closed
         .iter()
         .map(|closed| {
-            if *closed {
+            if closed.is_some() {
                 json!({"Code": code, "Message": "Throughput exceeds the current capacity."})
             } else {
                 json!({"Code": "None"})
@@ -147,15 +198,17 @@ pub(crate) fn cancelled(closed: &[bool], billing: Billing) -> Answer {
         })
         .collect();
     let codes: Vec<&str> = reasons.iter().filter_map(|reason| reason.get("Code")?.as_str()).collect();
+    let message = "Transaction cancelled, please refer cancellation reasons for specific reasons";
     let body = json!({
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-        "Message": format!("Transaction cancelled, please refer cancellation reasons for specific reasons [{}]", codes.join(", ")),
+        "Message": format!("{message} [{}]", codes.join(", ")),
         "CancellationReasons": reasons,
     });
     Answer::json(400, body.to_string())
 }
 
-/// Takes the requests on overdrawn partitions out of a batch; returns them in the shape of the answer's unprocessed part.
+/// Takes the requests on overdrawn partitions out of a batch; returns them in the shape of the answer's unprocessed
+/// part.
 pub(crate) fn split_batch(
     operation: &str,
     body: &mut Value,
@@ -182,4 +235,69 @@ pub(crate) fn split_batch(
     }
     requests.retain(|_, wanted| wanted.get("Keys").unwrap_or(wanted).as_array().is_none_or(|list| !list.is_empty()));
     (!left.is_empty()).then_some((field, Value::Object(left)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::*;
+    use crate::partitions::StoredKey;
+    use crate::request::TouchedIndex;
+
+    fn of(partitions: u32, write_units: f64) -> PartitionLimits {
+        PartitionLimits { partitions, write_units, ..PartitionLimits::default() }
+    }
+
+    #[test]
+    fn an_index_has_the_limits_of_its_table_or_its_own() {
+        let by_table = [("items", of(8, 1_000.0)), ("items/index/wide", of(64, 1_000.0))];
+        let by_table = by_table.map(|(name, limits)| (name.to_owned(), limits));
+        let limits = Limits::new(of(4, 1_000.0), HashMap::from(by_table));
+        let rows = [("items", 8), ("items/index/replica", 8), ("items/index/wide", 64), ("others/index/replica", 4)];
+        for (resource, partitions) in rows {
+            assert_eq!(limits.of(resource).partitions, partitions, "{resource}");
+        }
+    }
+
+    #[test]
+    fn a_write_is_rejected_by_the_partition_of_an_index() {
+        let index = request::index_resource("items", "replica");
+        let by_table = HashMap::from([("items".to_owned(), of(1, 100.0)), (index.clone(), of(1, 10.0))]);
+        let mut limits = Limits::new(PartitionLimits::default(), by_table);
+        let write = write(&index);
+        let read = Touched { access: Access::Read, indexes: Vec::new(), ..write.clone() };
+        let second = Duration::from_secs(1);
+        assert_eq!(limits.closed(from_ref(&write), Duration::ZERO), [None::<String>]);
+        // Twelve for the table, and twelve for the index.
+        let consumed = HashMap::from([("items".to_owned(), 24.0)]);
+        limits.charge(from_ref(&write), &consumed, &mut KeyHeats::default(), Duration::ZERO);
+        assert_eq!(limits.closed(from_ref(&write), Duration::ZERO), [Some(index.clone())]);
+        assert_eq!(limits.closed(from_ref(&read), Duration::ZERO), [None::<String>]);
+        assert_eq!(limits.closed(from_ref(&write), second), [None::<String>], "the index has paid back two of ten");
+        let written = ["items", index.as_str()].map(|name| limits.heat(name, second)[0].write_units);
+        assert_eq!(written, [12.0, 12.0]);
+
+        let body = String::from_utf8(throttled(Access::Write, &index, Billing::OnDemand).body).expect("text");
+        assert!(body.contains("IndexWriteKeyRangeThroughputExceeded"), "{body}");
+        assert!(body.contains("table/items/index/replica"), "{body}");
+    }
+
+    #[test]
+    fn a_write_that_fails_is_charged_to_the_table_alone() {
+        let index = request::index_resource("items", "replica");
+        let mut failed = [write(&index)];
+        let consumed = consumed_by_failure(&mut failed);
+        let mut limits = Limits::new(PartitionLimits { partitions: 1, ..PartitionLimits::default() }, HashMap::new());
+        limits.charge(&failed, &consumed, &mut KeyHeats::default(), Duration::ZERO);
+        let written = ["items", index.as_str()].map(|name| limits.heat(name, Duration::ZERO)[0].write_units);
+        assert_eq!(written, [1.0, 0.0]);
+    }
+
+    /// Of an item of `items` that is in this index, too.
+    fn write(index: &str) -> Touched {
+        let key = StoredKey::new("k");
+        let indexes = vec![TouchedIndex { resource: index.to_owned(), key: key.clone() }];
+        Touched { table: "items".to_owned(), key, sort_key: None, access: Access::Write, weight: 1.0, indexes }
+    }
 }

@@ -1,5 +1,5 @@
-//! What CloudWatch knows of the engine: throttles by minute and key (Contributor Insights in throttled-keys mode and the metrics of
-//! throttle events), and the states of alarms. It answers in CloudWatch's CBOR protocol.
+//! What CloudWatch knows of the engine: throttles by minute and key (Contributor Insights in throttled-keys mode and
+//! the metrics of throttle events), and the states of alarms. It answers in CloudWatch's CBOR protocol.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;

@@ -13,8 +13,11 @@ use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
 use crate::key_heat::{KeyHeat, KeyHeats};
-use crate::partitions::{Access, PartitionHeat, PartitionLimits};
-use crate::request::{self, KeyNames, Touched};
+use crate::partition_limits::PartitionLimits;
+use crate::partitions::{Access, PartitionHeat};
+use crate::request::{self, IndexKeyName, KeyNames, Touched};
+use crate::table_growth::WarmThroughput;
+use crate::warm_throughput;
 
 /// An embedded DynamoDB. Cheap to clone; clones are the same database.
 #[derive(Clone)]
@@ -34,6 +37,7 @@ struct State {
     cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
     keys: KeyHeats,
+    has_warm_throughput: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -42,7 +46,7 @@ struct TableFacts {
     billing: Billing,
 }
 
-/// What a table took and turned away since the start, in requests for single items.
+/// What a table accepted and rejected since the start, in requests for single items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Reads that were answered.
@@ -116,13 +120,30 @@ impl Engine {
             cloudwatch: CloudWatch::default(),
             traffic: HashMap::new(),
             keys: KeyHeats::default(),
+            has_warm_throughput: true,
         };
         Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
     }
 
-    /// Sets the limits of some tables; every other table has those of a new on-demand table.
+    /// Sets the limits of some tables; every other table has those of a new on-demand table. An index has those of its
+    /// table, or its own under the name `table/index/name`. All partitions begin anew.
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
         self.state().limits = Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
+    }
+
+    /// Whether the engine has warm throughput, as it does from the start. Without, it answers as engines from before
+    /// November 2024 do: no answer has the field, and a parameter of this name is ignored. So an `UpdateTable` of
+    /// nothing else is a `ValidationException`.
+    pub fn set_has_warm_throughput(&self, has: bool) {
+        self.state().has_warm_throughput = has;
+    }
+
+    /// The warm throughput of a table, or of an index under the name `table/index/name`: 1,000 write and 3,000 read
+    /// units a second for each partition, whatever its limits are.
+    #[must_use]
+    pub fn warm_throughput(&self, resource: &str) -> WarmThroughput {
+        let (mut state, now) = self.state_now();
+        state.limits.partitions(resource, now).warm_throughput(now)
     }
 
     /// The limits of a table.
@@ -131,17 +152,17 @@ impl Engine {
         self.state().limits.of(table)
     }
 
-    /// What a table took and turned away.
+    /// What a table accepted and rejected.
     #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {
         self.state().traffic.get(table).copied().unwrap_or_default()
     }
 
-    /// What each partition of a table has given and turned away.
+    /// What each partition of a table has served and rejected.
     #[must_use]
     pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
-        let now = self.inner.origin.elapsed();
-        self.state().limits.heat(table, now)
+        let (mut state, now) = self.state_now();
+        state.limits.heat(table, now)
     }
 
     /// The writes of each stored key of a table since the last call; the first call starts the counting.
@@ -161,7 +182,8 @@ impl Engine {
         self.state().cloudwatch.set_alarm_to(name, state);
     }
 
-    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's CBOR protocol by its path.
+    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's CBOR protocol by its
+    /// path.
     #[must_use]
     pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Answer {
         if CloudWatch::serves(path) {
@@ -193,7 +215,7 @@ impl Engine {
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
                 return Ok(CloudWatch::describe(table, body.get("IndexName").and_then(Value::as_str)));
             }
-            "CreateTable" | "DeleteTable" | "UpdateTable" => self.state().tables.clear(),
+            "CreateTable" | "DeleteTable" | "UpdateTable" | "DescribeTable" => return self.control(operation, body),
             _ => {}
         }
         let touched = request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.keys));
@@ -201,18 +223,18 @@ impl Engine {
             return dispatch(&self.inner.db, operation, &body);
         }
         let closed = self.closed(&touched);
-        let (open, unprocessed) = match operation {
+        let (mut open, unprocessed) = match operation {
             "BatchWriteItem" | "BatchGetItem" => self.split(operation, &mut body, touched, &closed)?,
             _ => {
-                if let Some(first) = closed.iter().position(|closed| *closed) {
-                    return Err(self.refuse(operation, &touched, &closed, first));
+                if closed.iter().any(Option::is_some) {
+                    return Err(self.refuse(operation, &touched, &closed));
                 }
                 (touched, None)
             }
         };
         let hidden = capacity::ask_for_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
-        let consumed = result.as_ref().map_or_else(|_| capacity::consumed_by_failure(&open), capacity::consumed);
+        let consumed = result.as_ref().map_or_else(|_| capacity::consumed_by_failure(&mut open), capacity::consumed);
         self.charge(&open, &consumed);
         let mut answer = result?;
         if let Some(object) = answer.as_object_mut() {
@@ -226,23 +248,39 @@ impl Engine {
         Ok(answer)
     }
 
-    fn closed(&self, touched: &[Touched]) -> Vec<bool> {
-        let now = self.inner.origin.elapsed();
-        let mut state = self.state();
+    /// The control plane, one operation at a time.
+    fn control(&self, operation: &str, body: Value) -> Result<Value, Answer> {
+        let (mut state, now) = self.state_now();
+        if operation != "DescribeTable" {
+            state.tables.clear();
+        }
+        if state.has_warm_throughput {
+            return warm_throughput::run(&self.inner.db, &mut state.limits, operation, body, now);
+        }
+        let answer = dispatch(&self.inner.db, operation, &body)?;
+        if matches!(operation, "CreateTable" | "DeleteTable") {
+            state.limits.forget(request::table_name(&body).unwrap_or_default());
+        }
+        Ok(answer)
+    }
+
+    fn closed(&self, touched: &[Touched]) -> Vec<Option<String>> {
+        let (mut state, now) = self.state_now();
         let state = &mut *state;
         let closed = state.limits.closed(touched, now);
         for (one, closed) in touched.iter().zip(&closed) {
             let traffic = state.traffic.entry(one.table.clone()).or_default();
+            let closed = closed.is_some();
             match (one.access, closed) {
                 (Access::Read, false) => traffic.reads += 1,
                 (Access::Read, true) => traffic.throttled_reads += 1,
                 (Access::Write, false) => traffic.writes += 1,
                 (Access::Write, true) => traffic.throttled_writes += 1,
             }
-            if *closed && one.access == Access::Write {
+            if closed && one.access == Access::Write {
                 state.keys.note(&one.table, one.key.text(), 0.0, 1);
             }
-            if *closed {
+            if closed {
                 state.cloudwatch.record(&one.table, one.key.text(), one.access, epoch_seconds());
             }
         }
@@ -255,42 +293,40 @@ impl Engine {
         operation: &str,
         body: &mut Value,
         touched: Vec<Touched>,
-        closed: &[bool],
+        closed: &[Option<String>],
     ) -> Result<(Vec<Touched>, Option<(&'static str, Value)>), Answer> {
-        if closed.iter().all(|closed| *closed)
-            && let Some(first) = touched.first()
-        {
-            return Err(capacity::throttled(first, self.billing(&first.table)));
+        if closed.iter().all(Option::is_some) && !touched.is_empty() {
+            return Err(self.refuse(operation, &touched, closed));
         }
         let shut: Vec<(&str, &str)> = touched
             .iter()
             .zip(closed)
-            .filter(|(_, closed)| **closed)
+            .filter(|(_, closed)| closed.is_some())
             .map(|(one, _)| (one.table.as_str(), one.key.text()))
             .collect();
         let unprocessed = capacity::split_batch(operation, body, |table, item| {
             let key = self.facts(table).and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
             key.is_some_and(|key| shut.contains(&(table, key.as_str())))
         });
-        let open = touched.into_iter().zip(closed).filter(|(_, closed)| !**closed).map(|(one, _)| one).collect();
+        let open = touched.into_iter().zip(closed).filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
         Ok((open, unprocessed))
     }
 
-    fn refuse(&self, operation: &str, touched: &[Touched], closed: &[bool], first: usize) -> Answer {
-        let Some(one) = touched.get(first) else {
+    fn refuse(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Answer {
+        let mut both = touched.iter().zip(closed);
+        let Some((one, resource)) = both.find_map(|(one, closed)| Some((one, closed.as_ref()?))) else {
             return Answer::error(500, "InternalServerError", "a throttled key is missing");
         };
         let billing = self.billing(&one.table);
         if operation.starts_with("Transact") {
             capacity::cancelled(closed, billing)
         } else {
-            capacity::throttled(one, billing)
+            capacity::throttled(one.access, resource, billing)
         }
     }
 
     fn charge(&self, touched: &[Touched], consumed: &HashMap<String, f64>) {
-        let now = self.inner.origin.elapsed();
-        let mut state = self.state();
+        let (mut state, now) = self.state_now();
         let State { limits, keys, .. } = &mut *state;
         limits.charge(touched, consumed, keys, now);
     }
@@ -300,26 +336,44 @@ impl Engine {
     }
 
     fn facts(&self, table: &str) -> Option<TableFacts> {
-        if let Some(facts) = self.state().tables.get(table) {
+        // Locked throughout, as the control plane is: a description from before an update must not be kept after it.
+        let mut state = self.state();
+        if let Some(facts) = state.tables.get(table) {
             return Some(facts.clone());
         }
         let described = dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
-        let keys = described.pointer("/Table/KeySchema")?.as_array()?;
-        let named = |role: &str| {
-            let key = keys.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
+        let named = |role: &str, keys: &Value| {
+            let key = keys.as_array()?.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
             key.get("AttributeName")?.as_str().map(str::to_owned)
         };
-        let names = KeyNames { partition_key: named("HASH")?, sort_key: named("RANGE") };
+        let indexes = described.pointer("/Table/GlobalSecondaryIndexes").and_then(Value::as_array);
+        let indexes = indexes.into_iter().flatten().filter_map(|index| {
+            let resource = request::index_resource(table, index.get("IndexName")?.as_str()?);
+            Some(IndexKeyName { resource, partition_key: named("HASH", index.get("KeySchema")?)? })
+        });
+        let keys = described.pointer("/Table/KeySchema")?;
+        let names = KeyNames {
+            partition_key: named("HASH", keys)?,
+            sort_key: named("RANGE", keys),
+            indexes: indexes.collect(),
+        };
         let on_demand =
             described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
         let facts =
             TableFacts { keys: names, billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned } };
-        self.state().tables.insert(table.to_owned(), facts.clone());
+        state.tables.insert(table.to_owned(), facts.clone());
         Some(facts)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time is taken under the lock, so that the model sees it in order.
+    fn state_now(&self) -> (MutexGuard<'_, State>, Duration) {
+        let state = self.state();
+        let now = self.inner.origin.elapsed();
+        (state, now)
     }
 }
 

@@ -12,7 +12,7 @@ const MOST_KEYS: usize = 10_000;
 pub struct KeyHeat {
     /// Write units consumed.
     pub write_units: f64,
-    /// Writes turned away.
+    /// Rejected writes.
     pub throttled: u64,
 }
 

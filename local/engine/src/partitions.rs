@@ -1,54 +1,31 @@
 //! Physical partitions: each owns a range of hashes and gives so many units a second.
 //!
-//! What is modelled, and from where (DynamoDB developer guide, "Burst and adaptive capacity", "Partitions and data distribution";
-//! AWS Database Blog, "Scaling DynamoDB", part 3):
+//! What is modelled, and from where (DynamoDB developer guide, "Burst and adaptive capacity", "Partitions and data
+//! distribution"; AWS Database Blog, "Scaling DynamoDB", part 3):
 //! - a partition has a ceiling, for reads and writes apart; several shards can land on one partition;
-//! - a provisioned table's partition has a share below the ceiling and keeps up to 300 seconds of what it did not use; that burst
-//!   never lifts the ceiling;
-//! - a partition that is overdrawn for minutes splits: between its hot keys, or inside the one hot key by its sort keys; a key whose sort
-//!   keys only rise gains nothing by a split, for all its new items go to the same end.
+//! - a provisioned table's partition has a share below the ceiling and keeps up to 300 seconds of what it did not use;
+//!   that burst never lifts the ceiling;
+//! - a partition that is overdrawn for minutes splits: between its hot keys, or inside the one hot key by its sort
+//!   keys; a key whose sort keys only rise gains nothing by a split, for all its new items go to the same end;
+//! - a whole table's partitions multiply with its traffic and on request, and its warm throughput says how many there
+//!   are (`table_growth.rs`).
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-/// Seconds of unused share that are kept for a burst.
-const BURST_SECONDS: f64 = 300.0;
+use crate::bucket::Capacity;
+use crate::partition_limits::{PartitionLimits, WarmRequest, WhileWarming};
+use crate::table_growth::{Step, TableGrowth, WarmRefusal, WarmThroughput};
+
 /// A partition that was not overdrawn for so long is calm.
 const CALM_AFTER: Duration = Duration::from_secs(30);
 /// A key with this part of the throttles is the partition's one hot key.
 const DOMINANT: f64 = 0.8;
 /// Hot keys that a partition keeps count of.
 const COUNTED_KEYS: usize = 256;
-
-/// How a table is partitioned, and what each partition gives.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PartitionLimits {
-    /// How many partitions the table begins with.
-    pub partitions: u32,
-    /// Write units a second of each: the ceiling.
-    pub write_units: f64,
-    /// Read units a second of each: the ceiling.
-    pub read_units: f64,
-    /// A provisioned table's write units a second for each partition, where that is below the ceiling.
-    pub provisioned_write_units: Option<f64>,
-    /// How long a partition is overdrawn before it splits; `None` for never.
-    pub split_after: Option<Duration>,
-}
-
-impl Default for PartitionLimits {
-    /// A new on-demand table: four partitions of 1,000 write and 3,000 read units a second, which split after five minutes of heat.
-    fn default() -> Self {
-        Self {
-            partitions: 4,
-            write_units: 1_000.0,
-            read_units: 3_000.0,
-            provisioned_write_units: None,
-            split_after: Some(Duration::from_secs(300)),
-        }
-    }
-}
 
 /// Reads and writes are limited independently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,7 +36,7 @@ pub enum Access {
     Write,
 }
 
-/// What one partition has given and turned away since it came to be.
+/// What one partition has served and rejected since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PartitionHeat {
     /// Its number, which it keeps when others split.
@@ -68,7 +45,7 @@ pub struct PartitionHeat {
     pub write_units: f64,
     /// Read units consumed.
     pub read_units: f64,
-    /// Requests turned away.
+    /// Rejected requests.
     pub throttled: u64,
 }
 
@@ -91,55 +68,6 @@ impl StoredKey {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
-    }
-}
-
-/// A token bucket. A request is let in while there is a token at all, and then pays what it really consumed, so that the bucket can
-/// be overdrawn.
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    rate: f64,
-    holds: f64,
-    tokens: f64,
-    at: Duration,
-}
-
-impl Bucket {
-    const fn new(rate: f64, holds: f64, now: Duration) -> Self {
-        Self { rate, holds, tokens: holds, at: now }
-    }
-
-    fn refill(&mut self, now: Duration) -> f64 {
-        let elapsed = now.saturating_sub(self.at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * self.rate).min(self.holds);
-        self.at = now;
-        self.tokens
-    }
-}
-
-/// The ceiling, and for a provisioned table the share with its burst.
-#[derive(Debug, Clone, Copy)]
-struct Capacity {
-    ceiling: Bucket,
-    share: Option<Bucket>,
-}
-
-impl Capacity {
-    fn new(ceiling: f64, share: Option<f64>, now: Duration) -> Self {
-        let share = share.map(|share| Bucket::new(share, share * BURST_SECONDS, now));
-        Self { ceiling: Bucket::new(ceiling, ceiling, now), share }
-    }
-
-    fn tokens(&mut self, now: Duration) -> f64 {
-        let ceiling = self.ceiling.refill(now);
-        self.share.as_mut().map_or(ceiling, |share| share.refill(now).min(ceiling))
-    }
-
-    fn charge(&mut self, units: f64) {
-        self.ceiling.tokens -= units;
-        if let Some(share) = &mut self.share {
-            share.tokens -= units;
-        }
     }
 }
 
@@ -194,6 +122,7 @@ pub struct Partitions {
     /// Keys whose items lie on several partitions of their own, by ranges of their sort keys.
     collections: HashMap<String, Vec<Partition>>,
     made: u64,
+    growth: TableGrowth,
 }
 
 impl Partitions {
@@ -203,16 +132,18 @@ impl Partitions {
         let count = u64::from(limits.partitions.max(1));
         let width = u64::MAX / count;
         let all = (0..count).map(|i| fresh(&limits, i, i * width, now)).collect();
-        Self { limits, all, collections: HashMap::new(), made: count }
+        Self { limits, all, collections: HashMap::new(), made: count, growth: TableGrowth::new(now) }
     }
 
-    /// How many there are by now.
+    /// How many there are: hash ranges, and the partitions that single keys have to themselves. As of the last request
+    /// or [`Self::advance`].
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len() + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
     }
 
-    /// What each has given and turned away: in the order of hash ranges, and then the partitions that single keys have to themselves.
+    /// What each has served and rejected: in the order of hash ranges, and then the partitions that single keys have to
+    /// themselves.
     #[must_use]
     pub fn heat_by_partition(&self) -> Vec<PartitionHeat> {
         let mut keys: Vec<_> = self.collections.iter().collect();
@@ -233,8 +164,56 @@ impl Partitions {
         self.all.partition_point(|partition| partition.start <= key.hash).saturating_sub(1)
     }
 
-    /// Whether the partition of a key takes another request now. A refusal is remembered as heat.
+    /// Doubles and warms what is due by now. Each request does this too.
+    pub fn advance(&mut self, now: Duration) {
+        while let Some(step) = self.growth.due(&self.limits, self.all.len(), now) {
+            let cuts = match step {
+                Step::Double => vec![2; self.all.len()],
+                Step::Warm { partitions } => self.cuts(partitions),
+            };
+            self.split_ranges(&cuts, now);
+        }
+    }
+
+    /// The table's warm throughput: 1,000 write and 3,000 read units a second for each hash range, whatever a partition
+    /// is configured to give. The partitions that single keys have to themselves are not counted, because no other key
+    /// gains by them.
+    pub fn warm_throughput(&mut self, now: Duration) -> WarmThroughput {
+        self.advance(now);
+        WarmThroughput::of(self.all.len(), self.growth.updating_until())
+    }
+
+    /// Begins an increase of warm throughput, which ends after [`PartitionLimits::warming`]. A request for what the
+    /// table has already is accepted, and changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_warm`].
+    pub fn warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
+        self.check_warm(wanted, now)?;
+        let partitions = wanted.partitions();
+        if partitions > self.all.len() {
+            self.growth.warm(partitions, now.saturating_add(self.limits.warming));
+        }
+        Ok(())
+    }
+
+    /// Whether [`Self::warm`] would be accepted now.
+    ///
+    /// # Errors
+    /// [`WarmRefusal`], of the read units before the write units, as DynamoDB names them.
+    pub fn check_warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
+        let current = self.warm_throughput(now);
+        if let Some(until) = current.updating_until
+            && self.limits.while_warming == WhileWarming::Refuses
+        {
+            return Err(WarmRefusal::Updating { until });
+        }
+        current.check(wanted)
+    }
+
+    /// Whether the partition of a key accepts another request now. A rejection is remembered as heat.
     pub fn is_open(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
+        self.advance(now);
         let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
         if !open {
             self.partition(key, sort_key).served.throttled += 1;
@@ -245,7 +224,7 @@ impl Partitions {
         open
     }
 
-    /// Charges a request that was let in.
+    /// Charges a request that was accepted.
     pub fn charge(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, units: f64) {
         self.capacity(key, sort_key, access).charge(units);
         let served = &mut self.partition(key, sort_key).served;
@@ -253,13 +232,16 @@ impl Partitions {
             Access::Read => served.read_units += units,
             Access::Write => served.write_units += units,
         }
+        self.growth.serve(access, units);
     }
 
-    /// Lets in as many of these write units as the partition has; what is refused is remembered as heat.
+    /// Accepts as many of these write units as the partition has; what is rejected is remembered as heat.
     pub fn take(&mut self, key: &StoredKey, sort_key: Option<&str>, units: f64, now: Duration) -> f64 {
+        self.advance(now);
         let capacity = self.capacity(key, sort_key, Access::Write);
         let granted = units.min(capacity.tokens(now).max(0.0));
         capacity.charge(granted);
+        self.growth.serve(Access::Write, granted);
         if granted < units {
             self.heat(key, sort_key, units - granted, now);
         }
@@ -326,6 +308,43 @@ impl Partitions {
             self.made += 1;
         }
     }
+
+    /// Into how many parts each hash range is cut for so many partitions: the next cut is where the parts are widest.
+    fn cuts(&self, partitions: usize) -> Vec<u64> {
+        let mut cuts = vec![1; self.all.len()];
+        let mut parts: BinaryHeap<(u64, Reverse<usize>)> =
+            (0..cuts.len()).map(|range| (self.width(range), Reverse(range))).collect();
+        for _ in cuts.len()..partitions {
+            if let Some((_, Reverse(range))) = parts.pop() {
+                cuts[range] += 1;
+                parts.push((self.width(range) / cuts[range], Reverse(range)));
+            }
+        }
+        cuts
+    }
+
+    /// Cuts each hash range into so many equal parts. The first part stays the same partition, but its heat was that of
+    /// the whole range, and is forgotten.
+    fn split_ranges(&mut self, cuts: &[u64], now: Duration) {
+        let parts: Vec<(u64, u64)> =
+            cuts.iter().enumerate().map(|(range, parts)| (self.width(range) / parts, *parts)).collect();
+        for (mut partition, (width, parts)) in std::mem::take(&mut self.all).into_iter().zip(parts) {
+            let start = partition.start;
+            if parts > 1 {
+                partition.heat = Heat::default();
+            }
+            self.all.push(partition);
+            for part in 1..parts {
+                self.all.push(fresh(&self.limits, self.made, start + width * part, now));
+                self.made += 1;
+            }
+        }
+    }
+
+    fn width(&self, range: usize) -> u64 {
+        let end = self.all.get(range + 1).map_or(u64::MAX, |next| next.start);
+        end - self.all[range].start
+    }
 }
 
 fn fresh(limits: &PartitionLimits, id: u64, start: u64, now: Duration) -> Partition {
@@ -352,6 +371,7 @@ mod tests {
         read_units: 100.0,
         provisioned_write_units: None,
         split_after: Some(Duration::from_secs(60)),
+        ..PartitionLimits::NEW_ON_DEMAND_TABLE
     };
 
     fn offer(
@@ -446,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heat_of_a_partition_is_what_it_gave_and_turned_away() {
+    fn the_heat_of_a_partition_is_what_it_served_and_rejected() {
         let mut partitions =
             Partitions::new(PartitionLimits { partitions: 4, write_units: 10.0, ..ONE }, Duration::ZERO);
         partitions.charge(&k(), None, Access::Write, 12.0);

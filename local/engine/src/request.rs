@@ -15,6 +15,16 @@ pub(crate) struct Touched {
     pub(crate) access: Access,
     /// Its part of what a batch consumes.
     pub(crate) weight: f64,
+    /// Where a write goes, too.
+    pub(crate) indexes: Vec<TouchedIndex>,
+}
+
+/// A key of an index that a write of an item touches.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TouchedIndex {
+    /// As [`index_resource`] names it.
+    pub(crate) resource: String,
+    pub(crate) key: StoredKey,
 }
 
 /// The names of a table's key attributes.
@@ -22,6 +32,27 @@ pub(crate) struct Touched {
 pub(crate) struct KeyNames {
     pub(crate) partition_key: String,
     pub(crate) sort_key: Option<String>,
+    pub(crate) indexes: Vec<IndexKeyName>,
+}
+
+/// The partition key's name of a global secondary index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexKeyName {
+    pub(crate) resource: String,
+    pub(crate) partition_key: String,
+}
+
+/// What separates an index's name from its table's, as in an ARN.
+const INDEX: &str = "/index/";
+
+/// The name under which an index has partitions.
+pub(crate) fn index_resource(table: &str, index: &str) -> String {
+    format!("{table}{INDEX}{index}")
+}
+
+/// The table and the index that a resource is.
+pub(crate) fn table_and_index(resource: &str) -> (&str, Option<&str>) {
+    resource.split_once(INDEX).map_or((resource, None), |(table, index)| (table, Some(index)))
 }
 
 /// The table of a request, by name or by ARN.
@@ -85,7 +116,12 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         let key = StoredKey::new(item.get(names.partition_key)?.to_string());
         let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
         let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
-        Some(Touched { table: table.to_owned(), key, sort_key, access, weight: item.to_string().len() as f64 })
+        let indexes = names.indexes.into_iter().filter(|_| access == Access::Write).filter_map(|index| {
+            let key = StoredKey::new(item.get(index.partition_key)?.to_string());
+            Some(TouchedIndex { resource: index.resource, key })
+        });
+        let (table, weight) = (table.to_owned(), item.to_string().len() as f64);
+        Some(Touched { table, key, sort_key, access, weight, indexes: indexes.collect() })
     }
 
     fn in_transaction(&self, body: &Value, access: Access) -> Vec<Touched> {
@@ -128,6 +164,7 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
             sort_key: None,
             access: Access::Read,
             weight: 1.0,
+            indexes: Vec::new(),
         })
     }
 }
@@ -144,7 +181,8 @@ mod tests {
     use serde_json::json;
 
     fn keys(operation: &str, body: &Value) -> Vec<String> {
-        touched(operation, body, |_| Some(KeyNames { partition_key: "pk".into(), sort_key: None }))
+        let names = KeyNames { partition_key: "pk".into(), sort_key: None, indexes: Vec::new() };
+        touched(operation, body, |_| Some(names.clone()))
             .into_iter()
             .map(|touched| touched.key.text().to_owned())
             .collect()
@@ -155,11 +193,14 @@ mod tests {
         let value = json!({"S": "a.1"});
         let rows = [
             json!({"TableName": "t", "KeyConditionExpression": "#p = :p AND begins_with(#s, :x)",
-                "ExpressionAttributeNames": {"#p": "pk", "#s": "sk"}, "ExpressionAttributeValues": {":p": value, ":x": {"S": "x"}}}),
+                "ExpressionAttributeNames": {"#p": "pk", "#s": "sk"},
+                "ExpressionAttributeValues": {":p": value, ":x": {"S": "x"}}}),
             json!({"TableName": "t", "KeyConditionExpression": "(sk=:x)AND(pk=:p)",
                 "ExpressionAttributeValues": {":p": value, ":x": {"S": "x"}}}),
-            json!({"TableName": "arn:aws:dynamodb:r:1:table/t", "KeyConditionExpression": ":p = pk", "ExpressionAttributeValues": {":p": value}}),
-            json!({"TableName": "t", "KeyConditions": {"pk": {"ComparisonOperator": "EQ", "AttributeValueList": [value]}}}),
+            json!({"TableName": "arn:aws:dynamodb:r:1:table/t", "KeyConditionExpression": ":p = pk",
+                "ExpressionAttributeValues": {":p": value}}),
+            json!({"TableName": "t",
+                "KeyConditions": {"pk": {"ComparisonOperator": "EQ", "AttributeValueList": [value]}}}),
         ];
         for body in rows {
             assert_eq!(keys("Query", &body), [value.to_string()], "{body}");
@@ -170,12 +211,40 @@ mod tests {
     #[test]
     fn batches_and_transactions_touch_each_of_their_keys() {
         let put = json!({"RequestItems": {"t": [
-            {"PutRequest": {"Item": {"pk": {"S": "a"}, "v": {"N": "1"}}}}, {"DeleteRequest": {"Key": {"pk": {"S": "b"}}}}]}});
+            {"PutRequest": {"Item": {"pk": {"S": "a"}, "v": {"N": "1"}}}},
+            {"DeleteRequest": {"Key": {"pk": {"S": "b"}}}}]}});
         assert_eq!(keys("BatchWriteItem", &put), [r#"{"S":"a"}"#, r#"{"S":"b"}"#]);
         let get = json!({"RequestItems": {"t": {"Keys": [{"pk": {"S": "a"}}, {"pk": {"S": "b"}}]}}});
         assert_eq!(keys("BatchGetItem", &get).len(), 2);
         let transaction = json!({"TransactItems": [
-            {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}}}}, {"ConditionCheck": {"TableName": "t", "Key": {"pk": {"S": "b"}}}}]});
+            {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}}}},
+            {"ConditionCheck": {"TableName": "t", "Key": {"pk": {"S": "b"}}}}]});
         assert_eq!(keys("TransactWriteItems", &transaction).len(), 2);
+    }
+
+    #[test]
+    fn a_write_touches_the_indexes_whose_key_it_names() {
+        let index = |name: &str, partition_key: &str| IndexKeyName {
+            resource: index_resource("t", name),
+            partition_key: partition_key.into(),
+        };
+        let indexes = vec![index("replica", "pk"), index("by-owner", "owner")];
+        let names = KeyNames { partition_key: "pk".into(), sort_key: None, indexes };
+        let whole = json!({"TableName": "t", "Item": {"pk": {"S": "a"}, "owner": {"S": "o"}}});
+        let sparse = json!({"TableName": "t", "Item": {"pk": {"S": "a"}}});
+        let key = json!({"TableName": "t", "Key": {"pk": {"S": "a"}}});
+        let (replica, owner) = (("t/index/replica", r#"{"S":"a"}"#), ("t/index/by-owner", r#"{"S":"o"}"#));
+        let rows = [
+            ("PutItem", &whole, vec![replica, owner]),
+            ("PutItem", &sparse, vec![replica]),
+            ("DeleteItem", &key, vec![replica]),
+            ("GetItem", &key, vec![]),
+        ];
+        for (operation, body, expected) in rows {
+            let touched = touched(operation, body, |_| Some(names.clone()));
+            let indexes = touched.iter().flat_map(|one| &one.indexes);
+            let indexes: Vec<_> = indexes.map(|index| (index.resource.as_str(), index.key.text())).collect();
+            assert_eq!(indexes, expected, "{operation} {body}");
+        }
     }
 }

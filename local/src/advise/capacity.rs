@@ -1,9 +1,14 @@
 //! What a partition takes, and how many shards a rate needs.
 
-use sharding::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+use sharding::{Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+
+use crate::plan::kept_partitions;
 
 /// Write units a second that one partition takes. (DynamoDB developer guide, "Burst and adaptive capacity".)
 pub(super) const PARTITION_WRITE_UNITS: u64 = 1_000;
+/// Shards are counted up to here, beyond what a deployment allows, so that a key that needs more of them is told how
+/// many.
+const MOST_SHARDS: u32 = 1_000_000;
 /// One write unit writes so many bytes.
 const WRITE_UNIT_BYTES: u64 = 1_024;
 
@@ -17,26 +22,26 @@ pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
     units_a_second.div_ceil(PARTITION_WRITE_UNITS).max(1)
 }
 
-/// The shards that the product's policy gives a key of one shard that takes this rate: what is lacking, times the headroom.
+/// The shards that the product's policy gives a key of one shard that takes this rate, on a table that has taken it
+/// before. The policy knows the partitions of the table; on more of them it gives fewer shards.
 pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
     let policy = ScalingPolicy {
         // A whole second's writes were counted; nothing is estimated from samples.
         confidence: 0.0,
         evidence: 1,
-        max_shards: ShardCount::new(u32::MAX).unwrap_or(ShardCount::ONE),
-        max_step: u32::MAX,
+        max_shards: ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE),
         ..ScalingPolicy::default()
     };
     let accepted = units_a_second.min(PARTITION_WRITE_UNITS);
-    let seen = Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
+    let pressure = Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
+    let seen = Seen { partitions: Some(kept_partitions(units_a_second as f64)), ..pressure.into() };
     match policy.decide(&ShardMetadata::unregistered(), seen, 0) {
         ScalingDecision::ScaleOut(count) => u64::from(count.get()),
-        ScalingDecision::AtMaximum => u64::from(u32::MAX),
+        ScalingDecision::AtMaximum | ScalingDecision::ShortOfPartitions { .. } => u64::from(MOST_SHARDS),
         ScalingDecision::Calm
         | ScalingDecision::CoolingDown { .. }
         | ScalingDecision::Closing(_)
-        | ScalingDecision::DirectoryFull
-        | ScalingDecision::ShortOfPartitions { .. } => 1,
+        | ScalingDecision::DirectoryFull => 1,
     }
 }
 
@@ -53,10 +58,21 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_gives_what_is_lacking_four_times() {
-        // A hundredth too much is ridden out by repetitions.
-        for (rate, shards) in [(0, 1), (1_000, 1), (1_005, 1), (1_600, 4), (2_000, 5), (20_300, 79)] {
-            assert_eq!((rate, shards_by_policy(rate)), (rate, shards));
+    fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
+        let rows = [
+            // A hundredth too much is ridden out by repetitions.
+            (0, 1..=1),
+            (1_000, 1..=1),
+            (1_005, 1..=1),
+            // On four partitions, five and 41.
+            (1_600, 6..=12),
+            (2_000, 10..=20),
+            (2_400, 12..=24),
+            (20_300, 150..=300),
+        ];
+        for (rate, shards) in rows {
+            let found = shards_by_policy(rate);
+            assert!(shards.contains(&found), "{rate}: {found}");
         }
         assert_eq!(fewest_shards(1_001), 2);
     }

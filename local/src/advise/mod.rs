@@ -32,6 +32,7 @@ pub use report::{
 };
 pub use rows::FileFormat;
 pub use text::text;
+pub(crate) use time::rfc3339;
 pub use verdict::{Uniformity, Verdict};
 
 use crate::records::RecordsError;

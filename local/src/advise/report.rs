@@ -138,7 +138,8 @@ pub struct Overload {
     pub longest_run_at: i64,
     /// Shards that take the peak if they are spread quite evenly, each on a partition of its own.
     pub fewest_shards: u64,
-    /// Shards that the product's policy gives at this peak, which has headroom for what is not quite even.
+    /// Shards that the product's policy gives at this peak on an on-demand table that has taken it before, which has
+    /// partitions for twice as much. Shards meet on partitions, so it gives more than the fewest.
     pub shards_by_policy: u64,
 }
 

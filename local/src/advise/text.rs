@@ -210,7 +210,8 @@ fn overloads(advice: &Advice) -> Option<String> {
         more => format!("\nand {}", counted(more as u64, "more key")),
     };
     Some(format!(
-        "{table}{more}\nDynamoDB may carry peaks of some seconds from capacity that a partition has saved up; nothing promises it.{blind}"
+        "{table}{more}\nBy policy: on a table that has taken the peak before. DynamoDB may carry peaks of some \
+         seconds from capacity that a partition has saved up; nothing promises it.{blind}"
     ))
 }
 

@@ -31,7 +31,7 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
 }
 
 /// An epoch second as RFC 3339 writes it.
-pub(super) fn rfc3339(second: i64) -> String {
+pub(crate) fn rfc3339(second: i64) -> String {
     // By hand, for the formatting of `time` is a feature that would be compiled for every function.
     OffsetDateTime::from_unix_timestamp(second).map_or_else(
         |_| second.to_string(),

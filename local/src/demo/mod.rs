@@ -36,12 +36,18 @@ pub struct DemoOptions {
     /// Writes a second after the step, of 1 KB each
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=5_000))]
     pub writes: u32,
-    /// Physical partitions of each table
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Physical partitions of each table at the beginning; by default as many as a new on-demand table has
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub partitions: u32,
     /// Write units a second of each partition
     #[arg(long, default_value_t = 50, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
+    /// Partitions that each table may be given when they are short (MAX_WARM_WRITE_UNITS, in thousands); 0 for none
+    #[arg(long, default_value_t = 40, value_name = "PARTITIONS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub budget: u32,
+    /// Seconds that it takes to give them (DynamoDB takes minutes)
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub warming: u32,
     /// Draw the story to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -235,8 +235,15 @@ mod tests {
             latency_ms: None,
             checked,
         };
-        let options =
-            DemoOptions { seconds: 20, writes: 5_000, partitions: 64, partition_write_units: 1_000, svg: None };
+        let options = DemoOptions {
+            seconds: 20,
+            writes: 5_000,
+            partitions: 64,
+            budget: 0,
+            warming: 10,
+            partition_write_units: 1_000,
+            svg: None,
+        };
         Story { options, single: Outcome { offered: 5_000.0, ..outcome.clone() }, sharded: outcome }
     }
 

@@ -4,7 +4,11 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sharding::{Deadline, PartitionKey, ScalingEvent, ShardCount, TableConfig};
+use shard_scaler::ScalerConfig;
+use sharding::{
+    Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep, ShardCount, TableConfig,
+    WarmThroughput,
+};
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -13,7 +17,7 @@ use super::check::{Checked, check_on};
 use super::{DemoOptions, KEY};
 use crate::decisions::Decision;
 use crate::traffic::{Counts, Generated, LoadPlan, generate};
-use crate::{Edition, ServeOptions};
+use crate::{Edition, ServeOptions, shortage};
 
 /// Throttled attempts for an accepted write that count as relief.
 const TOLERATED: f64 = 0.01;
@@ -78,6 +82,10 @@ pub(super) struct Side {
     ends: u32,
     checked: Arc<Mutex<Checked>>,
     checks: JoinHandle<()>,
+    /// Wakes the shard-scaler where the table is short of partitions.
+    warming: JoinHandle<()>,
+    /// Of the table, as its writers know.
+    partitions: Option<u32>,
 }
 
 /// The present load.
@@ -133,14 +141,19 @@ impl Side {
             dynamodb_port: 0,
             partitions: options.partitions,
             partition_write_units: options.partition_write_units,
+            warming: options.warming,
             ..ServeOptions::default()
         };
-        let edition = Edition::start(&serve, config).await?;
+        let max_warm_write_units = u64::from(options.budget) * PARTITION_WRITE_UNITS;
+        let of_scaler = ScalerConfig { max_warm_write_units, ..ScalerConfig::default() };
+        let edition = Edition::start_with(&serve, config, of_scaler).await?;
         let now = Instant::now();
         let (generated, checked) = (Generated::keeping(), Arc::default());
         let checks = check_on(edition.functions().clone(), generated.clone(), Arc::clone(&checked));
         Ok(Self {
             events: edition.table().scaling_events(),
+            warming: tokio::spawn(shortage::warm(edition.functions().scaler.clone())),
+            partitions: Some(options.partitions),
             edition,
             generated,
             checks: tokio::spawn(checks),
@@ -189,9 +202,15 @@ impl Side {
             failed: counts.failed as f64 / passed,
             shards,
         });
-        Ok(std::iter::from_fn(|| self.events.try_recv().ok())
-            .filter_map(|event| words(&Decision::of(&event)))
-            .collect())
+        let mut lines: Vec<String> =
+            std::iter::from_fn(|| self.events.try_recv().ok()).filter_map(|event| words(&event)).collect();
+        let warm = functions.table.warm_throughput(&PartitionKey::new(KEY)?, soon()).await;
+        let partitions = warm.ok().flatten().map(WarmThroughput::partitions);
+        if let Some(count) = partitions.filter(|_| partitions != self.partitions) {
+            lines.push(format!("the table has {count} partitions now"));
+            self.partitions = partitions;
+        }
+        Ok(lines)
     }
 
     pub(super) fn last(&self) -> Option<&Second> {
@@ -200,6 +219,7 @@ impl Side {
 
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.checks.abort();
+        self.warming.abort();
         let (mut since, mut wanted, mut seconds) = (Totals::of(&self.generated), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
             load.task.abort();
@@ -221,12 +241,16 @@ impl Side {
     }
 }
 
-/// What a decision means; nothing for those that only wait.
-fn words(decision: &Decision) -> Option<String> {
-    let Decision { from, to, reason, .. } = decision;
-    match decision.outcome {
-        "closing" => Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)")),
-        "scaled" => Some(format!("every reader knows the {to} shards: writers use them now (open)")),
+/// What a step means; nothing for those that only wait.
+fn words(event: &ScalingEvent) -> Option<String> {
+    let Decision { from, to, reason, outcome, .. } = Decision::of(event);
+    match (outcome, event.step) {
+        ("closing", _) => Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)")),
+        ("scaled", _) => Some(format!("every reader knows the {to} shards: writers use them now (open)")),
+        (_, ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(units), .. })) => {
+            let partitions = units / PARTITION_WRITE_UNITS;
+            Some(format!("the table is short of partitions: {partitions} would do; the shard-scaler is woken"))
+        }
         _ => None,
     }
 }

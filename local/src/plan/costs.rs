@@ -11,10 +11,10 @@ use super::prices::{Evidence, Price, Prices};
 use super::reads::PageCost;
 
 /// AWS reckons a month as 730 hours.
-const HOURS: f64 = 730.0;
-const SECONDS: f64 = HOURS * 3_600.0;
-/// What auto scaling leaves unused of provisioned capacity (`TargetUtilization` of template.yaml).
-const TARGET_UTILISATION: f64 = 0.7;
+pub(super) const MONTH_HOURS: f64 = 730.0;
+const HOUR_SECONDS: f64 = 3_600.0;
+/// The part of provisioned capacity that auto scaling lets be used (`TargetUtilization` of template.yaml).
+pub(super) const TARGET_UTILISATION: f64 = 0.7;
 /// Memory of the writer and the reader (template.yaml).
 const MEMORY_GB: f64 = 256.0 / 1_024.0;
 /// How long a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
@@ -73,11 +73,11 @@ pub struct Line {
     pub service: Service,
     /// For what.
     pub what: &'static str,
-    /// How much of it in a month.
+    /// How much of it in the time that is billed, mostly a month.
     pub quantity: f64,
     /// In what unit.
     pub unit: String,
-    /// What it costs in a month.
+    /// What it costs in that time.
     pub usd: f64,
     /// How sure the price is.
     pub evidence: Evidence,
@@ -118,6 +118,15 @@ pub struct MonthlyCost {
     pub storage_of_a_months_items: Line,
 }
 
+/// What an hour costs, in dollars.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HourlyCost {
+    /// With this product's crate in a service of one's own.
+    pub own_service_usd: f64,
+    /// With this product's functions behind API Gateway.
+    pub functions_usd: f64,
+}
+
 /// What the bills depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage<'a> {
@@ -134,43 +143,57 @@ pub(super) struct Usage<'a> {
 
 /// Reckons all three bills.
 pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
-    let unsharded = table(usage, usage.page.units.unsharded, prices);
-    let sharded = || {
-        let mut lines = table(usage, usage.page.units.uneven, prices);
-        lines.push(directory_reads(usage, prices));
-        lines
-    };
-    let mut functions = sharded();
-    functions.extend(around(usage, prices));
-    let stored =
-        usage.demand.writes_per_second * SECONDS * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
+    let own_service = sharded(usage, prices, MONTH_HOURS);
+    let functions = own_service.iter().cloned().chain(around(usage, prices, MONTH_HOURS)).collect();
+    let items = usage.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
+    let stored = items * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
     MonthlyCost {
-        unsharded: bill("plain DynamoDB, one partition key", unsharded),
-        own_service: bill("the crate in a service of one's own", sharded()),
+        unsharded: bill(
+            "plain DynamoDB, one partition key",
+            table(usage, usage.page.units.unsharded, prices, MONTH_HOURS),
+        ),
+        own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
         storage_of_a_months_items: line(Service::DynamoDB, "storage", stored, &prices.dynamodb_storage),
     }
 }
 
+/// What an hour costs by itself, where each write is also one of so many indexes.
+pub(super) fn hour(usage: &Usage<'_>, indexes: u32, prices: &Prices) -> HourlyCost {
+    let usd = |lines: &[Line]| lines.iter().map(|line| line.usd).sum::<f64>();
+    let of_indexes = writes(usage, prices, 1.0).usd * f64::from(indexes);
+    let own_service_usd = usd(&sharded(usage, prices, 1.0)) + of_indexes;
+    HourlyCost { own_service_usd, functions_usd: own_service_usd + usd(&around(usage, prices, 1.0)) }
+}
+
+/// The sharded table and the directory.
+fn sharded(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
+    let mut lines = table(usage, usage.page.units.uneven, prices, hours);
+    lines.push(directory_reads(usage, prices, hours));
+    lines
+}
+
 /// The table itself: the same writes, sharded or not, and pages of so many read units.
-fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
-    let writes = usage.demand.write_units_per_second;
-    let reads = usage.pages_per_second * units_of_page;
-    let (write_price, read_price, each) = match usage.capacity {
-        CapacityMode::OnDemand => (&prices.dynamodb_write_request_units, &prices.dynamodb_read_request_units, SECONDS),
-        CapacityMode::Provisioned => {
-            (&prices.dynamodb_write_capacity_hours, &prices.dynamodb_read_capacity_hours, HOURS / TARGET_UTILISATION)
-        }
+fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices, hours: f64) -> Vec<Line> {
+    let units = usage.pages_per_second * units_of_page;
+    let (price, each) = match usage.capacity {
+        CapacityMode::OnDemand => (&prices.dynamodb_read_request_units, hours * HOUR_SECONDS),
+        CapacityMode::Provisioned => (&prices.dynamodb_read_capacity_hours, hours / TARGET_UTILISATION),
     };
-    vec![
-        line(Service::DynamoDB, "writes", writes * each, write_price),
-        line(Service::DynamoDB, "reads", reads * each, read_price),
-    ]
+    vec![writes(usage, prices, hours), line(Service::DynamoDB, "reads", units * each, price)]
+}
+
+fn writes(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
+    let (price, each) = match usage.capacity {
+        CapacityMode::OnDemand => (&prices.dynamodb_write_request_units, hours * HOUR_SECONDS),
+        CapacityMode::Provisioned => (&prices.dynamodb_write_capacity_hours, hours / TARGET_UTILISATION),
+    };
+    line(Service::DynamoDB, "writes", usage.demand.write_units_per_second * each, price)
 }
 
 /// The metadata table, always on demand: every busy instance renews its pages.
-pub(super) fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
-    let units = directory::read_units(usage) * SECONDS;
+pub(super) fn directory_reads(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
+    let units = directory::read_units(usage) * hours * HOUR_SECONDS;
     line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
 }
 
@@ -186,7 +209,8 @@ pub(super) fn requests(usage: &Usage<'_>) -> f64 {
 }
 
 /// What stands around the table.
-fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
+fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
+    let seconds = hours * HOUR_SECONDS;
     let (writes, pages) = (requests_of_writer(usage), usage.pages_per_second);
     let gb_seconds = MEMORY_GB * (writes * billed(seconds_of_writer(usage)) + pages * billed(seconds_of_reader(usage)));
     let steps = |items: u32| (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0);
@@ -197,12 +221,17 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
     };
     let throttles = usage.demand.writes_per_second * usage.throttled;
     vec![
-        line(Service::Lambda, "requests", (writes + pages) * SECONDS, &prices.lambda_requests),
-        line(Service::Lambda, "compute", gb_seconds * SECONDS, per_gb_second),
-        line(Service::ApiGateway, "requests", metered * SECONDS, &prices.http_api_requests),
-        line(Service::CloudWatch, "logs", (writes + pages) * LOG_BYTES * SECONDS / GB, &prices.log_ingestion),
-        line(Service::CloudWatch, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
-        line(Service::CloudWatch, "throttles counted", throttles * SECONDS, &prices.contributor_insights_events),
+        line(Service::Lambda, "requests", (writes + pages) * seconds, &prices.lambda_requests),
+        line(Service::Lambda, "compute", gb_seconds * seconds, per_gb_second),
+        line(Service::ApiGateway, "requests", metered * seconds, &prices.http_api_requests),
+        line(Service::CloudWatch, "logs", (writes + pages) * LOG_BYTES * seconds / GB, &prices.log_ingestion),
+        line(
+            Service::CloudWatch,
+            "Contributor Insights",
+            INSIGHT_RULES * hours / MONTH_HOURS,
+            &prices.contributor_insights_rules,
+        ),
+        line(Service::CloudWatch, "throttles counted", throttles * seconds, &prices.contributor_insights_events),
     ]
 }
 
@@ -241,7 +270,7 @@ mod tests {
     use super::*;
     use crate::plan::reads::page;
 
-    fn cost(capacity: CapacityMode, items_per_request: u32, shards: u32) -> MonthlyCost {
+    fn with_usage<T>(capacity: CapacityMode, items: u32, shards: u32, reckon: impl Fn(&Usage<'_>, &Prices) -> T) -> T {
         let demand = Demand::new(5_000, 1_024, 1);
         let page = page(100, 1_024, shards, false);
         let usage = Usage {
@@ -250,11 +279,15 @@ mod tests {
             page: &page,
             throttled: 0.01,
             capacity,
-            items_per_request,
+            items_per_request: items,
             architecture: Architecture::Arm64,
             instances: None,
         };
-        month(&usage, &Prices::published().unwrap())
+        reckon(&usage, &Prices::published().unwrap())
+    }
+
+    fn cost(capacity: CapacityMode, items_per_request: u32, shards: u32) -> MonthlyCost {
+        with_usage(capacity, items_per_request, shards, month)
     }
 
     fn usd(bill: &Bill, service: Service, what: &str) -> f64 {
@@ -285,6 +318,21 @@ mod tests {
             );
         }
         assert!(usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd);
+    }
+
+    #[test]
+    fn an_hour_has_its_part_of_a_month_and_each_index_takes_the_writes_once_more() {
+        for capacity in [CapacityMode::OnDemand, CapacityMode::Provisioned] {
+            let month = cost(capacity, 25, 16);
+            let hour = |indexes| with_usage(capacity, 25, 16, |usage, prices| hour(usage, indexes, prices));
+            let of_month = month.own_service.usd / MONTH_HOURS;
+            assert!((hour(0).own_service_usd - of_month).abs() < 1e-6, "{capacity:?}: {:?}", hour(0));
+            // An hour is too little for the lower tiers of a month.
+            assert!(hour(0).functions_usd >= month.functions.usd / MONTH_HOURS - 1e-6, "{capacity:?}: {:?}", hour(0));
+            let writes = usd(&month.unsharded, Service::DynamoDB, "writes") / MONTH_HOURS;
+            let more = hour(2).own_service_usd - hour(0).own_service_usd;
+            assert!((more - 2.0 * writes).abs() < 1e-6, "{capacity:?}: {more}");
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(super) fn need(usage: &Usage<'_>, prices: &Prices) -> DirectoryNeed {
         read_units_per_second: read_units(usage),
         copies,
         event: (copies > 1).then_some(event),
-        usd: costs::directory_reads(usage, prices).usd,
+        usd: costs::directory_reads(usage, prices, costs::MONTH_HOURS).usd,
     }
 }
 

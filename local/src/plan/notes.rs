@@ -4,18 +4,20 @@ use std::collections::BTreeSet;
 
 use super::costs::{Bill, MonthlyCost};
 use super::demand::{Demand, started_kbs};
+use super::launch::LaunchPlan;
 use super::options::PlanOptions;
+use super::partitions::TablePartitions;
 use super::prices::Evidence;
 use super::reads::PageCost;
-use super::report::TablePartitions;
 use super::text::{counted, decimal, dollars, whole};
 
 /// What this product stores with an item: names, version and suffix, and the partition key again, here of 20 bytes.
 const OWN_BYTES: u32 = 38 + 20;
 /// Items of a request whose price is told beside that of single ones.
 pub(super) const BATCH: u32 = 25;
-/// Write units a second that a table gives unless its quota is raised.
-const TABLE_QUOTA: f64 = 40_000.0;
+/// Write units a second that a table gives unless its quota is raised, and as many read units. (DynamoDB developer
+/// guide, "Quotas".)
+pub(super) const TABLE_QUOTA: f64 = 40_000.0;
 
 /// What the notes are taken from.
 pub(super) struct Known<'a> {
@@ -26,6 +28,8 @@ pub(super) struct Known<'a> {
     pub(super) cost: &'a MonthlyCost,
     /// The functions' bill for [`BATCH`] items in each request.
     pub(super) in_batches: &'a Bill,
+    /// What to set before the launch, if there is one that the table can be made ready for.
+    pub(super) launch: Option<&'a LaunchPlan>,
 }
 
 /// One sentence for each thing.
@@ -69,6 +73,7 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
             dollars(known.cost.functions.usd),
         ));
     }
+    notes.extend(of_launch(known));
     let unsure: BTreeSet<String> = [&known.cost.unsharded, &known.cost.functions]
         .into_iter()
         .flat_map(|bill| &bill.lines)
@@ -80,4 +85,25 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         notes.push(format!("Prices not verified, see local/prices.json: {}.", unsure.join(", ")));
     }
     notes
+}
+
+/// What the options ask of the launch and do not get.
+fn of_launch(known: &Known<'_>) -> Option<String> {
+    known.options.launch?;
+    let Some(launch) = known.launch else {
+        let which = match known.options.warm_write_units {
+            Some(units) => format!("on a table that is warmed for {} write units a second", whole(f64::from(units))),
+            None => "on four times the partitions that the demand takes".to_owned(),
+        };
+        return Some(format!(
+            "--launch: {which}, no number of shards gets under 1 %. Give it more units (--warm-write-units), or part \
+             the items of a key over several keys; then plan again."
+        ));
+    };
+    let asked = known.options.shards.filter(|asked| *asked != launch.chosen.shards_per_key)?;
+    Some(format!(
+        "--launch: with {}, as asked for, more than 1 % is throttled; it is planned with {}.",
+        counted(asked, "shard"),
+        launch.chosen.shards_per_key,
+    ))
 }

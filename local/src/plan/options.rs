@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heat::SortKeyOrder;
+use super::launch::LaunchTime;
 
 /// The hot key to plan for.
 #[derive(Debug, Clone, Args)]
@@ -21,7 +22,8 @@ pub struct PlanOptions {
     /// Items of a page
     #[arg(long, value_name = "ITEMS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub page_size: u32,
-    /// Physical partitions of the table; without it, as many as an on-demand table keeps that has taken this demand before
+    /// Physical partitions of the table, about one for each 1,000 write units of its warm throughput. Without it, as
+    /// many as an on-demand table keeps that has taken this demand before; a launch is then planned from a new table
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: Option<u32>,
     /// Hot keys that share the rates evenly
@@ -48,9 +50,33 @@ pub struct PlanOptions {
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
     pub architecture: Architecture,
+    /// When the demand begins, all at once: an RFC 3339 date (2027-03-01, from midnight UTC) or date-time
+    /// (2027-03-01T17:00:00Z). The plan then says what to set before, by when and by which commands
+    #[arg(long, value_name = "WHEN")]
+    pub launch: Option<LaunchTime>,
+    /// Index of the table that every write goes to, too, such as a read replica; once for each. It is warmed as the
+    /// table is
+    #[arg(long, value_name = "NAME", requires = "launch", value_parser = index_name)]
+    pub index: Vec<String>,
+    /// Write units a second that the table is warmed for before the launch; without it, for twice the demand or more
+    #[arg(
+        long,
+        value_name = "UNITS",
+        requires = "launch",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    pub warm_write_units: Option<u32>,
     /// How to print the plan
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// A name that DynamoDB takes for an index. (DynamoDB developer guide, "Supported data types and naming rules".)
+fn index_name(text: &str) -> Result<String, &'static str> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let is_name = (3..=255).contains(&text.len()) && text.bytes().all(is_allowed);
+    is_name.then(|| text.to_owned()).ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
 }
 
 /// How a table's capacity is paid for.
@@ -86,9 +112,32 @@ pub enum Format {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clap::Parser;
+
+    /// Of items of 1,000 bytes, and 20 pages of 100 items a second.
+    pub(in crate::plan) fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
+        PlanOptions {
+            write_rate,
+            item_size: 1_000,
+            read_rate: 20,
+            page_size: 100,
+            partitions,
+            keys: 1,
+            consistent: false,
+            shards: None,
+            capacity: CapacityMode::OnDemand,
+            sort_key_order: SortKeyOrder::Rising,
+            items_per_request: 1,
+            instances: None,
+            architecture: Architecture::Arm64,
+            launch: None,
+            index: Vec::new(),
+            warm_write_units: None,
+            format: Format::Text,
+        }
+    }
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -128,12 +177,30 @@ mod tests {
             ("--format", "xml", "text, json"),
             ("--sort-key-order", "falling", "rising, scattered"),
             ("--architecture", "mips", "arm64, x86_64"),
+            (
+                "--launch",
+                "tomorrow",
+                "RFC 3339 date (2027-03-01, from midnight UTC) or date-time (2027-03-01T17:00:00Z",
+            ),
+            ("--launch", "2027-02-29", "of the years 1970 to 2199"),
+            ("--index", "a b", "3 to 255 of the characters"),
+            ("--warm-write-units", "0", "1..=100000000"),
         ];
         for (option, value, allowed) in rows {
             let error = parse(&[(option, value)]).unwrap_err();
             for part in [option, &format!("'{value}'"), allowed] {
                 assert!(error.contains(part), "{option} {value}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn what_only_a_launch_needs_is_refused_without_one() {
+        for (option, value) in [("--index", "read-replica-1"), ("--warm-write-units", "20000")] {
+            let error = parse(&[(option, value)]).unwrap_err();
+            assert!(error.contains("--launch <WHEN>"), "{option}: {error}");
+            let launch = parse(&[(option, value), ("--launch", "2027-03-01T17:00:00Z")]);
+            assert!(launch.is_ok_and(|options| options.launch.is_some()), "{option}");
         }
     }
 

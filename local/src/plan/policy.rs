@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+use sharding::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
 /// First attempts that a decision is made from. One writer may decide from 128 and act on a bound that is lower; of many writers, some
 /// see more. With this many, the widths are about those that `simulate` ends with.
@@ -13,14 +13,17 @@ const CHANGES: usize = 30;
 
 /// How the policy's last decision ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PolicyEnd {
     /// Too little is throttled to grow for.
     Calm,
     /// The key has the most shards that the policy gives.
     AtMaximum,
-    /// The last growth did not help: the table is short of partitions.
-    ShortOfPartitions,
+    /// More shards do not help: the table is short of partitions.
+    ShortOfPartitions {
+        /// Write units a second of warm throughput that the policy reports as enough; absent where it cannot tell.
+        write_units: Option<u64>,
+    },
 }
 
 /// The widths that the policy takes a key through, from one shard.
@@ -40,8 +43,10 @@ impl PolicyPath {
     }
 }
 
-/// Lets the product's default policy, and what tracks the pressure for it, decide from what would be throttled at each width.
-pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
+/// Lets the product's default policy, and what tracks the pressure for it, decide from what would be throttled at each
+/// width, on a table of so many partitions: the shard-scaler reads the table's warm throughput, so the policy knows
+/// them.
+pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyPath {
     let policy = ScalingPolicy::default();
     let mut metadata = ShardMetadata::registered(0);
     let mut tracker = PressureTracker::default();
@@ -59,7 +64,8 @@ pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
         // A new width's first second says nothing, so what is told after it is recorded after it was asked for once.
         tracker.seen(now);
         tracker.record(width, pressure, now);
-        let end = match policy.decide(&metadata, tracker.seen(now), seconds) {
+        let seen = Seen { partitions: Some(partitions), ..tracker.seen(now) };
+        let end = match policy.decide(&metadata, seen, seconds) {
             ScalingDecision::ScaleOut(to) => {
                 grow(&mut metadata, to, seconds);
                 tracker.observe_width(to, now);
@@ -67,7 +73,7 @@ pub(super) fn follow(throttled: impl Fn(u32) -> f64) -> PolicyPath {
                 continue;
             }
             ScalingDecision::AtMaximum => PolicyEnd::AtMaximum,
-            ScalingDecision::ShortOfPartitions { .. } => PolicyEnd::ShortOfPartitions,
+            ScalingDecision::ShortOfPartitions { write_units, .. } => PolicyEnd::ShortOfPartitions { write_units },
             ScalingDecision::Calm
             | ScalingDecision::CoolingDown { .. }
             | ScalingDecision::Closing(_)
@@ -89,29 +95,52 @@ fn grow(metadata: &mut ShardMetadata, to: ShardCount, seconds: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use sharding::collisions;
+
+    /// What is throttled of a demand, in partitions, on so many of them.
+    fn throttled(demand: f64, partitions: u32) -> impl Fn(u32) -> f64 {
+        move |shards| collisions::throttled(demand, ShardCount::new(shards).unwrap(), Some(partitions))
+    }
 
     #[test]
     fn a_key_within_one_partition_stays_at_one_shard() {
-        assert_eq!(follow(|_| 0.0), PolicyPath { widths: vec![1], end: PolicyEnd::Calm });
-        assert_eq!(follow(|_| 0.004).last(), 1);
+        assert_eq!(follow(4, |_| 0.0), PolicyPath { widths: vec![1], end: PolicyEnd::Calm });
+        assert_eq!(follow(4, |_| 0.004).last(), 1);
     }
 
     #[test]
     fn a_cured_key_takes_one_change() {
-        let path = follow(|width| if width == 1 { 0.8 } else { 0.0 });
-        assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::Calm));
-        assert!((11..=17).contains(&path.last()), "{path:?}");
+        // Partitions, the demand in partitions, and about how many shards: fewer where there is room.
+        for (partitions, demand, shards) in [(1_000, 5.0, 6..=10), (64, 5.0, 11..=17), (10, 5.0, 30..=60)] {
+            let path = follow(partitions, throttled(demand, partitions));
+            assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::Calm), "{partitions}: {path:?}");
+            assert!(shards.contains(&path.last()), "{partitions}: {path:?}");
+        }
     }
 
     #[test]
-    fn a_growth_that_does_not_help_ends_it() {
-        let path = follow(|_| 0.8);
-        assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::ShortOfPartitions));
+    fn a_table_that_is_short_ends_it_with_the_units_that_would_do() {
+        for (partitions, demand) in [(1, 5.0), (4, 5.0), (8, 10.0)] {
+            let path = follow(partitions, throttled(demand, partitions));
+            let PolicyEnd::ShortOfPartitions { write_units: Some(units) } = path.end else { panic!("{path:?}") };
+            let demand_units = demand as u64 * 1_000;
+            assert!((demand_units..=4 * demand_units).contains(&units) && units % 1_000 == 0, "{partitions}: {path:?}");
+        }
     }
 
     #[test]
     fn it_stops_at_the_most_shards() {
-        let path = follow(|width| (1.0 - f64::from(width) / 150.0).max(0.1));
-        assert_eq!((path.last(), path.end), (200, PolicyEnd::AtMaximum), "{path:?}");
+        let path = follow(1_000, |width| (1.0 - f64::from(width) / 150.0).max(0.1));
+        assert!(path.last() == 200 && path.end != PolicyEnd::Calm, "{path:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_only_rises_to_the_most_shards(demand in 0.1f64..300.0, partitions in 1u32..1_000) {
+            let path = follow(partitions, throttled(demand, partitions));
+            let most = ScalingPolicy::default().max_shards.get();
+            prop_assert!(path.widths.is_sorted() && path.last() <= most, "{path:?}");
+        }
     }
 }

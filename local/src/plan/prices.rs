@@ -29,6 +29,10 @@ pub struct Prices {
     pub dynamodb_write_capacity_hours: Price,
     /// Read capacity of provisioned tables.
     pub dynamodb_read_capacity_hours: Price,
+    /// Write units a second that are added to the warm throughput of a table or an index; charged once.
+    pub dynamodb_warm_write_units: Price,
+    /// Read units a second that are added to it; charged once.
+    pub dynamodb_warm_read_units: Price,
     /// Storage, table class Standard.
     pub dynamodb_storage: Price,
     /// Rules of Contributor Insights, for each month.
@@ -125,7 +129,7 @@ mod tests {
             .filter(|value| value.is_object())
             .map(|value| serde_json::from_value(value.clone()).unwrap())
             .collect();
-        assert_eq!(each.len(), 12);
+        assert_eq!(each.len(), 14);
         for price in each {
             assert!(price.tiers.last().is_some_and(|tier| tier.up_to.is_none()), "{price:?}");
             assert!(price.tiers.is_sorted_by_key(|tier| tier.up_to.unwrap_or(f64::INFINITY)), "{price:?}");

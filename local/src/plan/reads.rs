@@ -5,8 +5,7 @@
 //! and how long it takes, is measured (README, "What it costs": 100 items of 1 KB, eventually consistent, each request 3 ms).
 
 use serde::Serialize;
-
-use super::binomial::binomial;
+use sharding::collisions::binomial;
 
 /// What one read unit pays for.
 const READ_UNIT_BYTES: u64 = 4_096;

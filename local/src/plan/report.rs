@@ -8,18 +8,18 @@ use super::costs::{self, MonthlyCost};
 use super::demand::Demand;
 use super::directory::{self, DirectoryNeed};
 use super::heat::{SplitForHeat, split_for_heat};
+use super::launch::{self, LaunchPlan, LaunchTime};
 use super::notes;
 use super::options::PlanOptions;
+use super::partitions::{TablePartitions, partitions};
 use super::policy::{self, PolicyPath};
 use super::prices::{Prices, PricesError};
 use super::reads::{self, PageCost};
+use super::ready;
 use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
 use super::verdict::{Case, Reads, Verdict, judge};
+use crate::advise::rfc3339;
 
-/// What an on-demand table takes at once, over the highest demand that it has taken. (DynamoDB developer guide, "On-demand capacity mode".)
-const KEPT_READY: f64 = 2.0;
-/// The most partitions that are assumed, and that the command line takes.
-const MOST_PARTITIONS: u32 = 100_000;
 /// Everything that `plan` tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -41,25 +41,12 @@ pub struct Report {
     pub split_for_heat: SplitForHeat,
     /// What a month costs.
     pub monthly_cost: MonthlyCost,
+    /// What to set before the launch; absent where none was named, or where no number of shards takes the demand.
+    pub launch: Option<LaunchPlan>,
     /// The region of the prices, and when they were put together.
     pub prices: String,
     /// What else there is to know.
     pub notes: Vec<String>,
-}
-
-/// The physical partitions that the plan reckons with.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct TablePartitions {
-    /// How many.
-    pub count: u32,
-    /// They were not given, but follow from the demand.
-    pub assumed: bool,
-    /// They would be more, were there not a bound to what is assumed.
-    pub capped: bool,
-    /// Write units a second of each.
-    pub write_units: f64,
-    /// Read units a second of each.
-    pub read_units: f64,
 }
 
 /// Numbers of shards of each key.
@@ -81,17 +68,40 @@ pub struct ShardChoice {
     pub throttled: f64,
 }
 
-/// Plans.
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The data file of the prices does not fit its form. Repair it.
+    #[error(transparent)]
+    Prices(#[from] PricesError),
+    /// The launch is past. Name a later time.
+    #[error("--launch {launch} is past: it is {now}, and a date or date-time after that is allowed")]
+    Past {
+        /// The launch, as RFC 3339 writes it.
+        launch: String,
+        /// The time of the plan.
+        now: String,
+    },
+}
+
+impl PlanError {
+    pub(super) fn past(launch: LaunchTime, now_seconds: u64) -> Self {
+        Self::Past { launch: launch.to_string(), now: rfc3339(i64::try_from(now_seconds).unwrap_or(i64::MAX)) }
+    }
+}
+
+/// The plan for a demand, made at an epoch second. Only a launch depends on that: it must be after it.
 ///
 /// # Errors
-/// [`PricesError`] where the data file of the prices does not fit its form.
-pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
+/// [`PlanError::Prices`] where the data file of the prices does not fit its form, [`PlanError::Past`] where the launch
+/// is past.
+pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError> {
     let prices = Prices::published()?;
     let demand = Demand::new(options.write_rate, options.item_size, options.keys);
     let partitions = partitions(options, &demand);
     let admission = Admission::new(partitions.write_units, demand.units_per_write);
     let throttled_with = |shards: u32| throttled(&demand, &admission, shards, partitions.count);
-    let policy = policy::follow(throttled_with);
+    let policy = policy::follow(partitions.count, throttled_with);
     let judged = options.shards.unwrap_or(policy.last());
     let shards = ShardChoice {
         judged,
@@ -116,6 +126,8 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         architecture: options.architecture,
         instances: options.instances,
     };
+    let ready = ready::ready(options, &demand, &admission);
+    let launch = launch::plan(options, &usage, &ready, &prices, now_seconds)?;
     let directory = directory::need(&usage, &prices);
     let monthly_cost = costs::month(&usage, &prices);
     let in_batches = costs::month(&costs::Usage { items_per_request: notes::BATCH, ..usage }, &prices);
@@ -127,7 +139,7 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         shards: judged,
         throttled: shards.throttled,
         fewest_shards: shards.fewest,
-        would_do: would_do(&demand, &admission, &shards),
+        would_do: ready::chosen(&ready),
         heat: &split_for_heat,
         reads: &reads,
     };
@@ -150,6 +162,7 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
             page: &page,
             cost: &monthly_cost,
             in_batches: &in_batches.functions,
+            launch: launch.as_ref(),
         }),
         prices: format!("{}, {}, put together on {}", prices.region, prices.currency, prices.assembled_on),
         demand,
@@ -160,14 +173,8 @@ pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
         directory,
         split_for_heat,
         monthly_cost,
+        launch,
     })
-}
-
-/// The judged number and the partitions that it needs, or a number that has a chance.
-fn would_do(demand: &Demand, admission: &Admission, shards: &ShardChoice) -> Option<(u32, u32)> {
-    let roomy = (2 * shards.on_paper).min(MOST_SHARDS);
-    let judged = shards.fewest_partitions.map(|partitions| (shards.judged, partitions));
-    judged.or_else(|| Some((roomy, fewest_partitions(demand, admission, roomy)?)))
 }
 
 /// What the pages take of one partition.
@@ -187,19 +194,6 @@ fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
         rate,
         consistent: options.consistent,
         fewest_shards: if of_key > rate { fewest() } else { None },
-    }
-}
-
-fn partitions(options: &PlanOptions, demand: &Demand) -> TablePartitions {
-    let PartitionLimits { partitions: new_table, write_units, read_units, .. } = PartitionLimits::default();
-    let kept = (KEPT_READY * demand.write_units_per_second / write_units).ceil() as u32;
-    let assumed = options.partitions.is_none();
-    TablePartitions {
-        count: options.partitions.unwrap_or(kept.clamp(new_table, MOST_PARTITIONS)),
-        assumed,
-        capped: assumed && kept > MOST_PARTITIONS,
-        write_units,
-        read_units,
     }
 }
 
@@ -223,25 +217,13 @@ fn neighbours(shards: &ShardChoice) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Architecture, CapacityMode, Format, SortKeyOrder, VerdictKind};
+    use crate::plan::options::tests::options;
+    use crate::plan::{SortKeyOrder, VerdictKind};
 
-    fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
-        PlanOptions {
-            write_rate,
-            item_size: 1_000,
-            read_rate: 20,
-            page_size: 100,
-            partitions,
-            keys: 1,
-            consistent: false,
-            shards: None,
-            capacity: CapacityMode::OnDemand,
-            sort_key_order: SortKeyOrder::Rising,
-            items_per_request: 1,
-            instances: None,
-            architecture: Architecture::Arm64,
-            format: Format::Text,
-        }
+    const NOW: u64 = 1_800_000_000;
+
+    fn plan_now(options: &PlanOptions) -> Report {
+        plan(options, NOW).unwrap()
     }
 
     #[test]
@@ -271,7 +253,7 @@ mod tests {
             (
                 PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
                 VerdictKind::ShortOfPartitions,
-                "20 shards on",
+                "on 20 partitions would do: before the peak, raise the table's warm throughput to 20,000 write units",
             ),
             (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
             (
@@ -287,7 +269,7 @@ mod tests {
             (options(210_000, Some(3_000)), VerdictKind::Shard, "(if MAX_SHARDS is raised: it is 200)"),
         ];
         for (options, kind, part) in rows {
-            let report = plan(&options).unwrap();
+            let report = plan_now(&options);
             assert_eq!(report.verdict.kind, kind, "{options:?}: {}", report.verdict.text);
             assert!(report.verdict.text.contains(part), "{}", report.verdict.text);
             assert!(report.to_string().starts_with(&report.verdict.text));
@@ -298,7 +280,7 @@ mod tests {
     fn large_writes_are_judged_by_what_they_are_and_not_as_a_flow() {
         for order in [SortKeyOrder::Scattered, SortKeyOrder::Rising] {
             let large = PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
-            let report = plan(&large).unwrap();
+            let report = plan_now(&large);
             let Verdict { kind, text, split_for_heat } = &report.verdict;
             assert_eq!(*kind, VerdictKind::Shard, "{text}");
             let unsharded = super::super::text::percent(report.throttling[0].throttled);
@@ -310,14 +292,14 @@ mod tests {
     #[test]
     fn keys_that_meet_are_not_relieved_at_once() {
         // Eight keys of 300 on five partitions: some happen to fit.
-        let report = plan(&PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) });
-        let verdict = report.unwrap().verdict;
+        let options = PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) };
+        let verdict = plan_now(&options).verdict;
         assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then 0 %"), "{}", verdict.text);
     }
 
     #[test]
     fn assumed_partitions_are_bounded_and_say_so() {
-        let report = plan(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) }).unwrap();
+        let report = plan_now(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) });
         assert!(report.partitions.capped);
         let text = report.to_string();
         assert!(
@@ -328,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_number_that_is_asked_for_is_judged() {
-        let report = plan(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) }).unwrap();
+        let report = plan_now(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
         assert_eq!((report.shards.judged, report.page.shards), (5, 5));
         assert!(
             report.verdict.text.contains("With 5 shards it is 22.1 %, and under 1 % with"),
@@ -344,7 +326,7 @@ mod tests {
     #[test]
     fn what_a_reader_should_know_is_noted() {
         let large = PlanOptions { item_size: 1_050, read_rate: 600, page_size: 1_000, ..options(50_000, None) };
-        let notes = plan(&large).unwrap().notes.join("\n");
+        let notes = plan_now(&large).notes.join("\n");
         for part in [
             "would take 1 write unit and not 2",
             "40,000 write units",
@@ -358,37 +340,47 @@ mod tests {
 
     #[test]
     fn the_copies_that_the_instances_need_are_named_with_the_event_that_makes_them() {
-        let few = plan(&options(5_000, None)).unwrap().to_string();
+        let few = plan_now(&options(5_000, None)).to_string();
         assert!(
             few.contains("\ndirectory   31 instances at once, as many as the demand keeps busy: one copy"),
             "{few}"
         );
         let many = PlanOptions { instances: Some(10_000), ..options(100_000, None) };
-        let many = plan(&many).unwrap().to_string();
+        let many = plan_now(&many).to_string();
         let expected = "\ndirectory   10,000 instances at once: 10 copies of each page (a new table has one; to raise them, invoke the \
                         shard-scaler with {\"action\":\"copies\",\"copies\":10}); the pages are read for 12,500 units a second, $4,106 a month";
         assert!(many.contains(expected), "{many}");
-        let too_many = plan(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).unwrap().to_string();
+        let too_many = plan_now(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).to_string();
         assert!(too_many.contains("93 copies of each page would be needed, and a table has 64 at most"), "{too_many}");
     }
 
     #[test]
     fn the_json_has_every_part() {
-        let json = serde_json::to_value(plan(&options(5_000, None)).unwrap()).unwrap();
+        let launch = Some("2027-03-01T17:00:00Z".parse().unwrap());
+        let json = serde_json::to_value(plan_now(&PlanOptions { launch, ..options(5_000, None) })).unwrap();
         for path in [
             "/verdict/kind",
             "/demand/write_units_per_second",
             "/partitions/assumed",
             "/shards/policy/widths/0",
+            "/shards/policy/end/kind",
             "/throttling/0/throttled",
             "/page/units/even",
             "/directory/copies",
             "/split_for_heat/throttled_before",
             "/monthly_cost/functions/shares/0/share",
             "/monthly_cost/functions/lines/0/evidence",
+            "/launch/ready_by",
+            "/launch/chosen/warm/write_units",
+            "/launch/choices/0/hour/functions_usd",
+            "/launch/warming/0/to/read_units",
+            "/launch/steps/0/commands/0",
         ] {
             assert!(json.pointer(path).is_some(), "{path}: {json}");
         }
         assert_eq!(json["verdict"]["kind"], "shard");
+        assert_eq!(json["launch"]["steps"][0]["kind"], "warm");
+        let without = serde_json::to_value(plan_now(&options(5_000, None))).unwrap();
+        assert!(without["launch"].is_null());
     }
 }

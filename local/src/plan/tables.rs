@@ -21,6 +21,9 @@ impl fmt::Display for Report {
         self.write_throttling(f)?;
         self.write_page(f)?;
         self.write_costs(f)?;
+        if let Some(launch) = &self.launch {
+            write!(f, "\n{launch}")?;
+        }
         writeln!(f, "\nDynamoDB by itself: {}", self.verdict.split_for_heat)?;
         for note in &self.notes {
             writeln!(f, "{note}")?;
@@ -80,13 +83,17 @@ impl Report {
         writeln!(f, "shards      {}{asked_for}{raised}; {fewest}", shards.judged)?;
         let path = shards.policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
         let end = match shards.policy.end {
-            PolicyEnd::Calm if shards.policy.last() == 1 => ", and stays there",
-            PolicyEnd::Calm => "",
-            PolicyEnd::AtMaximum => ", its maximum",
-            PolicyEnd::ShortOfPartitions => ", and stops there: the table is short of partitions",
+            PolicyEnd::Calm if shards.policy.last() == 1 => ", and stays there".to_owned(),
+            PolicyEnd::Calm => " (as many as it takes on these partitions, and some more for bad luck)".to_owned(),
+            PolicyEnd::AtMaximum => ", its maximum".to_owned(),
+            PolicyEnd::ShortOfPartitions { write_units } => {
+                let units = write_units.map_or_else(String::new, |units| {
+                    format!(", and reports a warm throughput of {} write units a second as enough", whole(units as f64))
+                });
+                format!(", and stops there: the table is short of partitions{units}")
+            }
         };
-        let headroom = ScalingPolicy::default().headroom;
-        writeln!(f, "the policy  goes from {path}{end} (it adds {headroom} times what is lacking, for shards meet)")
+        writeln!(f, "the policy  goes from {path}{end}")
     }
 
     fn write_directory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,7 +213,7 @@ fn of_service(bill: &Bill, service: Service) -> String {
 }
 
 /// The first column names, the others count.
-fn table(names: &[&str]) -> Table {
+pub(super) fn table(names: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header(names);

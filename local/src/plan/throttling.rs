@@ -8,9 +8,9 @@
 //! partitions had saved up is spent, and without repetitions, which compete with first attempts while an overload lasts (docs/adr/0004).
 
 use serde::Serialize;
+use sharding::collisions::binomial;
 
 use super::admission::Admission;
-use super::binomial::binomial;
 use super::demand::Demand;
 
 /// Less than this part throttled is ridden out by repetitions: the policy does not grow a key for it. [`sharding::ScalingPolicy`]

@@ -1,10 +1,11 @@
 //! Whether to shard at all.
 
 use serde::Serialize;
-use sharding::ScalingPolicy;
+use sharding::{PARTITION_WRITE_UNITS, ScalingPolicy};
 
 use super::demand::Demand;
 use super::heat::{SortKeyOrder, SplitForHeat};
+use super::ready::Ready;
 use super::text::{counted, percent, whole};
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 
@@ -52,8 +53,8 @@ pub(super) struct Case<'a> {
     pub(super) shards: u32,
     pub(super) throttled: f64,
     pub(super) fewest_shards: Option<u32>,
-    /// So many shards would do on so many partitions.
-    pub(super) would_do: Option<(u32, u32)>,
+    /// What would do on a table with more partitions.
+    pub(super) would_do: Option<Ready>,
     pub(super) heat: &'a SplitForHeat,
     pub(super) reads: &'a Reads,
 }
@@ -148,13 +149,20 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         );
         (VerdictKind::TooMuch, text)
     } else if case.fewest_shards.is_none() {
-        let would_do = case.would_do.map_or_else(String::new, |(shards, partitions)| {
-            format!(" {} on {} would do{}.", counted(shards, "shard"), counted(partitions, "partition"), raised(shards))
+        let would_do = case.would_do.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+            let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
+            format!(
+                " {} on {} would do{}: before the peak, raise the table's warm throughput to {} write units a second \
+                 (--launch says how).",
+                counted(shards, "shard"),
+                counted(partitions, "partition"),
+                raised(shards),
+                whole(units as f64),
+            )
         });
         let text = format!(
             "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
-             {} is throttled.{would_do} \
-             Before the peak, give the table a warm throughput of {rate} write units for each partition.",
+             {} is throttled.{would_do}",
             counted(case.partitions, "partition"),
             if case.partitions == 1 { "gives" } else { "give" },
             whole(f64::from(case.partitions) * case.rate),

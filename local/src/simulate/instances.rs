@@ -9,11 +9,13 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::protocol::metadata::Change;
 use sharding::{
-    CROWD_BACKOFF, DRIFT_MARGIN, FIRST_PAUSE, LONGEST_PAUSE, MAX_LEASE, OBSERVER_PAUSE, Pressure, PressureTracker,
-    ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata,
+    CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_PAUSE, LOOK_AGAIN, MAX_LEASE,
+    OBSERVER_PAUSE, Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata,
+    TOGETHER,
 };
 
 use super::metadata::{MetadataItem, MetadataLoad, MetadataTable};
+use super::scaler::Shortage;
 use super::world::{STEP, Scenario};
 use super::{Contender, Starts};
 use crate::plan::renewed_after;
@@ -84,6 +86,23 @@ enum Relief {
     /// It wants a view that was asked for since then.
     Looking {
         since: Duration,
+        then: Then,
+    },
+    /// It reads whether the table is known to be short of partitions again.
+    ReadingShortage {
+        attempt: Attempt,
+    },
+    /// It adds what it has seen to what others have.
+    Adding {
+        attempt: Attempt,
+    },
+    /// It leaves others time to add theirs.
+    Added {
+        until: Duration,
+    },
+    /// It reads what all have seen.
+    ReadingEvidence {
+        attempt: Attempt,
     },
     /// It reads the key's item.
     Reading {
@@ -107,6 +126,17 @@ enum Relief {
     },
 }
 
+/// What an instance does with a view that shows no closing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Then {
+    /// It has seen too little to decide by itself.
+    Add,
+    /// And the table was short of partitions.
+    ReadShortage,
+    ReadEvidence,
+    Decide,
+}
+
 /// Why an instance reads the key's item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Why {
@@ -116,6 +146,14 @@ enum Why {
     TakeOver { generation: u64 },
     /// The item has.
     WaitOut { generation: u64 },
+}
+
+/// Why an instance that is throttled makes no decision.
+#[derive(Debug, Clone, Copy, Default)]
+struct Quiet {
+    until: Duration,
+    /// The table was short of partitions.
+    is_short: bool,
 }
 
 #[derive(Debug)]
@@ -136,7 +174,25 @@ struct Instance {
     sends: bool,
     tracker: PressureTracker,
     relief: Relief,
-    quiet_until: Duration,
+    quiet: Quiet,
+    /// Of the main table, as its page says.
+    partitions: Option<u32>,
+    /// What it and others have seen, where that was added up.
+    together: Option<Pressure>,
+}
+
+/// What instances have seen of the key together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    generation: u64,
+    begun: Duration,
+    seen: Pressure,
+}
+
+impl Evidence {
+    fn of(self, generation: u64) -> Option<Pressure> {
+        (self.generation == generation).then_some(self.seen)
+    }
 }
 
 /// The key, as all instances share it.
@@ -151,8 +207,17 @@ struct Key {
     copies: u32,
     /// Instances read besides writing.
     is_read: bool,
+    /// The width that the first instance sets when it starts.
+    once: Option<ShardCount>,
     updates_tried: u64,
     updates_made: u64,
+    evidence: Evidence,
+    /// Until when the table is known to be short of partitions, and under which generation of the key.
+    short: Option<(u64, Duration)>,
+    /// What an instance has reported for all in this step.
+    shortage: Option<Shortage>,
+    /// Of the main table, as the directory tells.
+    partitions: Option<u32>,
     rng: StdRng,
 }
 
@@ -180,6 +245,8 @@ impl Instances {
         let policy = match scenario.contender {
             Contender::Nothing => None,
             Contender::Policy(policy) => Some(policy),
+            // It makes its one change at once, and never another.
+            Contender::Once(_) => Some(ScalingPolicy { evidence: u64::MAX, ..ScalingPolicy::default() }),
         };
         let item = ShardMetadata::unregistered();
         let page = Entry::of(&item, Duration::ZERO);
@@ -191,12 +258,27 @@ impl Instances {
             table: MetadataTable::new(scenario.copies, scenario.metadata_partitions),
             copies: scenario.copies,
             is_read: scenario.reads > 0,
+            once: if let Contender::Once(to) = scenario.contender { Some(to) } else { None },
             updates_tried: 0,
             updates_made: 0,
+            evidence: Evidence::default(),
+            short: None,
+            shortage: None,
+            partitions: scenario.knows_partitions.then_some(scenario.partitions),
             rng: StdRng::seed_from_u64(scenario.seed),
         };
         let all = (0..scenario.instances).map(|number| Instance::new(number, scenario, &mut key)).collect();
         Self { all, policy, key }
+    }
+
+    /// What was reported of a table that is short of partitions, since the last call.
+    pub(super) const fn shortage(&mut self) -> Option<Shortage> {
+        self.key.shortage.take()
+    }
+
+    /// The directory says from now on that the main table has so many partitions.
+    pub(super) const fn publish_partitions(&mut self, partitions: u32) {
+        self.key.partitions = Some(partitions);
     }
 
     /// The write width.
@@ -284,7 +366,7 @@ impl Instances {
             );
             // A repetition that is throttled is a reason as well.
             let is_throttled = throttled > 0 || rng.random::<f64>() < refused * (repetitions / count);
-            if is_throttled && self.policy.is_some() && instance.relief == Relief::Idle && now >= instance.quiet_until {
+            if is_throttled && self.policy.is_some() && instance.relief == Relief::Idle && !instance.is_quiet(now) {
                 let until = now + CROWD_BACKOFF.mul_f64(rng.random());
                 instance.relief = Relief::Gathering { since: now, until };
             }
@@ -328,6 +410,10 @@ impl Key {
         is_served
     }
 
+    fn is_short(&self, now: Duration) -> bool {
+        self.short.is_some_and(|(generation, until)| generation == self.item.generation && now < until)
+    }
+
     fn jitter(&mut self, longest: Duration) -> Duration {
         longest.mul_f64(self.rng.random())
     }
@@ -362,13 +448,27 @@ impl Instance {
             watched: None,
             sends: false,
             tracker,
-            relief: Relief::Idle,
-            quiet_until: Duration::ZERO,
+            relief: if number == 0 && key.once.is_some() {
+                Relief::Reading { why: Why::Decide, attempt: Attempt::at(starts_at) }
+            } else {
+                Relief::Idle
+            },
+            quiet: Quiet::default(),
+            partitions: key.partitions.filter(|_| is_warm),
+            together: None,
         }
     }
 
     fn has_view(&self, now: Duration) -> bool {
         self.asked_at.is_some_and(|asked_at| now.saturating_sub(asked_at) < MAX_LEASE)
+    }
+
+    fn is_quiet(&self, now: Duration) -> bool {
+        now < self.quiet.until
+    }
+
+    fn be_quiet(&mut self, until: Duration, is_short: bool) {
+        self.quiet = Quiet { until, is_short };
     }
 
     /// Reads the page, and before its first page the table item.
@@ -382,6 +482,11 @@ impl Instance {
         if !key.table.read(item, now) {
             self.look = self.look.repeated(now, &mut key.rng);
         } else if self.knows_table {
+            if self.partitions != key.partitions && self.quiet.until > Duration::ZERO {
+                self.quiet = Quiet::default();
+                self.tracker.forget(now);
+            }
+            self.partitions = key.partitions;
             self.see(key.seen_page, key, now);
         } else {
             (self.knows_table, self.look) = (true, Attempt::at(now + STEP));
@@ -392,7 +497,7 @@ impl Instance {
     fn see(&mut self, entry: Entry, key: &mut Key, now: Duration) {
         if entry.generation >= self.entry.generation {
             if entry.width != self.entry.width {
-                self.quiet_until = Duration::ZERO;
+                self.quiet = Quiet::default();
             }
             self.entry = entry;
         }
@@ -424,22 +529,73 @@ impl Instance {
                 true
             }
             Relief::Gathering { since, until } if now >= until => {
-                if ScalingPolicy::is_sure(self.tracker.seen(now), now.saturating_sub(since)) {
-                    self.relief = Relief::Looking { since: now };
+                let seen = self.tracker.seen(now);
+                if ScalingPolicy::is_sure(seen, now.saturating_sub(since)) {
+                    if !policy.is_hot(seen) {
+                        self.relief = Relief::Idle;
+                        return false;
+                    }
+                    let then = match (ScalingPolicy::is_sure(seen, Duration::ZERO), self.quiet.is_short) {
+                        (true, _) => Then::Decide,
+                        (false, true) => Then::ReadShortage,
+                        (false, false) => Then::Add,
+                    };
+                    (self.together, self.relief) = (None, Relief::Looking { since: now, then });
                     self.look_at_once(now);
                     return true;
                 }
                 self.relief = Relief::Gathering { since, until: now + key.jitter(CROWD_BACKOFF) };
                 false
             }
-            Relief::Looking { since } if self.asked_at.is_some_and(|asked_at| asked_at >= since) => {
-                // The page first: of a crowd of instances, most find that another has closed already, and leave the key's item alone.
-                self.relief = if self.entry.is_closing {
-                    Relief::Idle
-                } else {
-                    Relief::Reading { why: Why::Decide, attempt: Attempt::at(now) }
+            Relief::Looking { since, then } if self.asked_at.is_some_and(|asked_at| asked_at >= since) => {
+                // The page first: of a crowd of instances, most find that another has closed already, and leave the key's items alone.
+                let attempt = Attempt::at(now);
+                self.relief = match then {
+                    _ if self.entry.is_closing => Relief::Idle,
+                    Then::Add => Relief::Adding { attempt },
+                    Then::ReadShortage => Relief::ReadingShortage { attempt },
+                    Then::ReadEvidence => Relief::ReadingEvidence { attempt },
+                    Then::Decide => Relief::Reading { why: Why::Decide, attempt },
                 };
                 true
+            }
+            Relief::ReadingShortage { attempt } if now >= attempt.at => {
+                self.relief = if !key.table.read(MetadataItem::Evidence, now) {
+                    Relief::ReadingShortage { attempt: attempt.repeated(now, &mut key.rng) }
+                } else if self.is_known_short(key, now) {
+                    Relief::Idle
+                } else {
+                    Relief::Adding { attempt: Attempt::at(now + STEP) }
+                };
+                false
+            }
+            Relief::Adding { attempt } if now >= attempt.at => {
+                self.relief = if !key.table.write(MetadataItem::Evidence, now) {
+                    Relief::Adding { attempt: attempt.repeated(now, &mut key.rng) }
+                } else if self.is_known_short(key, now) {
+                    Relief::Idle
+                } else if ScalingPolicy::is_sure_together(self.add_evidence(key, now)) {
+                    Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
+                } else {
+                    Relief::Added { until: now + TOGETHER }
+                };
+                false
+            }
+            Relief::Added { until } if now >= until => {
+                self.relief = Relief::Looking { since: now, then: Then::ReadEvidence };
+                self.look_at_once(now);
+                true
+            }
+            Relief::ReadingEvidence { attempt } if now >= attempt.at => {
+                self.relief = if !key.table.read(MetadataItem::Evidence, now) {
+                    Relief::ReadingEvidence { attempt: attempt.repeated(now, &mut key.rng) }
+                } else if self.is_known_short(key, now) {
+                    Relief::Idle
+                } else {
+                    self.together = key.evidence.of(self.entry.generation);
+                    Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
+                };
+                false
             }
             Relief::Reading { why, attempt } if now >= attempt.at => {
                 self.relief = if key.table.read(MetadataItem::Key, now) {
@@ -470,6 +626,10 @@ impl Instance {
             }
             Relief::Gathering { .. }
             | Relief::Looking { .. }
+            | Relief::ReadingShortage { .. }
+            | Relief::Adding { .. }
+            | Relief::Added { .. }
+            | Relief::ReadingEvidence { .. }
             | Relief::Reading { .. }
             | Relief::Publishing { .. }
             | Relief::Closed { .. }
@@ -496,8 +656,37 @@ impl Instance {
         }
     }
 
+    /// Adds what it has seen to what others have, or begins anew. Returns all of it.
+    fn add_evidence(&mut self, key: &mut Key, now: Duration) -> Pressure {
+        let (own, evidence) = (self.tracker.seen(now).pressure, &mut key.evidence);
+        let generation = self.entry.generation;
+        if evidence.generation == generation && now.saturating_sub(evidence.begun) <= EVIDENCE_LASTS {
+            evidence.seen = evidence.seen.plus(own);
+        } else if evidence.generation <= generation {
+            *evidence = Evidence { generation, begun: now, seen: own };
+        }
+        let together = evidence.of(generation).unwrap_or(own);
+        self.together = Some(together);
+        together
+    }
+
+    /// Whether the table is known to be short of partitions; then it makes no decision for a while.
+    fn is_known_short(&mut self, key: &Key, now: Duration) -> bool {
+        let is_short = key.is_short(now);
+        if let Some((_, until)) = key.short.filter(|_| is_short) {
+            self.be_quiet(until, true);
+        }
+        is_short
+    }
+
     fn decide(&mut self, policy: &ScalingPolicy, key: &mut Key, now: Duration) -> Relief {
-        let seen = self.tracker.seen(now);
+        if let Some(to) = key.once {
+            return self.change(&Change::Close { to, growth: GrowthRecord::default() }, key, now);
+        }
+        let own = self.tracker.seen(now);
+        let pressure =
+            self.together.filter(|together| together.attempts > own.pressure.attempts).unwrap_or(own.pressure);
+        let seen = Seen { pressure, partitions: self.partitions, ..own };
         match policy.decide(&key.seen_item, seen, EPOCH + now.as_secs()) {
             ScalingDecision::ScaleOut(to) => {
                 let close = Change::Close { to, growth: policy.record(&key.seen_item, seen) };
@@ -506,11 +695,25 @@ impl Instance {
             ScalingDecision::Closing(_) => {
                 Relief::WaitingOut { until: key.patience(now), generation: key.seen_item.generation }
             }
-            ScalingDecision::CoolingDown { until } | ScalingDecision::ShortOfPartitions { until } => {
-                self.quiet_until = Duration::from_secs(until.saturating_sub(EPOCH));
+            ScalingDecision::CoolingDown { until } => {
+                self.be_quiet(Duration::from_secs(until.saturating_sub(EPOCH)), false);
                 Relief::Idle
             }
-            ScalingDecision::Calm | ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull => Relief::Idle,
+            ScalingDecision::ShortOfPartitions { until, write_units } => {
+                let until = Duration::from_secs(until.saturating_sub(EPOCH));
+                self.be_quiet(until, true);
+                // One of a crowd reports it.
+                if key.table.write(MetadataItem::Evidence, now) && !key.is_short(now) {
+                    key.short = Some((key.item.generation, until));
+                    key.shortage = Some(Shortage { write_units });
+                }
+                Relief::Idle
+            }
+            ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull => {
+                self.be_quiet(now + LOOK_AGAIN, false);
+                Relief::Idle
+            }
+            ScalingDecision::Calm => Relief::Idle,
         }
     }
 

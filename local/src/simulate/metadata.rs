@@ -19,6 +19,8 @@ pub(super) enum MetadataItem {
     Table,
     /// Of the key.
     Key,
+    /// What instances have seen of the key, together.
+    Evidence,
     /// A copy of the key's page, from 0.
     Page(u32),
 }
@@ -28,7 +30,8 @@ impl MetadataItem {
         match self {
             Self::Table => 0,
             Self::Key => 1,
-            Self::Page(copy) => 2 + copy as usize,
+            Self::Evidence => 2,
+            Self::Page(copy) => 3 + copy as usize,
         }
     }
 }
@@ -92,7 +95,11 @@ impl MetadataTable {
     pub(super) fn new(copies: u32, partitions: Option<u32>) -> Self {
         let page = PartitionKey::new(KEY).map_or(0, |key| page_of(&key, PAGES));
         let copies = (0..copies).map(|copy| format!("_sharding:page:{page}:{copy}"));
-        let keys = ["_sharding:table", KEY].map(str::to_owned).into_iter().chain(copies).map(StoredKey::new);
+        let keys = ["_sharding:table", KEY, "_sharding:evidence"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(copies)
+            .map(StoredKey::new);
         let limits =
             PartitionLimits { partitions: partitions.unwrap_or(1), split_after: None, ..PartitionLimits::default() };
         let shared = Partitions::new(limits, Duration::ZERO);
@@ -169,10 +176,11 @@ impl MetadataTable {
             (1, partition) => format!("partition {}", partition + 1),
             (_, 0) => "the table's item".to_owned(),
             (_, 1) => "the key's item".to_owned(),
-            (_, copy) => format!("copy {}", copy - 1),
+            (_, 2) => "what instances have seen".to_owned(),
+            (_, copy) => format!("copy {}", copy - 2),
         };
         MetadataLoad {
-            copies: u32::try_from(self.items.len()).unwrap_or(u32::MAX) - 2,
+            copies: u32::try_from(self.items.len()).unwrap_or(u32::MAX) - 3,
             mean: means.fold(0.0, f64::max),
             worst,
             worst_partition,

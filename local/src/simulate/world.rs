@@ -11,6 +11,7 @@ use sharding::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
 
 use super::instances::{Held, Instances};
 use super::metadata::MetadataLoad;
+use super::scaler::Scaler;
 use super::{Contender, Starts};
 
 /// The length of a step.
@@ -32,8 +33,14 @@ pub struct Scenario {
     pub contender: Contender,
     /// Write units a second, from second 0 on.
     pub demand: u32,
-    /// Partitions of the table.
+    /// Partitions of the table, at the beginning.
     pub partitions: u32,
+    /// Instances know how many there are, as the directory says.
+    pub knows_partitions: bool,
+    /// Write units a second that the shard-scaler may raise the table's warm throughput to; 0 for never.
+    pub budget: u32,
+    /// How long such a raise takes.
+    pub warming: Duration,
     /// Simulated seconds.
     pub seconds: u32,
     /// Instances, each of which writes and reads.
@@ -61,6 +68,11 @@ pub struct Outcome {
     pub accepted: f64,
     /// The write width at the end.
     pub final_width: u32,
+    /// When an instance first reported that the table is short of partitions, in seconds, and the write units a second that it named first,
+    /// where the partitions were known.
+    pub short_after: Option<(f64, Option<u64>)>,
+    /// Partitions of the table at the end.
+    pub final_partitions: u32,
     /// Conditional updates of the metadata that succeeded.
     pub updates_made: u64,
     /// Conditional updates that were tried.
@@ -84,7 +96,9 @@ type Cohorts = BTreeMap<(u64, u32), u64>;
 struct World {
     partitions: Partitions,
     instances: Instances,
+    /// Where each shard lies. Another seed places them elsewhere.
     keys: Vec<StoredKey>,
+    key: String,
     /// Due in the steps to come.
     retries: VecDeque<Cohorts>,
     /// Of instances that have no view, or wait for an open.
@@ -117,11 +131,15 @@ struct Admitted {
 }
 
 pub(super) fn run(scenario: &Scenario) -> Outcome {
-    let limits = PartitionLimits { partitions: scenario.partitions, ..PartitionLimits::default() };
+    let limits =
+        PartitionLimits { partitions: scenario.partitions, warming: scenario.warming, ..PartitionLimits::default() };
+    let mut scaler = Scaler::new(scenario.budget);
+    let mut short_after = None;
     let mut world = World {
         partitions: Partitions::new(limits, Duration::ZERO),
         instances: Instances::new(scenario),
         keys: Vec::new(),
+        key: format!("hot-{}", scenario.seed),
         retries: VecDeque::new(),
         held: Requests::default(),
         rng: StdRng::seed_from_u64(scenario.seed ^ 0x5EED),
@@ -159,6 +177,13 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         }
         world.instances.learn(first as f64, repeated as f64, &admitted.by_width, now);
         world.instances.act(now);
+        if let Some(shortage) = world.instances.shortage() {
+            short_after.get_or_insert((now.as_secs_f64(), shortage.write_units));
+            scaler.wake(shortage, now);
+        }
+        if let Some(partitions) = scaler.act(&mut world.partitions, now).filter(|_| scenario.knows_partitions) {
+            world.instances.publish_partitions(partitions);
+        }
         if (step + 1) % STEPS_A_SECOND == 0 {
             let share = if of_second > 0.0 { throttled_of_second / of_second } else { 0.0 };
             by_second.push((share, world.instances.width().get()));
@@ -175,6 +200,8 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         relieved_after: relieved_after(&by_second),
         accepted: accepted as f64 / (offered - waiting.min(offered)).max(1) as f64,
         final_width: world.instances.width().get(),
+        short_after,
+        final_partitions: u32::try_from(world.partitions.count()).unwrap_or(u32::MAX),
         updates_made,
         updates_tried,
         by_second,
@@ -260,7 +287,7 @@ impl World {
     /// Sort keys are scattered, which gives DynamoDB's own split its best chance.
     fn take(&mut self, shard: u32, units: f64, now: Duration) -> f64 {
         while self.keys.len() <= shard as usize {
-            self.keys.push(StoredKey::new(format!("hot.{}", self.keys.len() + 1)));
+            self.keys.push(StoredKey::new(format!("{}.{}", self.key, self.keys.len() + 1)));
         }
         let Some(key) = self.keys.get(shard as usize) else { return 0.0 };
         let parts = 16;

@@ -4,6 +4,7 @@
 //! is busy where half of its shards would have to take nearly as much each.
 
 use super::key::ShardCount;
+use super::throughput::PARTITION_WRITE_UNITS;
 
 /// A minute's writes of a key, and what they were judged by. All 0 where none were noted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -19,9 +20,9 @@ pub struct Load {
 }
 
 /// A shard is taken to bear so many units a minute, whatever it has shown: a tenth of what a partition does.
-const LEAST_PER_SHARD: u64 = 6_000;
+const LEAST_PER_SHARD: u64 = MOST_PER_SHARD / 10;
 /// And no more than a partition does, whatever was counted: a width may have changed within the minute.
-const MOST_PER_SHARD: u64 = 60_000;
+const MOST_PER_SHARD: u64 = 60 * PARTITION_WRITE_UNITS;
 /// Half of the shards may be left with this part, in percent, of what shards have borne.
 const LEFT_PERCENT: u64 = 80;
 /// Of a minute that is farther ahead than this, a clock was wrong.

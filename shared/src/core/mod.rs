@@ -1,6 +1,7 @@
 //! The pure core: no IO, no clock, no randomness. Time and chance come in as arguments, decisions go out as values.
 
 pub(crate) mod capacity;
+pub mod collisions;
 pub(crate) mod content;
 pub mod cursor;
 pub(crate) mod growth;
@@ -15,4 +16,5 @@ pub(crate) mod pressure;
 pub(crate) mod query;
 pub(crate) mod spacing;
 pub(crate) mod survey;
+pub(crate) mod throughput;
 pub(crate) mod value;

@@ -7,16 +7,23 @@
 //! Why a confidence bound? Five throttles of five attempts say f = 1 and would ask for infinitely many shards. The lower Wilson
 //! bound of f says what five samples can vouch for.
 //!
-//! Why a guard? Shards only help where there are partitions to land on. A young on-demand table has four: a key that grows there gets
-//! more shards on the same full partitions, and asks for ever more. So a growth is judged by what it brought: where much is still turned
-//! away and no instance saw it help, the growth stops for minutes, for only the table can split; the next try is a small step.
+//! Why partitions? Shards only help where there are partitions to land on, and a new on-demand table has four. Where the table's partitions are
+//! known, the demand follows from what is turned away at this width, and from the demand the fewest shards that let it in: two that meet on one
+//! partition share what it gives. Where no number of shards lets it in, the key gets as many as still help, and the decision says what the
+//! table lacks.
+//!
+//! Why a guard? Where the partitions are not known, a key on a young table would ask for ever more shards on the same full partitions. So a
+//! growth is judged by what it brought: where much is still turned away and no instance saw it help, the growth stops for minutes, for only the
+//! table can split; the next try is a small step.
 
 use std::fmt;
 use std::time::Duration;
 
+use super::collisions;
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
-use super::pressure::{SAMPLES, Seen};
+use super::pressure::{Pressure, SAMPLES, Seen};
+use super::throughput::PARTITION_WRITE_UNITS;
 use crate::protocol::metadata::{Phase, ShardMetadata};
 
 /// The rule that turns pressure into a width.
@@ -60,7 +67,15 @@ pub struct ScalingPolicy {
 /// So many first attempts make a decision sure enough; with fewer, it pays to wait a little.
 const SURE_ATTEMPTS: u64 = 128;
 /// The longest that a throttled writer waits for more samples.
-pub(crate) const LONGEST_GATHERING: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_GATHERING: Duration = Duration::from_millis(500);
+/// So many successes of several instances together put the demand within a sixth of what it is...
+const SURE_SUCCESSES: u64 = 32;
+/// ...and so many attempts with fewer say that it is a hundred times what its shards give, and more.
+const SURE_ATTEMPTS_TOGETHER: u64 = 4_096;
+/// How long an instance that has added what it saw to what others have waits for them to add theirs.
+pub const TOGETHER: Duration = Duration::from_millis(250);
+/// An instance whose key cannot grow any further looks again after so long.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Default for ScalingPolicy {
     fn default() -> Self {
@@ -90,14 +105,16 @@ pub enum ScalingDecision {
     },
     /// A change to this width is under way: observe it, and take over if its actor died.
     Closing(ShardCount),
-    /// Already at the policy's maximum.
+    /// Already at the policy's maximum, or where more shards and more partitions would hardly help.
     AtMaximum,
     /// Nothing more can be listed on the key's page of the directory, and the key would have to be.
     DirectoryFull,
-    /// The last growths did not help: the table is short of partitions. The next try is allowed from this epoch second on.
+    /// More shards do not help: the table is short of partitions. The next look is worth its while from this epoch second on.
     ShortOfPartitions {
         /// Epoch seconds.
         until: u64,
+        /// Write units a second that the table would have to be able to serve; `None` where its partitions are not known.
+        write_units: Option<u64>,
     },
 }
 
@@ -110,8 +127,14 @@ impl fmt::Display for ScalingDecision {
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
-            Self::ShortOfPartitions { until } => {
+            Self::ShortOfPartitions { until, write_units: None } => {
                 write!(f, "growing did not help: the table is short of partitions; next try from {until}")
+            }
+            Self::ShortOfPartitions { until, write_units: Some(units) } => {
+                write!(
+                    f,
+                    "the table is short of partitions: {units} write units a second would do; next look from {until}"
+                )
             }
         }
     }
@@ -136,6 +159,8 @@ const ONCE_BITTEN: u64 = 4;
 
 /// A lower part of the demand than this is ridden out by repetitions.
 const NEGLIGIBLE: f64 = 0.01;
+/// Standard deviations by which that must be certain.
+const CERTAIN: f64 = 3.0;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
 /// So many growths in a row that did not help say that the table is short of partitions.
@@ -144,14 +169,48 @@ const MOST_FRUITLESS: u32 = 2;
 const LONGEST_STRETCH: u32 = 7;
 /// A growth is doubted for so long.
 const DOUBT_SECONDS: u64 = 3_600;
-/// A growth is doubted where this part of the first attempts is still throttled: it was meant to let all of the demand in.
-const STILL_THROTTLED: f64 = 0.3;
 /// After a growth that is doubted, the next one multiplies the width by no more than this.
 const DOUBTFUL_STEP: f64 = 1.25;
 /// A growth multiplies the width by no less than this: a smaller one hardly changes which shards meet on one partition.
 const LEAST_STEP: f64 = 1.5;
+/// A key gets so many times the shards that the expectation asks for: it is one draw, and may be less lucky.
+pub const SPARE_SHARDS: f64 = 1.25;
+/// A table with more than so many times the partitions that the demand fills would hardly help: then the key is short of shards.
+const MOST_FOR_A_DEMAND: f64 = 4.0;
+/// What has piled up before a growth should drain within so long...
+const DRAINING_SECONDS: u64 = 5;
+/// ...and where it does not, the key is given room for this part of its demand on top.
+const BACKLOG: f64 = 0.2;
+/// A growth goes no further than to so many times the shards that would do if none met.
+const LARGEST_STEP: f64 = 4.0;
+/// An estimate of the demand may be too low by this factor.
+const UNCERTAIN: f64 = 1.25;
+/// Where a table is short, repetitions make so many attempts of one write, or more.
+const REPEATED: f64 = 4.0;
+/// More shards that let in no more than this part of the demand are not worth their reads.
+const USELESS: f64 = 0.001;
+/// Where the table is short, the next look is worth its while after so long: its partitions may be more by then.
+const SHORT_SECONDS: u64 = 2;
+/// A table should have so many times the partitions on which the most shards would just suffice: a part of the shards does then, and a page
+/// has fewer to read.
+const SPARE_PARTITIONS: f64 = 3.0;
 
 impl ScalingPolicy {
+    /// Whether this much says for certain that more than a negligible part of the demand is throttled: of many instances, the unluckiest must
+    /// not speak for all.
+    #[must_use]
+    pub fn is_hot(&self, seen: Seen) -> bool {
+        let is_certain = seen.pressure.lower_bound(CERTAIN) >= NEGLIGIBLE || seen.is_behind();
+        seen.pressure.throttled >= self.evidence.max(1) && is_certain
+    }
+
+    /// Whether to decide now, from what several instances have seen together: a demand is estimated from what is let in of it, and the
+    /// estimate is as good as the number of attempts that succeeded.
+    #[must_use]
+    pub const fn is_sure_together(seen: Pressure) -> bool {
+        seen.accepted >= SURE_SUCCESSES || seen.attempts >= SURE_ATTEMPTS_TOGETHER
+    }
+
     /// Whether to decide now, when this much was seen and the first throttle is this long ago: a change made from a handful of samples is
     /// too small, and costs a whole cooldown.
     #[must_use]
@@ -173,11 +232,15 @@ impl ScalingPolicy {
         if let Some(width) = metadata.closing() {
             return ScalingDecision::Closing(width);
         }
-        let turned_away = seen.pressure.lower_bound(self.confidence);
-        if seen.pressure.throttled < self.evidence.max(1) || turned_away < NEGLIGIBLE {
+        let settled_at = metadata.last_change().map_or(0, |at| at.saturating_add(DRAINING_SECONDS));
+        let is_behind = seen.is_behind() && seen.partitions.is_some() && now_seconds >= settled_at;
+        let backlog = if is_behind { BACKLOG } else { 0.0 };
+        let turned_away = seen.pressure.lower_bound(self.confidence).max(backlog);
+        if !self.is_hot(seen) || turned_away < NEGLIGIBLE {
             return ScalingDecision::Calm;
         }
-        if metadata.number_of_shards >= self.max_shards {
+        let known = seen.partitions.filter(|_| self.growth == Growth::Proportional);
+        if metadata.number_of_shards >= self.max_shards && known.is_none() {
             return ScalingDecision::AtMaximum;
         }
         if let Some(until) = metadata.last_change().map(|at| at.saturating_add(self.cooldown_seconds))
@@ -185,20 +248,23 @@ impl ScalingPolicy {
         {
             return ScalingDecision::CoolingDown { until };
         }
+        if let Some(partitions) = known {
+            let certain = seen.pressure.lower_bound(CERTAIN).max(backlog);
+            return self.decide_on(partitions, metadata, turned_away, certain, now_seconds);
+        }
         let fruitless = self.record(metadata, seen).fruitless;
         // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
         // says nothing. Only an instance that saw the growth help knows better.
         let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
         // A slow instance cannot tell, and does not doubt.
         let can_tell = seen.pressure.attempts >= SAMPLES;
-        let is_throttled = seen.pressure.throttled as f64 >= STILL_THROTTLED * seen.pressure.attempts as f64;
-        let is_doubtful = is_recent && can_tell && is_throttled && !seen.growth_helped;
+        let is_doubtful = is_recent && can_tell && seen.is_behind() && !seen.growth_helped;
         let doubted = fruitless >= MOST_FRUITLESS || (self.growth == Growth::Proportional && is_doubtful);
         // Each further try that does not help makes the next one rarer.
         let stretch = SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
         let until = metadata.last_updated.saturating_add(stretch);
         if doubted && now_seconds < until {
-            return ScalingDecision::ShortOfPartitions { until };
+            return ScalingDecision::ShortOfPartitions { until, write_units: None };
         }
         let width = u64::from(metadata.number_of_shards.get());
         // A float beyond the range of u64 saturates; the clamp below bounds it.
@@ -215,6 +281,63 @@ impl ScalingPolicy {
         let highest = (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
         let target = u32::try_from(wanted.clamp(width + 1, highest)).ok().and_then(ShardCount::new);
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// Decides for a table whose partitions are known, where this part of the demand is turned away, and at least that part is for certain.
+    fn decide_on(
+        &self,
+        partitions: u32,
+        metadata: &ShardMetadata,
+        turned_away: f64,
+        certain: f64,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        let (width, most) = (metadata.number_of_shards, self.max_shards);
+        let demand = collisions::demand(turned_away, width, Some(partitions));
+        let throttled = |shards| collisions::throttled(demand, shards, Some(partitions));
+        let times = |shards: ShardCount, factor: f64| (f64::from(shards.get()) * factor).ceil() as u32;
+        // What is rejected comes again, and finds the partitions that the first attempts leave room on.
+        let in_the_end = |shards| collisions::throttled(demand * REPEATED, shards, Some(partitions));
+        let useful = || {
+            let best = in_the_end(most);
+            collisions::fewest(most, |shards| in_the_end(shards) <= best + USELESS).unwrap_or(most)
+        };
+        let wanted = match collisions::fewest(most, |shards| throttled(shards) < NEGLIGIBLE) {
+            // Where the demand nearly fills the table, the fewest are many, and an estimate that is a little off makes them far too many.
+            Some(_) if demand * UNCERTAIN > partitions.into() && useful().get() > times(width, LEAST_STEP) => {
+                useful().get()
+            }
+            Some(least) => times(least, SPARE_SHARDS),
+            None => {
+                let useful = useful();
+                if useful.get() <= times(width, LEAST_STEP) {
+                    // A raise cannot be undone: it is sized by what is certain.
+                    let demand = collisions::demand(certain, width, Some(partitions));
+                    let suffices = |partitions| collisions::throttled(demand, most, Some(partitions)) < NEGLIGIBLE;
+                    let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
+                    let needed = needed.min(demand * MOST_FOR_A_DEMAND).ceil();
+                    if needed <= partitions.into() {
+                        return ScalingDecision::AtMaximum;
+                    }
+                    return ScalingDecision::ShortOfPartitions {
+                        until: now_seconds.saturating_add(SHORT_SECONDS),
+                        write_units: Some(needed as u64 * PARTITION_WRITE_UNITS),
+                    };
+                }
+                useful.get()
+            }
+        };
+        if width >= most {
+            return ScalingDecision::AtMaximum;
+        }
+        // Shards that meet by bad luck look like a larger demand; one shard meets none.
+        let largest = times(width, LARGEST_STEP / (1.0 - turned_away).max(f64::EPSILON));
+        let wanted = if width == ShardCount::ONE { wanted } else { wanted.min(largest) };
+        // Readers still look at the shards that a shrink has begun to give up.
+        let wanted = wanted.max(width.get() + 1).max(metadata.read_shards.get());
+        let wanted = ShardCount::new(wanted).unwrap_or(most);
+        // What is left to the most would be one more change, and a small one.
+        ScalingDecision::ScaleOut(if times(wanted, LEAST_STEP) >= most.get() { most } else { wanted })
     }
 
     /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width and taken no more writes than half of its shards
@@ -262,7 +385,6 @@ mod tests {
     use super::ScalingDecision::*;
     use super::*;
     use crate::core::key::tests::count;
-    use crate::core::pressure::Pressure;
     use crate::protocol::metadata::Drain;
     use proptest::prelude::*;
 
@@ -294,7 +416,7 @@ mod tests {
         let hot = report(200, 190);
         check([
             (settled(4, 100), hot, 105, CoolingDown { until: 110 }),
-            (settled(4, 100), hot, 110, ShortOfPartitions { until: 700 }),
+            (settled(4, 100), hot, 110, ShortOfPartitions { until: 700, write_units: None }),
             (settled(4, 100), hot, 9_000, ScaleOut(count(200))),
             (settled(4, 100), report(200, 2), 110, Calm),
             (settled(200, 100), hot, 110, AtMaximum),
@@ -322,13 +444,74 @@ mod tests {
     fn a_table_short_of_partitions_stops_the_growth() {
         let hot = sample(500, 400);
         check([
-            (settled(20, 990), hot, 1_000, ShortOfPartitions { until: 1_590 }),
+            (settled(20, 990), hot, 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
             (settled(20, 990), Seen { growth_helped: true, ..hot }, 1_000, ScaleOut(count(200))),
             (settled(20, 990), hot, 1_590, ScaleOut(count(25))),
             (settled(20, 990), hot, 9_000, ScaleOut(count(200))),
             // Ten thousand instances of ten writes a second each: none of them can tell whether the growth has helped.
             (settled(20, 990), sample(19, 15), 1_000, ScaleOut(count(193))),
         ]);
+    }
+
+    /// What is seen at this width of a demand, in partitions, on so many partitions that are known.
+    fn on(partitions: u32, demand: f64, width: u32) -> Seen {
+        let throttled = collisions::throttled(demand, count(width), Some(partitions));
+        Seen { partitions: Some(partitions), ..sample(100_000, (100_000.0 * throttled).round() as u64) }
+    }
+
+    #[test]
+    fn on_known_partitions_a_key_gets_the_shards_that_its_demand_needs() {
+        let rows = [
+            // Partitions, demand in partitions, width, and the widths that it may go to.
+            (1_000, 5.0, 1, 6..=8),
+            (1_000, 20.0, 1, 25..=32),
+            (64, 5.0, 1, 12..=14),
+            (64, 20.0, 1, 90..=110),
+            // Half of the demand at two shards: it follows from what is throttled there.
+            (1_000, 20.0, 8, 25..=32),
+            // Nothing lets it all in; this many let in what can be.
+            (4, 5.0, 1, 15..=24),
+            (20, 20.0, 1, 90..=200),
+        ];
+        for (partitions, demand, width, expected) in rows {
+            let decision = ScalingPolicy::default().decide(&settled(width, 1), on(partitions, demand, width), 1_000);
+            let is_expected = matches!(decision, ScaleOut(to) if expected.contains(&to.get()));
+            assert!(is_expected, "{demand} on {partitions}, at {width}: {decision:?}");
+        }
+    }
+
+    #[test]
+    fn on_known_partitions_a_key_that_is_nearly_relieved_gets_a_few_more() {
+        let seen = Seen { partitions: Some(64), ..sample(10_000, 200) };
+        check([
+            (settled(40, 100), seen, 1_000, ScaleOut(count(57))),
+            (settled(150, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, ScaleOut(count(200))),
+            (settled(200, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, AtMaximum),
+            (settled(40, 995), seen, 1_000, CoolingDown { until: 1_005 }),
+        ]);
+    }
+
+    #[test]
+    fn a_table_short_of_partitions_is_told_what_it_lacks_and_the_growth_stops() {
+        for (partitions, demand, width, least, most) in [
+            (4, 5.0, 200, 10_000, 20_000),
+            (4, 20.0, 200, 40_000, 80_000),
+            (20, 50.0, 200, 100_000, 250_000),
+            (4, 150.0, 10, 300_000, 700_000),
+        ] {
+            let decision = ScalingPolicy::default().decide(&settled(width, 1), on(partitions, demand, width), 1_000);
+            let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
+                panic!("{demand} on {partitions}, at {width}: {decision:?}")
+            };
+            assert!((least..=most).contains(&units), "{demand} on {partitions}: {units}");
+            // A table with as much lets it in.
+            let grown = ScalingPolicy::default().decide(
+                &settled(width, 1),
+                on(u32::try_from(units / 1_000).unwrap(), demand, width),
+                1_000,
+            );
+            assert!(matches!(grown, ScaleOut(_) | Calm), "{grown:?}");
+        }
     }
 
     /// A table that rejects this part of the demand at any width: the widths that the key goes through, with the seconds between them.
@@ -367,10 +550,10 @@ mod tests {
         check([
             (grown(1), sample(500, 60), 1_000, ScaleOut(count(30))),
             (grown(0), sample(500, 100), 1_000, ScaleOut(count(38))),
-            (grown(1), sample(500, 100), 1_000, ShortOfPartitions { until: 1_590 }),
-            (grown(3), sample(500, 100), 1_000, ShortOfPartitions { until: 990 + 2_400 }),
+            (grown(1), sample(500, 100), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
+            (grown(3), sample(500, 100), 1_000, ShortOfPartitions { until: 990 + 2_400, write_units: None }),
             // A report is no sample: it counts as a growth that has not helped, and where nothing is known, for nothing.
-            (grown(1), report(500, 60), 1_000, ShortOfPartitions { until: 1_590 }),
+            (grown(1), report(500, 60), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
             (grown(0), report(500, 100), 1_000, ScaleOut(count(38))),
             (settled(20, 990), report(500, 100), 1_000, ScaleOut(count(38))),
             (ShardMetadata { shrunk_at: Some(990), ..grown(1) }, sample(500, 100), 1_000, ScaleOut(count(38))),
@@ -432,6 +615,17 @@ mod tests {
             if let ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
                 prop_assert!(to.get() > width && to <= policy.max_shards && to.get() <= width * policy.max_step);
             }
+        }
+
+        #[test]
+        fn on_known_partitions_growth_ends(partitions in 1u32..2_000, demand in 1.1f64..500.0) {
+            let policy = ScalingPolicy::default();
+            let (mut width, mut growths) = (1, 0);
+            while let ScaleOut(to) = policy.decide(&settled(width, 1), on(partitions, demand, width), 1_000) {
+                prop_assert!(to.get() > width && to <= policy.max_shards);
+                (width, growths) = (to.get(), growths + 1);
+            }
+            prop_assert!(growths <= 4, "{growths}");
         }
     }
 }

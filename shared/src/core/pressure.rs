@@ -16,6 +16,8 @@ const SAVED_UP: Duration = Duration::from_secs(1);
 pub(super) const SAMPLES: u64 = 20;
 /// Of the gain that a growth promised, the part that it must bring to count as a help.
 const LEAST_GAIN: f64 = 0.05;
+/// So large a part of the first attempts is much.
+const STILL_THROTTLED: f64 = 0.3;
 /// Standard deviations by which a gain must be certain: of many instances, the luckiest must not speak for all.
 const CERTAIN: f64 = 3.0;
 
@@ -100,11 +102,22 @@ pub struct Seen {
     pub growth_helped: bool,
     /// The pressure is a fair sample of the key's attempts, so that it compares with an earlier one. What a report leaves to be guessed is none.
     pub is_sample: bool,
+    /// Partitions of the table, where that is known: about one for each 1,000 write units of its warm throughput.
+    pub partitions: Option<u32>,
+}
+
+impl Seen {
+    /// Much of the first attempts is throttled, however much is accepted in the end: a growth that should let all of the demand in has not
+    /// helped, or what has piled up does not drain.
+    pub(super) fn is_behind(self) -> bool {
+        let Pressure { attempts, throttled, .. } = self.pressure;
+        attempts > 0 && throttled as f64 >= STILL_THROTTLED * attempts as f64
+    }
 }
 
 impl From<Pressure> for Seen {
     fn from(pressure: Pressure) -> Self {
-        Self { pressure, growth_helped: false, is_sample: false }
+        Self { pressure, ..Self::default() }
     }
 }
 
@@ -141,7 +154,7 @@ impl PressureTracker {
         }
         self.width = Some(width);
         self.helped = false;
-        (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+        self.forget(now);
     }
 
     /// Counts attempts that were placed under this width; those of another width say nothing.
@@ -150,10 +163,15 @@ impl PressureTracker {
             self.turn(now);
             if attempts.throttled > 0 && self.current.plus(self.previous).throttled == 0 {
                 // An overload begins. What was let in before, out of what its partitions had saved, would make it look small.
-                (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+                self.forget(now);
             }
             self.current = self.current.plus(attempts);
         }
+    }
+
+    /// What was seen so far says nothing any more: the table has more partitions now.
+    pub fn forget(&mut self, now: Duration) {
+        (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
     }
 
     /// What was seen in the last seconds.
@@ -167,7 +185,7 @@ impl PressureTracker {
             let needed = (let_in * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
             self.helped |= pressure.certain_bounds().0 >= needed;
         }
-        Seen { pressure, growth_helped: self.helped, is_sample: true }
+        Seen { pressure, growth_helped: self.helped, is_sample: true, partitions: None }
     }
 
     fn pressure(&mut self, now: Duration) -> Pressure {
@@ -177,7 +195,7 @@ impl PressureTracker {
 
     fn turn(&mut self, now: Duration) {
         if self.unsettled_until.take_if(|until| now >= *until).is_some() {
-            (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+            self.forget(now);
         }
         let age = now.saturating_sub(self.began);
         if age >= SPAN {

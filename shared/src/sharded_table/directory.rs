@@ -14,6 +14,7 @@ use super::events::ScalingReason;
 use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::key::PartitionKey;
+use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{
     FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of, supersedes,
 };
@@ -56,6 +57,7 @@ pub(super) struct PageView {
     /// `None` for an entry that cannot be read: its key's item is read instead.
     listed: HashMap<PartitionKey, Option<Arc<View>>>,
     unlisted: Arc<View>,
+    warm: Option<WarmThroughput>,
     bytes: usize,
 }
 
@@ -65,6 +67,16 @@ impl PageView {
             Some(listed) => listed.clone(),
             None => Some(Arc::clone(&self.unlisted)),
         }
+    }
+
+    /// What the table can serve at once: the lowest of the main table and its indexes. `None` where it is not known.
+    pub(super) const fn warm(&self) -> Option<WarmThroughput> {
+        self.warm
+    }
+
+    /// Whether the page was requested no longer ago than this lease.
+    pub(super) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
+        self.unlisted.is_valid(now, lease)
     }
 
     /// Whether a further key may be listed, or a key that is listed may change its width.
@@ -193,14 +205,14 @@ impl Inner {
     }
 
     fn page_view(&self, stored: StoredPage, asked_at: Moment) -> PageView {
-        let StoredPage { entries, bytes, .. } = stored;
+        let StoredPage { entries, warm, bytes, .. } = stored;
         let fill = bytes as f64 / FULL_PAGE_BYTES as f64;
         if fill >= REPORTED_FILL {
             telemetry::directory_fill(fill);
         }
         let view = |layout| Arc::new(View { layout, asked_at });
         let listed = entries.into_iter().map(|(key, layout)| (key, layout.map(view))).collect();
-        PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), bytes }
+        PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), warm, bytes }
     }
 
     /// Makes a key's layout known: on return every copy of its page has it, or a later one. A layout that says no more than that of a key
@@ -306,6 +318,9 @@ impl Inner {
                 }
             }
         }
+        // Copies that are new have it from their first read on. Where the others differ, the next publication makes
+        // them agree.
+        let warm = (0..table.pages).flat_map(copies).find_map(|at| stored.get(&at)?.warm);
         for page in 0..table.pages {
             let mark = |at: PageCopy| stored.get(&at).and_then(|page| page.copies);
             // Where every copy is lost, items may be, too: only a look at the whole table tells.
@@ -314,7 +329,7 @@ impl Inner {
                 continue;
             }
             for at in copies(page).filter(|at| mark(*at) != Some(table.copies)) {
-                retrying(&self.environment, deadline, || self.tables.mark_page(at, table.copies)).await?;
+                retrying(&self.environment, deadline, || self.tables.mark_page(at, table.copies, warm)).await?;
             }
         }
         if !table.directory_made {

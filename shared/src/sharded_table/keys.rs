@@ -14,6 +14,7 @@ use super::{Deadline, Inner};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::pressure::PressureTracker;
 use crate::core::spacing::Spacing;
+use crate::core::throughput::WarmThroughput;
 use crate::core::value::Item;
 use crate::protocol::view::{Moment, View};
 
@@ -59,13 +60,45 @@ pub(super) struct Known {
     /// The key has no item, and was looked at: none is missing.
     pub(super) is_new: bool,
     pub(super) pressure: PressureTracker,
+    /// How many partitions the table had while that was seen, as far as it was known.
+    partitions: Option<u32>,
     /// Mean bytes of the items on the last pages.
     pub(super) item_bytes: Option<f64>,
     /// How far apart the items lie.
     pub(super) spacing: Spacing,
     throttled_at: HashMap<ShardNumber, Moment>,
-    /// No scaling decision before this instant of the monotonic clock: a cooldown was read.
-    pub(super) quiet_until: Option<Duration>,
+    /// No scaling decision for a while.
+    pub(super) quiet: Option<Quiet>,
+}
+
+/// Why an instance that is throttled makes no scaling decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quiet {
+    /// When that was decided.
+    pub(super) since: Moment,
+    /// How long it holds.
+    pub(super) lasts: Duration,
+    /// What the table could serve at once when that was decided, as far as it was known. Once it can serve something else, the decision is old.
+    pub(super) warm: Option<WarmThroughput>,
+    /// The table was short of partitions, and not the key of shards.
+    pub(super) is_short: bool,
+}
+
+impl Quiet {
+    /// Whether the instance makes no decision yet, on a table that can serve so much at once. A process that was frozen counts that time, too.
+    pub(super) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
+        self.warm == warm && now.since(self.since).is_some_and(|age| age < self.lasts)
+    }
+}
+
+impl Known {
+    /// Learns how many partitions the table has. What was seen on fewer says nothing of these: it would make the demand look larger.
+    pub(super) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
+        if partitions.is_some() && partitions != self.partitions {
+            self.pressure.forget(now);
+            self.partitions = partitions;
+        }
+    }
 }
 
 impl KeyState {
@@ -93,7 +126,7 @@ impl KeyState {
             Some(old) => {
                 if view.layout.number_of_shards != old.layout.number_of_shards {
                     known.throttled_at.clear();
-                    known.quiet_until = None;
+                    known.quiet = None;
                 }
                 view
             }
@@ -205,5 +238,48 @@ struct Running(Arc<AtomicBool>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count;
+    use crate::core::pressure::Pressure;
+
+    fn at(monotonic: u64, wall: u64) -> Moment {
+        Moment { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) }
+    }
+
+    #[test]
+    fn an_instance_is_quiet_for_a_time_on_either_clock_and_on_the_same_table() {
+        let warm = |write_units| Some(WarmThroughput { write_units, read_units: 12_000 });
+        let quiet = Quiet { since: at(10, 100), lasts: Duration::from_secs(5), warm: warm(4_000), is_short: true };
+        let rows = [
+            (warm(4_000), at(14, 104), true),
+            (warm(4_000), at(15, 105), false),
+            // It was frozen.
+            (warm(4_000), at(11, 700), false),
+            // The clock was set back: nothing can be said.
+            (warm(4_000), at(11, 99), false),
+            (warm(24_000), at(11, 101), false),
+            (None, at(11, 101), false),
+        ];
+        for (warm, now, expected) in rows {
+            assert_eq!(quiet.holds(warm, now), expected, "{warm:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_seen_on_other_partitions_is_forgotten() {
+        let (mut known, now) = (Known::default(), Duration::from_secs(10));
+        known.pressure.observe_width(count(8), now);
+        for (partitions, left) in
+            [(None, 200), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
+        {
+            known.pressure.record(count(8), Pressure { attempts: 200, throttled: 100, accepted: 100 }, now);
+            known.observe_partitions(partitions, now);
+            assert_eq!(known.pressure.seen(now).pressure.attempts, left, "{partitions:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod replicas;
 pub(crate) mod retry;
 pub(crate) mod scale;
 pub(crate) mod survey;
+mod throughput;
 mod views;
 pub(crate) mod write;
 

@@ -11,19 +11,20 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::events::{ScalingReason, ScalingStep};
-use super::keys::{KeyJob, KeyState};
+use super::keys::{KeyJob, KeyState, Quiet};
 use super::retry::{Backoff, retrying};
 use super::views::Record;
 use super::{Deadline, Inner, ShardedTable};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
-use crate::core::policy::{LONGEST_GATHERING, ScalingDecision, ScalingPolicy};
+use crate::core::policy::{LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER};
 use crate::core::pressure::{Pressure, Seen};
+use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::view::{CROWD_BACKOFF, OBSERVER_PAUSE};
-use crate::table::RawMetadata;
+use crate::protocol::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE};
 use crate::table::error::TableError;
+use crate::table::{Evidence, RawMetadata, Together};
 use crate::telemetry;
 
 /// How long the whole of a change may take before its actor gives up and leaves it to others.
@@ -32,6 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open look for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
+/// What was seen longer ago says nothing of the present: the process may have been frozen since.
+const LONGEST_DECISION: Duration = Duration::from_secs(10);
+/// The longest that one report of a shortage keeps other instances from looking themselves.
+const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
+/// What instances have seen together is forgotten, and begun anew, after so long.
+pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 
 /// What became of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +144,14 @@ impl ShardedTable {
     ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
         let job = self.inner.job(key, deadline);
         self.inner.claimed(None, deadline).await?;
+        // It says what the table can serve at once. What this process knows of that may be hours old, or nothing.
+        job.view_from_now().await?;
         let record = job.record_from_now().await?;
         match judge(&record.metadata) {
-            Ok(seen) => Ok(Ok(job.apply_policy(&record, seen.into(), ScalingReason::Reported(seen)).await?)),
+            Ok(pressure) => {
+                let seen = Seen { partitions: job.partitions(), ..pressure.into() };
+                Ok(Ok(job.apply_policy(&record, seen, ScalingReason::Reported(pressure)).await?))
+            }
             Err(reason) => Ok(Err(reason)),
         }
     }
@@ -182,11 +194,32 @@ impl ShardedTable {
     }
 }
 
+/// What instances have seen of a key together, and what follows at once.
+enum SeenTogether {
+    /// Decide from this.
+    Pressure(Pressure),
+    /// One of them has closed the key.
+    Closing,
+    /// One of them has reported that the table is short of partitions.
+    Short {
+        /// Epoch seconds.
+        until: u64,
+    },
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl KeyJob<'_> {
     /// Starts to relieve a throttled key in the background, unless this instance is at it already.
     pub(super) fn relieve(&self) {
-        let now = self.inner.environment.now().monotonic;
-        let is_quiet = self.state.known().quiet_until.is_some_and(|until| now < until);
+        let (warm, now) = (self.warm(), self.inner.environment.now());
+        let is_quiet = {
+            let mut known = self.state.known();
+            known.observe_partitions(warm.map(WarmThroughput::partitions), now.monotonic);
+            known.quiet.is_some_and(|quiet| quiet.holds(warm, now))
+        };
         if is_quiet || !self.inner.config.scaling.includes_writer() {
             return;
         }
@@ -195,12 +228,13 @@ impl KeyJob<'_> {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(ScaleOutcome::Unchanged(
-                    ScalingDecision::CoolingDown { until } | ScalingDecision::ShortOfPartitions { until },
-                )) => {
-                    let now = inner.environment.now();
-                    let left = Duration::from_secs(until).saturating_sub(now.wall);
-                    job.state.known().quiet_until = Some(now.monotonic + left);
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
+                    job.be_quiet(until, true);
+                }
+                Ok(ScaleOutcome::Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
+                    let again = inner.environment.now().wall + LOOK_AGAIN;
+                    job.be_quiet(again.as_secs(), false);
                 }
                 Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded) => {}
                 Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
@@ -209,13 +243,129 @@ impl KeyJob<'_> {
     }
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
-        // The page first: of a crowd of instances, most find that another has closed already, and leave the key's item alone.
-        if self.view_from_now().await?.layout.closing.is_some() {
+        let (mut seen, at) = (self.seen(), self.inner.environment.now());
+        if !self.inner.config.policy.is_hot(seen) {
+            return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+        }
+        // The page first: of a crowd of instances, most find that another has closed already, and leave the key's items alone.
+        let view = self.view_from_now().await?;
+        if view.layout.closing.is_some() {
             return self.wait_for_open().await;
         }
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
+        if !ScalingPolicy::is_sure(seen, Duration::ZERO) {
+            seen.pressure = match self.seen_together(seen.pressure, view.layout.generation).await? {
+                SeenTogether::Pressure(together) => together,
+                SeenTogether::Closing => return self.wait_for_open().await,
+                SeenTogether::Short { until } => {
+                    let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
+                    return Ok(ScaleOutcome::Unchanged(short));
+                }
+            };
+        }
         let record = self.record_from_now().await?;
-        let seen = self.state.known().pressure.seen(self.inner.environment.now().monotonic);
+        if self.is_out_of_date(seen, at) {
+            return Ok(ScaleOutcome::Superseded);
+        }
         self.apply_policy(&record, seen, ScalingReason::Throttled(seen.pressure)).await
+    }
+
+    fn seen(&self) -> Seen {
+        let (partitions, now) = (self.partitions(), self.inner.environment.now().monotonic);
+        let mut known = self.state.known();
+        known.observe_partitions(partitions, now);
+        Seen { partitions, ..known.pressure.seen(now) }
+    }
+
+    /// Whether what was seen at an instant is no reason to act any more: it is long ago, or the table has other partitions now.
+    fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
+        let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
+        is_late || self.partitions() != seen.partitions
+    }
+
+    /// Partitions of the table, as far as the key's page of the directory says.
+    fn partitions(&self) -> Option<u32> {
+        self.warm().map(WarmThroughput::partitions)
+    }
+
+    /// What the table can serve at once, as the key's page of the directory says.
+    fn warm(&self) -> Option<WarmThroughput> {
+        self.inner.known_page(self.key)?.known()?.warm()
+    }
+
+    /// Makes no decision before that epoch second.
+    fn be_quiet(&self, until: u64, is_short: bool) {
+        let since = self.inner.environment.now();
+        let lasts = Duration::from_secs(until).saturating_sub(since.wall);
+        let quiet = Quiet { since, lasts, warm: self.warm(), is_short };
+        self.state.known().quiet = Some(quiet);
+    }
+
+    fn now_millis(&self) -> u64 {
+        millis(self.inner.environment.now().wall)
+    }
+
+    /// What this instance and others have seen of the key. An instance that has seen few attempts knows little by itself, and ten thousand
+    /// such instances know it all.
+    async fn seen_together(&self, own: Pressure, generation: u64) -> Result<SeenTogether, TableError> {
+        let (inner, now) = (self.inner, self.now_millis());
+        let soon = || self.deadline.min(Instant::now() + TOGETHER);
+        let read = || retrying(&inner.environment, soon(), || inner.tables.get_evidence(self.key, generation));
+        let short = |together: Together| {
+            // What ends later than a report can was written by a clock that is wrong.
+            let latest = now + 2 * millis(LONGEST_SHORTAGE);
+            let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
+            Some(SeenTogether::Short { until: until.div_ceil(1_000) })
+        };
+        // A crowd that finds its table short again reads; only one of it writes.
+        let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
+        if was_short && let Some(short) = read().await.ok().and_then(short) {
+            return Ok(short);
+        }
+        let evidence = Evidence { seen: own, generation, now, oldest: now.saturating_sub(millis(EVIDENCE_LASTS)) };
+        let add = retrying(&inner.environment, soon(), || inner.tables.add_evidence(self.key, evidence)).await;
+        match add {
+            Ok(together) => {
+                if let Some(short) = short(together) {
+                    return Ok(short);
+                }
+                if ScalingPolicy::is_sure_together(together.seen) {
+                    return Ok(SeenTogether::Pressure(together.seen));
+                }
+            }
+            // It is less, and still evidence.
+            Err(error) if error.is_retryable() => return Ok(SeenTogether::Pressure(own)),
+            Err(error) => return Err(error),
+        }
+        // Others need a moment for theirs.
+        sleep(TOGETHER).await;
+        if self.view_from_now().await?.layout.closing.is_some() {
+            return Ok(SeenTogether::Closing);
+        }
+        let together = read().await.unwrap_or_default();
+        Ok(short(together).unwrap_or_else(|| {
+            let is_more = together.seen.attempts > own.attempts;
+            SeenTogether::Pressure(if is_more { together.seen } else { own })
+        }))
+    }
+
+    /// Reports that the table is short of partitions, unless another instance has done so a moment ago.
+    async fn report_shortage(&self, record: &Record, until: u64, write_units: Option<u64>) -> Result<bool, TableError> {
+        let (inner, now) = (self.inner, self.now_millis());
+        // As instances see it: of a key that is not listed, none has a generation.
+        let generation = self.view_of(record).layout.generation;
+        // Where partitions are not known, one instance does not look for minutes. Others may have seen that the last growth helped.
+        let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
+        let latest = now + 2 * millis(LONGEST_SHORTAGE);
+        let claim = || inner.tables.claim_shortage(self.key, generation, now, stands_until, latest);
+        let is_first = retrying(&inner.environment, self.deadline, claim).await?;
+        if is_first {
+            tracing::warn!(until, write_units, "the table is short of partitions, not this key of shards");
+            telemetry::short_of_partitions(write_units);
+        }
+        Ok(is_first)
     }
 
     async fn apply_policy(
@@ -234,8 +384,10 @@ impl KeyJob<'_> {
             }
             ScalingDecision::Closing(_) => return self.wait_out(record).await,
             ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
-            ScalingDecision::ShortOfPartitions { until } => {
-                tracing::warn!(until, "growing did not help: the table is short of partitions, not this key of shards");
+            ScalingDecision::ShortOfPartitions { until, write_units } => {
+                if !self.report_shortage(record, until, write_units).await? {
+                    return Ok(ScaleOutcome::Unchanged(decision));
+                }
             }
             ScalingDecision::AtMaximum => telemetry::at_max_shards(),
             ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
@@ -308,8 +460,8 @@ impl KeyJob<'_> {
                 continue;
             }
             // It does not open before; a clock that is far off must not make this wait long.
-            let millis = u64::try_from(environment.now().wall.as_millis()).unwrap_or(u64::MAX);
-            let left = layout.opens_at.map_or(0, |at| at.saturating_sub(millis));
+            let now = millis(environment.now().wall);
+            let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
             let left = Duration::from_millis(left).min(environment.opening_wait());
             let next = ends.min(Instant::now() + left.max(POLL) + environment.jitter(POLL));
             if next >= self.deadline {
@@ -436,7 +588,7 @@ impl KeyJob<'_> {
                 self.learn_record(&record);
                 self.state.learn(self.view_of(&record));
                 let opens_at = asked_at.wall + self.inner.environment.opening_wait() + OPENING_TIME;
-                let opens_at = next.closing().and_then(|_| u64::try_from(opens_at.as_millis()).ok());
+                let opens_at = next.closing().map(|_| millis(opens_at));
                 let layout = Layout { opens_at, ..next.layout() };
                 self.inner.publish(self.key, layout, self.deadline).await?;
                 Ok(Some(next))

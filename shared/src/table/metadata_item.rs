@@ -54,6 +54,17 @@ attribute_names! {
     DIRECTORY_MADE = "directory_made";
     /// In the table item: the metadata is being rebuilt.
     REBUILDING = "rebuilding";
+    /// In a page: what the table can serve at once, as `"write_units read_units"`.
+    WARM_THROUGHPUT = "warm_throughput";
+    /// In an item of evidence: when it was begun, in milliseconds since 1970.
+    BEGUN = "begun";
+    ATTEMPTS = "attempts";
+    THROTTLED = "throttled";
+    ACCEPTED = "accepted";
+    /// In an item of evidence: until when the table counts as short of partitions for the key, in milliseconds since 1970.
+    SHORT_UNTIL = "short_until";
+    /// The generation of the key under which that was found.
+    SHORT_GENERATION = "short_generation";
 }
 
 /// What writers note of a key's demand, without regard to the generation.
@@ -277,8 +288,9 @@ mod tests {
             assert_eq!(parse(&stored(&metadata)).unwrap(), metadata, "after {change:?}");
         }
         let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
-        let of_the_table = [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING];
-        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain(of_the_table).collect();
+        let of_the_table = [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING, WARM_THROUGHPUT];
+        let of_evidence = [BEGUN, ATTEMPTS, THROTTLED, ACCEPTED, SHORT_UNTIL, SHORT_GENERATION];
+        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
         assert_eq!(all, ATTRIBUTES);
     }
 

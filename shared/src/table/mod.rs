@@ -4,6 +4,7 @@ pub(crate) mod attributes;
 mod condition;
 mod drain;
 pub(crate) mod error;
+mod evidence;
 mod items;
 mod metadata;
 mod metadata_item;
@@ -26,6 +27,7 @@ use attributes::SdkItem;
 use error::TableError;
 
 pub(crate) use drain::StoredCopy;
+pub(crate) use evidence::{Evidence, Together};
 pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, newer};
 pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
 pub(crate) use page::{ENTRY_PREFIX, PageCopy, StoredPage};

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
+use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
-use super::metadata_item::{COPIES, number};
+use super::metadata_item::{COPIES, WARM_THROUGHPUT, number};
 use crate::core::key::PartitionKey;
+use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
 
 /// What the attribute of an entry is called before its key.
@@ -36,25 +38,43 @@ pub(crate) struct StoredPage {
     pub(crate) copies: Option<u32>,
     /// `None` for an entry that cannot be read.
     pub(crate) entries: HashMap<PartitionKey, Option<Layout>>,
+    /// What the table can serve at once. `None` where nobody has published it, or it cannot be read.
+    pub(crate) warm: Option<WarmThroughput>,
     /// Its size in bytes.
     pub(crate) bytes: usize,
 }
 
-impl Tables {
-    /// Reads a copy of a page, strongly consistent. `None` where it is missing.
-    pub(crate) async fn get_page(&self, at: PageCopy) -> Result<Option<StoredPage>, TableError> {
-        let Some(item) = self.get_metadata_item(&at.key()).await? else { return Ok(None) };
-        let mut page = StoredPage { copies: None, entries: HashMap::with_capacity(item.len()), bytes: 0 };
+impl StoredPage {
+    fn of(item: SdkItem) -> Self {
+        let mut page = Self { copies: None, entries: HashMap::with_capacity(item.len()), warm: None, bytes: 0 };
         for (name, value) in item {
             let text = value.as_s().map_or("", String::as_str);
             page.bytes += name.len() + text.len();
             if name == COPIES {
                 page.copies = value.as_n().ok().and_then(|number| number.parse().ok()).filter(|copies| *copies > 0);
+            } else if name == WARM_THROUGHPUT {
+                page.warm = warm_from_text(text);
             } else if let Some(key) = name.strip_prefix(ENTRY_PREFIX).and_then(|key| PartitionKey::new(key).ok()) {
                 page.entries.insert(key, Layout::from_entry(text));
             }
         }
-        Ok(Some(page))
+        page
+    }
+}
+
+fn warm_to_text(warm: WarmThroughput) -> String {
+    format!("{} {}", warm.write_units, warm.read_units)
+}
+
+fn warm_from_text(text: &str) -> Option<WarmThroughput> {
+    let (write_units, read_units) = text.split_once(' ')?;
+    Some(WarmThroughput { write_units: write_units.parse().ok()?, read_units: read_units.parse().ok()? })
+}
+
+impl Tables {
+    /// Reads a copy of a page, strongly consistent. `None` where it is missing.
+    pub(crate) async fn get_page(&self, at: PageCopy) -> Result<Option<StoredPage>, TableError> {
+        Ok(self.get_metadata_item(&at.key()).await?.map(StoredPage::of))
     }
 
     /// Writes an entry, unless one of as high a generation stands. A page that is missing is made, and stays incomplete.
@@ -67,11 +87,26 @@ impl Tables {
         self.update_page(at, update, lower).await
     }
 
-    /// Marks a page as complete, with the number of copies that may be read.
-    pub(crate) async fn mark_page(&self, at: PageCopy, copies: u32) -> Result<(), TableError> {
+    /// Marks a page as complete, with the number of copies that may be read, and with what the table can serve at
+    /// once, where that is known.
+    pub(crate) async fn mark_page(
+        &self,
+        at: PageCopy,
+        copies: u32,
+        warm: Option<WarmThroughput>,
+    ) -> Result<(), TableError> {
         let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0");
-        let (update, fewer) = fewer.update([(COPIES, Some(number(copies)))]);
+        let warm = warm.map(|warm| (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm)))));
+        let (update, fewer) = fewer.update(std::iter::once((COPIES, Some(number(copies)))).chain(warm));
         self.update_page(at, update, fewer).await
+    }
+
+    /// Writes what the table can serve at once to a complete page, unless it says so already.
+    pub(crate) async fn put_warm_throughput(&self, at: PageCopy, warm: WarmThroughput) -> Result<(), TableError> {
+        let differs = "attribute_exists(#c) AND (attribute_not_exists(#u0) OR #u0 <> :u0)";
+        let warm = AttributeValue::S(warm_to_text(warm));
+        let (update, differs) = Expression::of(differs).name("#c", COPIES).update([(WARM_THROUGHPUT, Some(warm))]);
+        self.update_page(at, update, differs).await
     }
 
     async fn update_page(&self, at: PageCopy, update: String, condition: Expression) -> Result<(), TableError> {
@@ -87,7 +122,7 @@ impl Tables {
             .set_expression_attribute_values(values);
         // Boxed: the SDK's futures nest deeply.
         match Box::pin(request.send()).await.map_err(TableError::from_sdk) {
-            // What stands is as high.
+            // What stands is as high, or the same.
             Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
             // Not the caller's request, nor an item of the key: the page is as large as an item can be.
             Err(TableError::Rejected(why)) => Err(TableError::Unusable(format!("{} takes no more: {why}", at.key()))),
@@ -100,11 +135,41 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::core::key::KeyError;
+    use crate::core::key::tests::{count, key};
 
     #[test]
     fn no_caller_has_the_key_of_a_page() {
         let at = PageCopy { page: 3, copy: 12 };
         assert_eq!(at.key(), "_sharding:page:3:12");
         assert_eq!(PartitionKey::new(&at.key()), Err(KeyError::Reserved));
+    }
+
+    fn page(attributes: &[(&str, AttributeValue)]) -> StoredPage {
+        StoredPage::of(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+    }
+
+    #[test]
+    fn what_the_table_can_serve_is_read_as_it_was_written_and_is_no_entry() {
+        let warm = WarmThroughput { write_units: 24_000, read_units: 12_000 };
+        assert_eq!(warm_to_text(warm), "24000 12000");
+        let layout = Layout { generation: 2, ..Layout::unlisted(count(4)) };
+        let entry = AttributeValue::S(layout.to_entry());
+        let listed = [("copies", number(2)), ("key:warm_throughput", entry)];
+        let unknown = page(&listed);
+        assert_eq!((unknown.copies, unknown.warm, unknown.entries.len()), (Some(2), None, 1));
+        let [copies, entry] = listed;
+        let known = page(&[copies, entry, ("warm_throughput", AttributeValue::S(warm_to_text(warm)))]);
+        assert_eq!((known.copies, known.warm, &known.entries), (Some(2), Some(warm), &unknown.entries));
+        assert!(known.entries.contains_key(&key("warm_throughput")), "a key of that name is another attribute");
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_it_is_not_known() {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        for damaged in
+            [text(""), text("4000"), text("4000 "), text("-1 5"), text("4000 x"), text("1 2 3"), number(4_000)]
+        {
+            assert_eq!(page(&[("warm_throughput", damaged.clone())]).warm, None, "{damaged:?}");
+        }
     }
 }

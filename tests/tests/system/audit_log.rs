@@ -103,6 +103,11 @@ async fn on_small_partitions_hot_keys_spread_and_nothing_is_lost() {
         }
     };
     assert!(widths(hottest.0.clone()).await > Some(1), "the hottest key must spread");
+    let mut by_heat: Vec<_> = expected.iter().map(|(key, events)| (events.len(), key)).collect();
+    by_heat.sort_unstable_by(|one, other| other.cmp(one));
+    for (events, key) in by_heat.into_iter().take(5) {
+        println!("{key}: {events} events, {:?} shards", widths(key.clone()).await);
+    }
     let mut cold = 0;
     for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50) {
         cold += u32::from(widths(key.clone()).await == Some(1));

@@ -23,6 +23,7 @@ mod pause;
 mod read_replicas;
 mod scaling;
 mod schedule;
+mod shortage;
 mod throughput;
 mod unknown_outcomes;
 mod whole_table_events;

@@ -4,7 +4,8 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes,
-    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TransactWriteItem, WriteRequest,
+    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TableStatus, TransactWriteItem, WarmThroughput,
+    WriteRequest,
 };
 use aws_sdk_dynamodb::{Client, Config};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
@@ -17,6 +18,8 @@ const TIGHT: PartitionLimits = PartitionLimits {
     read_units: 5.0,
     provisioned_write_units: None,
     split_after: None,
+    doubles_after: None,
+    ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
 
 fn client(endpoint_url: &str, in_process: Option<InProcess>) -> Client {
@@ -69,7 +72,7 @@ async fn overdraw(client: &Client, table: &str, key: &str) -> (String, String) {
             return (code, body.unwrap_or_default());
         }
     }
-    panic!("200 writes were let in");
+    panic!("200 writes were accepted");
 }
 
 fn tight_engine() -> (Engine, Client) {
@@ -211,6 +214,40 @@ async fn reads_are_limited_on_their_own_and_batch_reads_return_what_is_left() {
         .expect("a part was read");
     let left = answer.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
     assert!(left.keys().iter().any(|key| key.get("pk") == Some(&text("hot"))));
+}
+
+/// Write and read units a second, and the status.
+async fn warm_throughput(client: &Client, table: &str) -> (i64, i64, TableStatus) {
+    let described = client.describe_table().table_name(table).send().await.expect("described");
+    let warm = described.table().and_then(|table| table.warm_throughput()).expect("warm throughput");
+    let units = |units: Option<i64>| units.expect("units");
+    let (write_units, read_units) = (units(warm.write_units_per_second()), units(warm.read_units_per_second()));
+    (write_units, read_units, warm.status().cloned().expect("a status"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_give() {
+    let (engine, client) = tight_engine();
+    for (table_name, billing) in [("on-demand", BillingMode::PayPerRequest), ("provisioned", BillingMode::Provisioned)]
+    {
+        table(&client, table_name, billing).await;
+        let raise = |units: i64| {
+            let wanted = WarmThroughput::builder().write_units_per_second(units).build();
+            client.update_table().table_name(table_name).warm_throughput(wanted).send()
+        };
+        let before = (64_000, 192_000);
+        assert_eq!(warm_throughput(&client, table_name).await, (before.0, before.1, TableStatus::Active));
+        let refusal = raise(24_000).await.expect_err("64 partitions are more than 24");
+        let code = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&refusal);
+        assert_eq!(code, Some("ValidationException"), "{refusal:?}");
+        raise(70_000).await.expect("raised");
+        assert_eq!(warm_throughput(&client, table_name).await, (before.0, before.1, TableStatus::Updating));
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(warm_throughput(&client, table_name).await, (70_000, 210_000, TableStatus::Active));
+        assert_eq!(engine.heat(table_name).len(), 70);
+        // Each still gives five units a second.
+        overdraw(&client, table_name, "hot").await;
+    }
 }
 
 #[tokio::test]

@@ -75,17 +75,58 @@ async fn two_hundred_throttled_writers_make_one_change() {
     assert!(tried <= 24 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
 }
 
+/// Each of them sees too few writes to tell how far to grow; together they know it.
+#[tokio::test(start_paused = true)]
+async fn many_slow_instances_size_a_key_together() {
+    let engine = Engine::in_memory().expect("an engine");
+    let limits = PartitionLimits { partitions: 1_000, ..PartitionLimits::default() };
+    engine.set_limits([("items".to_owned(), limits)]);
+    let client = clients_over(InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)).into_shared());
+    claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
+    let origin = Instant::now();
+    let writers: Vec<_> = (0..200)
+        .map(|seed| {
+            let environment = Environment::seeded(PausedClock(origin), seed);
+            ShardedTable::with_environment(&client.dynamodb, config(), environment)
+        })
+        .collect();
+    let key = PartitionKey::new("hot").expect("a key");
+    // 200 writes of 20 KB every 125 ms are 32,000 units a second.
+    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(20_000)))]);
+    let mut under_way = JoinSet::new();
+    for (index, writer) in writers.iter().enumerate() {
+        for round in 0..8 {
+            let (writer, mut item) = (writer.clone(), item(&key, index * 100 + round));
+            item.attributes = heavy.clone();
+            under_way.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(round as u64 * 125 + index as u64 % 125)).await;
+                writer.put(&item, Deadline::now() + Duration::from_secs(9)).await.is_ok()
+            });
+        }
+    }
+    let stored = under_way.join_all().await.into_iter().filter(|stored| *stored).count();
+    let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
+    let widths: Vec<_> = after.shard_history.entries().map(|entry| entry.count.get()).collect();
+    println!("{stored} of 1600 stored; widths {widths:?}");
+    // By itself an instance would go no further than to 5 times what it saw: four or five writes, none of which was let in.
+    assert!(widths.get(1).is_some_and(|width| *width >= 32), "{widths:?}");
+}
+
 #[test]
 fn relief_meets_its_targets() {
     let options = SimulateOptions {
         demand: vec![20_000, 50_000],
         partitions: vec![4, 1_000],
+        unknown_partitions: false,
+        budget: 0,
+        warming: 60,
         seconds: 60,
         instances: 200,
         reads: 0,
         starts: Starts::Warm,
         copies: None,
         metadata_partitions: None,
+        policy: Some("proportional".to_owned()),
         seed: 1,
         csv: None,
         svg: None,

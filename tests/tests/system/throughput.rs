@@ -1,4 +1,5 @@
-//! How much a key takes that has grown: writes of each kind on partitions of 1,000 write units a second, in virtual time.
+//! How much a key takes that has grown: writes of each kind on partitions of 1,000 write units a second, in virtual
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,8 @@ const LIMITS: PartitionLimits = PartitionLimits {
     read_units: 3_000.0,
     provisioned_write_units: None,
     split_after: None,
+    doubles_after: None,
+    ..PartitionLimits::NEW_ON_DEMAND_TABLE
 };
 
 fn key() -> PartitionKey {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
@@ -19,6 +20,8 @@ use serde_json::{Map, Value};
 pub(crate) enum Reply {
     /// The engine answers.
     Engine,
+    /// The engine answers, and its answer takes so long to arrive.
+    Late(Duration),
     /// This status and body.
     With(u16, Value),
     /// Nobody answers.
@@ -80,6 +83,11 @@ impl HttpConnector for Aws {
         HttpConnectorFuture::new(async move {
             match reply {
                 Reply::Engine => engine.call(request).await,
+                Reply::Late(by) => {
+                    let answer = engine.call(request).await;
+                    tokio::time::sleep(by).await;
+                    answer
+                }
                 Reply::With(status, body) => Ok(response(status, &body, in_cbor)),
                 Reply::Never => pending().await,
             }

@@ -54,7 +54,8 @@ async fn a_missing_permission_is_named_and_changes_nothing() {
     // The alarm that was not acted on, and the one that was not armed again.
     assert_eq!(counted(&log, "ShardScalerFailures"), 2, "{log}");
     let asked = services.asked();
-    assert!(asked.len() < 10, "refusals for good are not repeated: {asked:?}");
+    // The start, the alarm, the table's warm throughput and its publication, and the last event.
+    assert!(asked.len() < 20, "refusals for good are not repeated: {asked:?}");
 }
 
 #[tokio::test]
@@ -142,6 +143,25 @@ async fn a_refused_update_of_the_table_is_told() {
     assert_eq!(answer["outcome"], "failed", "{answer}");
     assert!(answer["detail"].as_str().unwrap_or_default().contains("UpdateTable"), "{answer}");
     still_answers(&mut scaler).await;
+}
+
+#[tokio::test]
+async fn a_table_that_may_not_be_described_is_named_once_and_scaled_all_the_same() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        if operation == "DescribeTable" { denied("dynamodb:DescribeTable") } else { None }
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    for shards in [4, 6] {
+        let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": shards});
+        assert_eq!(scaler.invoke(set).await["outcome"], "scaled");
+    }
+    let log = scaler.stop().await;
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
+    assert_eq!(told.len(), 1, "{log}");
+    assert!(told[0].contains("WARN") && told[0].contains("AccessDeniedException"), "{told:?}");
+    assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
 }
 
 #[tokio::test]

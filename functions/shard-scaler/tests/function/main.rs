@@ -6,3 +6,4 @@ mod cloudformation;
 mod deployment;
 mod events;
 mod failing_services;
+mod warming;

@@ -9,6 +9,7 @@ mod registering;
 mod renewing;
 mod told;
 mod torn;
+mod warm;
 
 use std::collections::BTreeMap;
 

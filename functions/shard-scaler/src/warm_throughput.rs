@@ -1,0 +1,233 @@
+//! What the table can serve at once: its *warm throughput*, and that of each index. The shard-scaler reads it
+//! and publishes it.
+//!
+//! Why publish it? Shards are hashed onto the table's partitions, and a new on-demand table has four. A
+//! writer that knows how many there are adds no shards that cannot help, and goes on adding those that do.
+//! Why the shard-scaler? DescribeTable is a request of the control plane: one process may send it now and
+//! then, ten thousand writers may not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::{IndexStatus, TableDescription, TableStatus};
+use sharding::{Deadline, WarmThroughput};
+use tokio::time::timeout_at;
+
+use crate::Scaler;
+use crate::clients::{ClientError, Clients, capacity};
+
+/// From one look to the next, of one process.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The same while a raise is under way, so that its end is published soon.
+const LOOK_AGAIN_WHILE_WARMING: Duration = Duration::from_secs(2);
+/// The longest that a look and its publication may keep an event.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
+/// What DescribeTable shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DescribedThroughput {
+    /// The table's own.
+    pub(crate) table: WarmThroughput,
+    /// That of each global secondary index that shows one.
+    pub(crate) indexes: BTreeMap<String, WarmThroughput>,
+    /// One of them is being raised. What is shown may be what was asked for, and not what can be served yet.
+    pub(crate) is_warming: bool,
+    /// The table takes an update: none is under way.
+    pub(crate) is_active: bool,
+}
+
+/// Why the warm throughput is not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotKnown {
+    /// The server is not DynamoDB, or an old one.
+    #[error("DescribeTable shows no WarmThroughput of the {0} table: this server does not have the field")]
+    NotShown(&'static str),
+    /// The table could not be described.
+    #[error(transparent)]
+    Failed(ClientError),
+}
+
+/// What the looks of one process have shown.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    last: Option<(Deadline, Option<DescribedThroughput>)>,
+    /// This process has asked for a raise since the last look.
+    has_asked: bool,
+    /// Why the last look has shown nothing, as it was reported.
+    reported: Option<String>,
+}
+
+impl DescribedThroughput {
+    /// `None` where the table's own is not shown.
+    pub(crate) fn of(table: &TableDescription) -> Option<Self> {
+        let units = |write: Option<i64>, read: Option<i64>| {
+            let (write_units, read_units) = (u64::try_from(write?).ok()?, u64::try_from(read?).ok()?);
+            Some(WarmThroughput { write_units, read_units })
+        };
+        let own = table.warm_throughput()?;
+        let mut described = Self {
+            table: units(own.write_units_per_second(), own.read_units_per_second())?,
+            indexes: BTreeMap::new(),
+            is_warming: own.status() == Some(&TableStatus::Updating),
+            is_active: table.table_status() == Some(&TableStatus::Active),
+        };
+        for index in table.global_secondary_indexes() {
+            let Some((name, warm)) = index.index_name().zip(index.warm_throughput()) else { continue };
+            described.is_warming |= warm.status() == Some(&IndexStatus::Updating);
+            if let Some(units) = units(warm.write_units_per_second(), warm.read_units_per_second()) {
+                described.indexes.insert(name.to_owned(), units);
+            }
+        }
+        Some(described)
+    }
+
+    /// The lowest of the table and its indexes: a write of the table goes to its indexes, too.
+    pub(crate) fn lowest(&self) -> WarmThroughput {
+        self.indexes.values().fold(self.table, |lowest, index| lowest.lowest(*index))
+    }
+}
+
+impl Looks {
+    /// Looks now. Why it shows nothing is reported once, and again only after it has shown something or where
+    /// the reason is another one.
+    pub(crate) async fn look(
+        &mut self,
+        clients: &Clients,
+        table: &str,
+        deadline: Deadline,
+    ) -> Result<DescribedThroughput, NotKnown> {
+        let described = describe(clients, table, deadline).await;
+        self.last = Some((Deadline::now(), described.as_ref().ok().cloned()));
+        self.has_asked = false;
+        let why = described.as_ref().err().map(ToString::to_string);
+        if let Some(why) = why.as_deref().filter(|why| self.reported.as_deref() != Some(*why)) {
+            tracing::warn!(why, "the table's warm throughput is not known: scaling goes on without it");
+        }
+        self.reported = why;
+        described
+    }
+
+    /// This process asks for a raise. Whatever is answered, one may be under way from now on.
+    pub(crate) const fn ask(&mut self) {
+        self.has_asked = true;
+    }
+
+    /// What a look has shown lately, where there was one.
+    fn recent(&self) -> Option<Option<&DescribedThroughput>> {
+        let (at, described) = self.last.as_ref()?;
+        let is_warming = self.has_asked || described.as_ref().is_some_and(|described| described.is_warming);
+        let pause = if is_warming { LOOK_AGAIN_WHILE_WARMING } else { LOOK_AGAIN };
+        (Deadline::now() < *at + pause).then_some(described.as_ref())
+    }
+}
+
+async fn describe(clients: &Clients, table: &str, deadline: Deadline) -> Result<DescribedThroughput, NotKnown> {
+    let late = || ClientError { operation: "DescribeTable", cause: "no answer in time".into(), is_retryable: true };
+    let described = timeout_at(deadline, clients.describe(table)).await.unwrap_or_else(|_| Err(late()));
+    let table = described.map_err(NotKnown::Failed)?;
+    let mode = if capacity(&table).provisioned.is_some() { "provisioned" } else { "on-demand" };
+    DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
+}
+
+impl Scaler {
+    /// Learns what the table can serve at once, and publishes it to all processes of the table; in each process
+    /// at most once a minute, and every two seconds while a raise is under way. Returns the lowest of the table
+    /// and its indexes, or `None` where it is not known. What cannot be learnt or published is reported, and
+    /// nothing fails for it.
+    pub async fn learn_warm_throughput(&self, deadline: Deadline) -> Option<WarmThroughput> {
+        let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
+        let mut looks = timeout_at(deadline, self.looks.lock()).await.ok()?;
+        if let Some(recent) = looks.recent() {
+            return recent.map(DescribedThroughput::lowest);
+        }
+        let described = looks.look(&self.clients, &self.table.config().table_name, deadline).await.ok()?;
+        drop(looks);
+        self.publish(&described, deadline).await;
+        Some(described.lowest())
+    }
+
+    /// Publishes what a look has shown, unless it shows a raise under way: the table cannot serve that yet.
+    pub(crate) async fn publish(&self, described: &DescribedThroughput, deadline: Deadline) {
+        if self.config.dry_run || described.is_warming {
+            return;
+        }
+        let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
+        // Boxed: the SDK's futures nest deeply.
+        let publishing = Box::pin(self.table.publish_warm_throughput(described.lowest(), deadline));
+        let again = "the table's warm throughput could not be published; the next look tries again";
+        match timeout_at(deadline, publishing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "{again}"),
+            Err(_) => tracing::warn!(error = "no answer in time", "{again}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::types::{
+        GlobalSecondaryIndexDescription, GlobalSecondaryIndexWarmThroughputDescription, TableWarmThroughputDescription,
+    };
+
+    fn units(write_units: u64, read_units: u64) -> WarmThroughput {
+        WarmThroughput { write_units, read_units }
+    }
+
+    fn own(write: i64, read: i64, status: TableStatus) -> TableWarmThroughputDescription {
+        let own = TableWarmThroughputDescription::builder().write_units_per_second(write).read_units_per_second(read);
+        own.status(status).build()
+    }
+
+    fn index(name: &str, write: i64, read: i64, status: IndexStatus) -> GlobalSecondaryIndexDescription {
+        let warm = GlobalSecondaryIndexWarmThroughputDescription::builder().write_units_per_second(write);
+        let warm = warm.read_units_per_second(read).status(status).build();
+        GlobalSecondaryIndexDescription::builder().index_name(name).warm_throughput(warm).build()
+    }
+
+    #[test]
+    fn the_lowest_of_the_table_and_its_indexes_is_what_it_can_serve() {
+        let table = TableDescription::builder()
+            .table_status(TableStatus::Active)
+            .warm_throughput(own(24_000, 12_000, TableStatus::Active))
+            .global_secondary_indexes(index("by-day", 4_000, 36_000, IndexStatus::Active))
+            .global_secondary_indexes(GlobalSecondaryIndexDescription::builder().index_name("new").build())
+            .build();
+        let described = DescribedThroughput::of(&table).unwrap();
+        assert_eq!(described.lowest(), units(4_000, 12_000));
+        assert_eq!(described.indexes, BTreeMap::from([("by-day".to_owned(), units(4_000, 36_000))]));
+        assert!(described.is_active && !described.is_warming, "{described:?}");
+    }
+
+    #[test]
+    fn what_is_being_raised_is_told_apart() {
+        let table = |of_table, of_index| {
+            let table = TableDescription::builder().table_status(TableStatus::Updating);
+            let table = table.warm_throughput(own(8_000, 24_000, of_table));
+            let table = table.global_secondary_indexes(index("by-day", 4_000, 12_000, of_index)).build();
+            DescribedThroughput::of(&table).unwrap()
+        };
+        let rows = [
+            (TableStatus::Updating, IndexStatus::Active, true),
+            (TableStatus::Active, IndexStatus::Updating, true),
+            (TableStatus::Active, IndexStatus::Active, false),
+        ];
+        for (of_table, of_index, is_warming) in rows {
+            let described = table(of_table, of_index);
+            assert_eq!((described.is_warming, described.is_active), (is_warming, false));
+        }
+    }
+
+    #[test]
+    fn a_description_without_the_field_or_without_a_number_says_nothing() {
+        let half = TableWarmThroughputDescription::builder().write_units_per_second(4_000).build();
+        let tables = [
+            TableDescription::builder().build(),
+            TableDescription::builder().warm_throughput(half).build(),
+            TableDescription::builder().warm_throughput(own(-1, 5, TableStatus::Active)).build(),
+        ];
+        for table in tables {
+            assert_eq!(DescribedThroughput::of(&table), None, "{table:?}");
+        }
+    }
+}

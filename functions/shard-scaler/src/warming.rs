@@ -1,0 +1,379 @@
+//! Raising the table's warm throughput, and that of its indexes, within a budget.
+//!
+//! Why a budget, and why is it 0 by default? Each unit that is added is charged once, and cannot be given
+//! back. Why one step? A raise takes minutes, others have measured 388 to 514 seconds, and two steps take twice
+//! as long.
+
+use aws_sdk_dynamodb::types::{
+    GlobalSecondaryIndexUpdate, TableStatus, UpdateGlobalSecondaryIndexAction, WarmThroughput as SdkWarmThroughput,
+};
+use serde_json::{Value, json};
+use sharding::{Deadline, WarmThroughput};
+use tokio::time::timeout_at;
+
+use crate::Scaler;
+use crate::clients::{ClientError, Clients};
+use crate::event::WarmUnits;
+use crate::failure::failed;
+use crate::telemetry;
+use crate::told::refused;
+use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
+
+/// The most units that an event may ask for.
+const MOST_UNITS: u64 = 1_000_000_000;
+/// What every answer says that tells of a raise. The prices are with `local plan`.
+const ONCE: &str =
+    "charged once for each unit that is added; it cannot be undone; the price: cargo run -p local -- plan";
+
+/// Where the budget allows nothing of what is needed.
+const NOT_ALLOWED: &str =
+    "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
+
+/// The warm throughput to ask for: what is needed, within the budget. `None` where that is no more than there
+/// is now. It never asks for less than there is now, which DynamoDB refuses.
+pub(crate) fn warm_to(now: WarmThroughput, need: WarmThroughput, budget: WarmThroughput) -> Option<WarmThroughput> {
+    let allowed = need.lowest(budget);
+    let to = WarmThroughput {
+        write_units: now.write_units.max(allowed.write_units),
+        read_units: now.read_units.max(allowed.read_units),
+    };
+    (to != now).then_some(to)
+}
+
+/// What the budget does not allow of what is needed, by the variable's name.
+fn beyond(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
+    let sides = [
+        ("MAX_WARM_WRITE_UNITS", need.write_units, budget.write_units),
+        ("MAX_WARM_READ_UNITS", need.read_units, budget.read_units),
+    ];
+    let short = sides.into_iter().filter(|(_, need, allowed)| need > allowed);
+    let told: Vec<String> =
+        short.map(|(name, need, allowed)| format!("{name} is {allowed}, {need} are needed")).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// A raise of the table, or of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    from: WarmThroughput,
+    to: WarmThroughput,
+}
+
+impl Step {
+    fn of(from: WarmThroughput, need: WarmThroughput, budget: WarmThroughput) -> Option<Self> {
+        warm_to(from, need, budget).map(|to| Self { from, to })
+    }
+
+    fn added(self) -> WarmThroughput {
+        WarmThroughput {
+            write_units: self.to.write_units - self.from.write_units,
+            read_units: self.to.read_units - self.from.read_units,
+        }
+    }
+
+    /// Only what rises.
+    fn to_sdk(self) -> SdkWarmThroughput {
+        let rising = |from: u64, to: u64| (to > from).then(|| i64::try_from(to).unwrap_or(i64::MAX));
+        SdkWarmThroughput::builder()
+            .set_write_units_per_second(rising(self.from.write_units, self.to.write_units))
+            .set_read_units_per_second(rising(self.from.read_units, self.to.read_units))
+            .build()
+    }
+}
+
+/// What one update of the table raises.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Steps {
+    table: Option<Step>,
+    indexes: Vec<(String, Step)>,
+}
+
+impl Steps {
+    /// The table and each index by itself: a write of the table goes to its indexes, too.
+    fn of(now: &DescribedThroughput, need: WarmThroughput, budget: WarmThroughput) -> Self {
+        let of_index = |(name, now): (&String, &WarmThroughput)| Some((name.clone(), Step::of(*now, need, budget)?));
+        let indexes = now.indexes.iter().filter_map(of_index).collect();
+        Self { table: Step::of(now.table, need, budget), indexes }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.table.is_none() && self.indexes.is_empty()
+    }
+
+    /// The units that are paid for.
+    fn added(&self) -> WarmThroughput {
+        let steps = self.table.iter().chain(self.indexes.iter().map(|(_, step)| step));
+        steps.fold(WarmThroughput::default(), |sum, step| {
+            let added = step.added();
+            WarmThroughput {
+                write_units: sum.write_units.saturating_add(added.write_units),
+                read_units: sum.read_units.saturating_add(added.read_units),
+            }
+        })
+    }
+
+    /// From where to where, and what is paid for.
+    fn described(&self) -> Value {
+        let from_to = |step: &Step| json!({"from": units(step.from), "to": units(step.to)});
+        let indexes: Vec<Value> = self
+            .indexes
+            .iter()
+            .map(|(name, step)| json!({"index": name, "from": units(step.from), "to": units(step.to)}))
+            .collect();
+        json!({
+            "table": self.table.as_ref().map(from_to),
+            "indexes": indexes,
+            "added": units(self.added()),
+            "note": ONCE,
+        })
+    }
+}
+
+fn units(units: WarmThroughput) -> Value {
+    json!({"write_units": units.write_units, "read_units": units.read_units})
+}
+
+impl Clients {
+    /// Raises the warm throughput of a table and its indexes by one update. Returns its status; `None` where
+    /// another update is under way.
+    async fn warm(&self, table: &str, steps: &Steps) -> Result<Option<String>, ClientError> {
+        let mut update = self.dynamodb.update_table().table_name(table);
+        update = update.set_warm_throughput(steps.table.map(Step::to_sdk));
+        for (name, step) in &steps.indexes {
+            let index = UpdateGlobalSecondaryIndexAction::builder().index_name(name).warm_throughput(step.to_sdk());
+            let index = index.build().expect("the name is set");
+            let index = GlobalSecondaryIndexUpdate::builder().update(index).build();
+            update = update.global_secondary_index_updates(index);
+        }
+        match update.send().await {
+            Ok(updated) => {
+                let table = updated.table_description();
+                let status = table.and_then(|table| table.warm_throughput()?.status().or(table.table_status()));
+                Ok(Some(status.map_or("UPDATING", TableStatus::as_str).to_owned()))
+            }
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception()) => {
+                Ok(None)
+            }
+            Err(error) => Err(ClientError::of("UpdateTable")(error)),
+        }
+    }
+}
+
+/// What an event asks for, checked. The error is the answer.
+pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, Value> {
+    let number = |field: &'static str, asked: i128| {
+        let number = u64::try_from(asked).ok().filter(|units| *units <= MOST_UNITS);
+        number.ok_or_else(|| refused(field, format_args!("it is {asked}; allowed: 0 to {MOST_UNITS}")))
+    };
+    let write_units = number("write_units", asked.write_units)?;
+    Ok(WarmThroughput { write_units, read_units: number("read_units", asked.read_units)? })
+}
+
+impl Scaler {
+    /// A direct event.
+    pub(crate) async fn warm_as_asked(&self, asked: WarmUnits, deadline: Deadline) -> Value {
+        let need = match checked(asked) {
+            Ok(need) => need,
+            Err(refusal) => return refusal,
+        };
+        if need == WarmThroughput::default() {
+            return refused("write_units", "write_units or read_units must be above 0");
+        }
+        let mut answer = self.warm(need, deadline).await;
+        if let Some(answer) = answer.as_object_mut() {
+            answer.insert("action".into(), "warm".into());
+        }
+        answer
+    }
+
+    /// The keys of an alarm need so many write units a second, and the table has too few partitions for them.
+    pub(crate) async fn relieve_table(&self, write_units: u64, deadline: Deadline) -> Value {
+        telemetry::short_of_partitions(write_units);
+        self.warm(WarmThroughput { write_units, read_units: 0 }, deadline).await
+    }
+
+    /// Raises the warm throughput to what is needed, as far as the budget allows; says what was done, or why
+    /// nothing was. What it has seen on the way is published.
+    ///
+    /// Many callers make one raise. Those of this process take turns, and each looks first. Those of other
+    /// processes may look at the same time and ask at the same time. DynamoDB's reference says that it refuses all
+    /// but one (`ResourceInUseException`); others have measured that it takes them, while only the `Status` of the
+    /// warm throughput is `UPDATING`. Both are harmless. A raise goes to a level, so asking for the same one twice
+    /// adds nothing, and only what is added is charged. No level is above the budget. Whatever is still lacking
+    /// afterwards is met again.
+    pub(crate) async fn warm(&self, need: WarmThroughput, deadline: Deadline) -> Value {
+        let budget = WarmThroughput {
+            write_units: self.config.max_warm_write_units,
+            read_units: self.config.max_warm_read_units,
+        };
+        // Boxed: the SDK's futures nest deeply.
+        let answer = Box::pin(self.warm_within(budget, need, deadline)).await;
+        tracing::info!(audit = true, %answer, "warm throughput decision");
+        answer
+    }
+
+    async fn warm_within(&self, budget: WarmThroughput, need: WarmThroughput, deadline: Deadline) -> Value {
+        let subject = json!({"needed": units(need)});
+        if need.lowest(budget) == WarmThroughput::default() {
+            return unchanged(limited(subject, need, budget), NOT_ALLOWED);
+        }
+        let Ok(mut looks) = timeout_at(deadline, self.looks.lock()).await else {
+            return failed(subject, "DescribeTable: no answer in time", true);
+        };
+        let now = match looks.look(&self.clients, &self.table.config().table_name, deadline).await {
+            Ok(now) => now,
+            Err(error @ NotKnown::NotShown(_)) => return unchanged(subject, &error.to_string()),
+            Err(NotKnown::Failed(error)) => return failed(subject, &error, error.is_retryable),
+        };
+        let steps = Steps::of(&now, need, budget);
+        let suffices = Steps::of(&now, need, need).is_empty();
+        let subject = if suffices { subject } else { limited(subject, need, budget) };
+        let answer = self.raise(&mut looks, &now, &steps, subject, deadline).await;
+        drop(looks);
+        // Afterwards, for a raise takes minutes. Writers wait for this look, too: it is the first that shows the end
+        // of a raise.
+        self.publish(&now, deadline).await;
+        answer
+    }
+
+    async fn raise(
+        &self,
+        looks: &mut Looks,
+        now: &DescribedThroughput,
+        steps: &Steps,
+        subject: Value,
+        deadline: Deadline,
+    ) -> Value {
+        if steps.is_empty() {
+            let is_limited = subject.get("limited_by").is_some();
+            let why = match (now.is_warming, is_limited) {
+                (true, _) => "as much was asked for already",
+                (false, true) => "the table can serve as much already as the budget allows",
+                (false, false) => "the table can serve as much already",
+            };
+            return unchanged(subject, why);
+        }
+        // DynamoDB may take a second raise during the first, but two steps take longer than one, and the first may
+        // suffice.
+        if now.is_warming || !now.is_active {
+            return unchanged(subject, "another update of the table is under way");
+        }
+        if self.config.dry_run {
+            return told(subject, "dry-run", steps.described());
+        }
+        looks.ask();
+        match timeout_at(deadline, self.clients.warm(&self.table.config().table_name, steps)).await {
+            Ok(Ok(Some(status))) => {
+                let mut answer = told(subject, "warming", steps.described());
+                if let Some(answer) = answer.as_object_mut() {
+                    answer.insert("status".into(), status.into());
+                }
+                answer
+            }
+            Ok(Ok(None)) => {
+                unchanged(subject, "UpdateTable: ResourceInUseException: another update of the table is under way")
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the table's warm throughput could not be raised");
+                failed(subject, &error, error.is_retryable)
+            }
+            // It may have been taken: the next look tells.
+            Err(_) => failed(subject, "UpdateTable: no answer in time", true),
+        }
+    }
+}
+
+/// Says, and reports, what the budget does not allow.
+fn limited(mut subject: Value, need: WarmThroughput, budget: WarmThroughput) -> Value {
+    if let (Some(beyond), Some(subject)) = (beyond(need, budget), subject.as_object_mut()) {
+        tracing::warn!(beyond, "the table needs more warm throughput than the shard-scaler may ask for");
+        subject.insert("limited_by".into(), beyond.into());
+    }
+    subject
+}
+
+fn unchanged(subject: Value, reason: &str) -> Value {
+    told(subject, "unchanged", json!({"reason": reason}))
+}
+
+/// An outcome as an answer, with more about it; what is null or empty is left out.
+fn told(mut subject: Value, outcome: &str, more: Value) -> Value {
+    if let (Some(subject), Value::Object(more)) = (subject.as_object_mut(), more) {
+        subject.insert("outcome".into(), outcome.into());
+        let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        subject.extend(more.into_iter().filter(|(_, value)| !is_empty(value)));
+    }
+    subject
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn warm(write_units: u64, read_units: u64) -> WarmThroughput {
+        WarmThroughput { write_units, read_units }
+    }
+
+    #[test]
+    fn a_step_goes_to_the_need_within_the_budget_and_never_down() {
+        let new = warm(4_000, 12_000);
+        let rows = [
+            (new, warm(24_000, 0), warm(40_000, 0), Some(warm(24_000, 12_000))),
+            (new, warm(24_000, 0), warm(10_000, 0), Some(warm(10_000, 12_000))),
+            (new, warm(24_000, 30_000), warm(40_000, 40_000), Some(warm(24_000, 30_000))),
+            (new, warm(24_000, 30_000), warm(40_000, 0), Some(warm(24_000, 12_000))),
+            // Never, by default.
+            (new, warm(24_000, 0), warm(0, 0), None),
+            // It is there, or the budget is below what is there.
+            (new, warm(4_000, 0), warm(40_000, 0), None),
+            (warm(30_000, 12_000), warm(24_000, 0), warm(40_000, 0), None),
+            (warm(30_000, 12_000), warm(50_000, 0), warm(20_000, 0), None),
+        ];
+        for (now, need, budget, expected) in rows {
+            assert_eq!(warm_to(now, need, budget), expected, "{now:?} {need:?} {budget:?}");
+        }
+    }
+
+    #[test]
+    fn a_budget_below_the_need_is_named() {
+        let rows = [
+            (warm(24_000, 0), warm(24_000, 0), None),
+            (warm(24_000, 0), warm(10_000, 0), Some("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed")),
+            (
+                warm(9, 8),
+                warm(0, 0),
+                Some("MAX_WARM_WRITE_UNITS is 0, 9 are needed; MAX_WARM_READ_UNITS is 0, 8 are needed"),
+            ),
+        ];
+        for (need, budget, expected) in rows {
+            assert_eq!(beyond(need, budget).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn table_and_indexes_are_raised_together_and_only_those_that_lack_something() {
+        let indexes =
+            BTreeMap::from([("ready".to_owned(), warm(50_000, 12_000)), ("slow".to_owned(), warm(2_000, 12_000))]);
+        let now = DescribedThroughput { table: warm(4_000, 12_000), indexes, is_warming: false, is_active: true };
+        let steps = Steps::of(&now, warm(24_000, 0), warm(40_000, 0));
+        let raised: Vec<&str> = steps.indexes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(raised, ["slow"]);
+        assert_eq!(steps.added(), warm(42_000, 0), "20,000 of the table, and 22,000 of the index");
+        let of_table = steps.table.map(Step::to_sdk).unwrap();
+        assert_eq!((of_table.write_units_per_second(), of_table.read_units_per_second()), (Some(24_000), None));
+        assert!(Steps::of(&now, warm(1_000, 0), warm(40_000, 0)).is_empty());
+    }
+
+    #[test]
+    fn what_an_event_asks_for_has_bounds() {
+        let asked = |write_units, read_units| checked(WarmUnits { write_units, read_units });
+        assert_eq!(asked(20_000, 0), Ok(warm(20_000, 0)));
+        for (write_units, read_units, field) in
+            [(-1, 0, "write_units"), (1 << 40, 0, "write_units"), (0, -1, "read_units")]
+        {
+            let refusal = asked(write_units, read_units).unwrap_err();
+            assert_eq!((&refusal["outcome"], &refusal["field"]), (&json!("refused"), &json!(field)), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Warm throughput: learnt, published, and raised within a budget. In virtual time, over the embedded engine.
+
+use std::time::Duration;
+
+use super::alarms::{ALARM, Fixture, alarm, fixture, report};
+use super::aws::Reply;
+use embedded_dynamodb::{PartitionLimits, WhileWarming};
+use local::clients_over;
+use serde_json::{Value, json};
+use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
+use sharding::{Deadline, PartitionKey, WarmThroughput};
+use system_tests::event;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const INSTANCES: usize = 20;
+/// What the engine takes to warm a table.
+const WARMING: Duration = Duration::from_secs(60);
+
+fn budget(write_units: u64, read_units: u64) -> ScalerConfig {
+    ScalerConfig { max_warm_write_units: write_units, max_warm_read_units: read_units, ..ScalerConfig::default() }
+}
+
+/// A new on-demand table: four partitions.
+async fn new_table(config: ScalerConfig, replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Fixture {
+    let fixture = fixture(|_, scaler| *scaler = config, replies).await;
+    fixture.engine.set_limits([("items".to_owned(), PartitionLimits::default())]);
+    fixture
+}
+
+fn warm(write_units: u64) -> Value {
+    json!({"action": "warm", "write_units": write_units})
+}
+
+fn rearm() -> Value {
+    json!({"action": "rearm", "alarms": [ALARM]})
+}
+
+impl Fixture {
+    /// What every instance has with the page of a key.
+    async fn published(&self) -> Option<WarmThroughput> {
+        // A page that was read before is older than its lease by now.
+        sleep(Duration::from_secs(2)).await;
+        let key = PartitionKey::new("any").expect("a key");
+        self.table.warm_throughput(&key, Deadline::now() + Duration::from_secs(9)).await.expect("an answer")
+    }
+
+    async fn published_write_units(&self) -> Option<u64> {
+        self.published().await.map(|warm| warm.write_units)
+    }
+
+    /// How often warm throughput was written to a page.
+    fn publications(&self) -> usize {
+        let of_warmth = |body: &Value| body["ExpressionAttributeNames"].to_string().contains("warm_throughput");
+        self.aws.asked("UpdateItem").iter().filter(|body| of_warmth(body)).count()
+    }
+
+    /// Another process.
+    fn other_instance(&self, config: ScalerConfig) -> Scaler {
+        let clients = clients_over(self.aws.shared());
+        Scaler::new(self.table.clone(), Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch }, config)
+    }
+}
+
+/// The answers of all of them at once to one event.
+async fn at_once(scalers: impl IntoIterator<Item = Scaler>, event: &Value) -> Vec<Value> {
+    let mut handling = JoinSet::new();
+    for scaler in scalers {
+        let event = event.clone();
+        handling.spawn(async move {
+            scaler.handle(&event, 1_700_000_000, Deadline::now() + Duration::from_secs(59)).await.expect("handled")
+        });
+    }
+    handling.join_all().await
+}
+
+fn described(table: Value) -> Reply {
+    Reply::With(200, json!({ "Table": table }))
+}
+
+fn units(write_units: u64, read_units: u64) -> Value {
+    json!({"WriteUnitsPerSecond": write_units, "ReadUnitsPerSecond": read_units, "Status": "ACTIVE"})
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lowest_of_table_and_indexes_is_published_and_looked_at_once_a_minute() {
+    let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
+        "DescribeTable" => described(json!({
+            "TableStatus": "ACTIVE",
+            "WarmThroughput": units(24_000, 12_000),
+            "GlobalSecondaryIndexes": [{"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)}],
+        })),
+        _ => Reply::Engine,
+    })
+    .await;
+    assert_eq!(fixture.published().await, None);
+    fixture.send(&rearm()).await.expect("handled");
+    assert_eq!(fixture.published().await, Some(WarmThroughput { write_units: 4_000, read_units: 12_000 }));
+    assert_eq!(fixture.publications(), 4, "one for each page");
+    fixture.grow("hot", 2).await;
+    for event in [rearm(), json!({"action": "drain"}), alarm("shard-scaler-alarm-direct")] {
+        fixture.send(&event).await.expect("handled");
+    }
+    let looks = || fixture.aws.asked("DescribeTable").len();
+    // A run of the schedule asks for the table's capacity, too.
+    let before = looks();
+    assert!(before <= 2, "{before}");
+    sleep(Duration::from_secs(60)).await;
+    fixture.send(&rearm()).await.expect("handled");
+    assert_eq!((looks() - before, fixture.publications()), (1, 4), "nothing is written that stands");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_raised_is_not_published() {
+    let fixture = new_table(ScalerConfig::default(), |operation, _| match operation {
+        "DescribeTable" => {
+            let mut raised = units(24_000, 72_000);
+            raised["Status"] = "UPDATING".into();
+            described(json!({"TableStatus": "ACTIVE", "WarmThroughput": raised}))
+        }
+        _ => Reply::Engine,
+    })
+    .await;
+    fixture.send(&rearm()).await.expect("handled");
+    assert_eq!((fixture.published().await, fixture.publications()), (None, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_warm_throughput_everything_else_goes_on() {
+    type Replies = fn(&str, &Value) -> Reply;
+    let old: Replies = |operation, _| match operation {
+        "DescribeTable" => described(json!({"TableStatus": "ACTIVE"})),
+        _ => Reply::Engine,
+    };
+    let denied: Replies = |operation, _| match operation {
+        "DescribeTable" => Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": "no"})),
+        _ => Reply::Engine,
+    };
+    let silent: Replies = |operation, _| if operation == "DescribeTable" { Reply::Never } else { Reply::Engine };
+    for (replies, reason, outcome) in [
+        (old, "shows no WarmThroughput of the on-demand table", "unchanged"),
+        (denied, "AccessDeniedException", "failed"),
+    ] {
+        let fixture = new_table(budget(40_000, 0), replies).await;
+        let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000});
+        let answer = fixture.send(&set).await.expect("handled");
+        assert_eq!((&answer["outcome"], &answer["warm"]["outcome"]), (&json!("scaled"), &json!(outcome)), "{answer}");
+        assert!(answer["warm"].to_string().contains(reason), "{answer}");
+        assert_eq!(fixture.published().await, None);
+        assert!(fixture.aws.asked("UpdateTable").is_empty(), "never without knowing what it can serve already");
+    }
+    let fixture = new_table(ScalerConfig::default(), silent).await;
+    let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
+    assert_eq!(fixture.send(&set).await.expect("handled")["outcome"], "scaled");
+
+    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    fixture.engine.set_has_warm_throughput(false);
+    let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
+    assert_eq!(answer["outcome"], "unchanged", "{answer}");
+    assert!(answer["reason"].to_string().contains("this server does not have the field"), "{answer}");
+    assert!(fixture.aws.asked("UpdateTable").is_empty(), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_callers_make_one_update() {
+    let config = budget(40_000, 0);
+    for in_one_process in [true, false] {
+        let fixture = new_table(config, |_, _| Reply::Engine).await;
+        let scalers: Vec<Scaler> = (0..INSTANCES)
+            .map(|_| if in_one_process { fixture.scaler.clone() } else { fixture.other_instance(config) })
+            .collect();
+        let answers = at_once(scalers, &warm(24_000)).await;
+        let count = |outcome: &str| answers.iter().filter(|answer| answer["outcome"] == outcome).count();
+        assert_eq!((count("warming"), count("unchanged")), (1, INSTANCES - 1), "{answers:?}");
+        let refused = answers.iter().filter(|answer| answer["reason"].to_string().contains("ResourceInUse")).count();
+        let sent = fixture.aws.asked("UpdateTable").len();
+        assert_eq!(sent, 1 + refused, "one was taken");
+        assert!(!in_one_process || sent == 1, "{sent}");
+        sleep(WARMING).await;
+        assert_eq!(fixture.engine.warm_throughput("items").write_units, 24_000.0);
+        // As much once more is nothing to do, also with knowledge from before.
+        let again = at_once([fixture.scaler.clone()], &warm(24_000)).await;
+        assert_eq!(again[0]["outcome"], "unchanged", "{again:?}");
+        assert_eq!(fixture.aws.asked("UpdateTable").len(), sent);
+    }
+}
+
+/// All of them see the table as it was before the first of them asked.
+#[tokio::test(start_paused = true)]
+async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
+    let config = budget(40_000, 0);
+    for while_warming in [WhileWarming::Refuses, WhileWarming::Joins] {
+        let fixture = new_table(config, |operation, _| match operation {
+            "DescribeTable" => Reply::Late(Duration::from_secs(1)),
+            _ => Reply::Engine,
+        })
+        .await;
+        let limits = PartitionLimits { while_warming, ..PartitionLimits::default() };
+        fixture.engine.set_limits([("items".to_owned(), limits)]);
+        let scalers = (0..INSTANCES).map(|_| fixture.other_instance(config));
+        let answers = at_once(scalers, &event("shard-scaler-warm-by-writer")).await;
+        assert_eq!(fixture.aws.asked("UpdateTable").len(), INSTANCES, "{answers:?}");
+        let (warming, unchanged): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer["outcome"] == "warming");
+        let accepted = if while_warming == WhileWarming::Refuses { 1 } else { INSTANCES };
+        assert_eq!(warming.len(), accepted, "{while_warming:?}: {answers:?}");
+        for answer in unchanged {
+            assert_eq!(answer["outcome"], "unchanged", "{answer}");
+            assert!(answer["reason"].to_string().contains("UpdateTable: ResourceInUseException"), "{answer}");
+        }
+        for answer in warming {
+            assert_eq!(answer["added"], json!({"write_units": 20_000, "read_units": 0}), "{answer}");
+        }
+        sleep(WARMING).await;
+        let after = fixture.engine.warm_throughput("items");
+        assert_eq!((after.write_units, after.updating_until), (24_000.0, None), "one level, and one raise");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_writer_asks_for_write_units_alone() {
+    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
+    assert_eq!((&answer["outcome"], &answer["limited_by"]), (&json!("warming"), &Value::Null), "{answer}");
+    let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 24_000}});
+    assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
+    // Of another key, which needs less.
+    for (after, reason) in [(1, "as much was asked for already"), (60, "the table can serve as much already")] {
+        sleep(Duration::from_secs(after)).await;
+        let answer = fixture.send(&warm(3_000)).await.expect("handled");
+        assert_eq!((&answer["outcome"], &answer["reason"]), (&json!("unchanged"), &json!(reason)), "{answer}");
+    }
+    assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_below_the_need_is_used_up_and_named() {
+    let fixture = new_table(budget(10_000, 0), |_, _| Reply::Engine).await;
+    let limit = json!("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed");
+    let answer = fixture.send(&warm(24_000)).await.expect("handled");
+    assert_eq!((&answer["outcome"], &answer["limited_by"]), (&json!("warming"), &limit), "{answer}");
+    assert_eq!(answer["table"]["to"]["write_units"], 10_000, "{answer}");
+    sleep(WARMING + Duration::from_secs(1)).await;
+    let rows = [
+        (24_000, "the table can serve as much already as the budget allows", limit),
+        (9_000, "the table can serve as much already", Value::Null),
+    ];
+    for (units, reason, limited_by) in rows {
+        let answer = fixture.send(&warm(units)).await.expect("handled");
+        assert_eq!((&answer["reason"], &answer["limited_by"]), (&json!(reason), &limited_by), "{answer}");
+    }
+    assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
+}
+
+/// By hand, or by its own growth.
+#[tokio::test(start_paused = true)]
+async fn a_table_that_can_serve_more_than_the_budget_is_not_limited_by_it() {
+    let fixture = new_table(budget(10_000, 0), |operation, _| match operation {
+        "DescribeTable" => described(json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)})),
+        _ => Reply::Engine,
+    })
+    .await;
+    let answer = fixture.send(&warm(24_000)).await.expect("handled");
+    let expected = (&json!("the table can serve as much already"), &Value::Null);
+    assert_eq!((&answer["reason"], &answer["limited_by"]), expected, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_event_after_a_raise_publishes_it() {
+    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    for (after, outcome, published) in [(0, "warming", 4_000), (30, "unchanged", 4_000), (30, "unchanged", 24_000)] {
+        sleep(Duration::from_secs(after)).await;
+        let answer = fixture.send(&warm(24_000)).await.expect("handled");
+        assert_eq!(answer["outcome"], outcome, "{answer}");
+        assert_eq!(fixture.published_write_units().await, Some(published), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_raise_is_under_way_the_schedule_looks_again_after_two_seconds() {
+    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    let looks = || fixture.aws.asked("DescribeTable").len();
+    fixture.send(&warm(24_000)).await.expect("handled");
+    assert_eq!(looks(), 1);
+    // The first look shows a table that nobody has asked to warm; the second, one that is being warmed.
+    for (after, expected) in [(1, 1), (2, 2), (1, 2), (57, 3), (3, 3)] {
+        sleep(Duration::from_secs(after)).await;
+        fixture.send(&rearm()).await.expect("handled");
+        assert_eq!(looks(), expected, "{after} s later");
+    }
+    assert_eq!(fixture.published_write_units().await, Some(24_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() {
+    let replies = |operation: &str, _: &Value| match operation {
+        // In the minute after the one in which the key grew.
+        "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 1_000_000.0),
+        _ => Reply::Engine,
+    };
+    for (config, outcome, to) in [(budget(0, 0), "unchanged", None), (budget(10_000, 0), "warming", Some(10_000))] {
+        let fixture = new_table(config, replies).await;
+        fixture.grow("hot", 18).await;
+        fixture.clock.jump(Duration::from_secs(120));
+        let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
+        assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
+        let warm = &answer["warm"];
+        assert_eq!((&warm["outcome"], warm["table"]["to"]["write_units"].as_u64()), (&json!(outcome), to), "{answer}");
+        let needed = warm["needed"]["write_units"].as_u64().expect("units");
+        assert!(needed > 10_000 && needed.is_multiple_of(1_000), "{answer}");
+        let limit = format!("MAX_WARM_WRITE_UNITS is {}, {needed} are needed", config.max_warm_write_units);
+        assert_eq!(warm["limited_by"], json!(limit), "{answer}");
+        let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 10_000}});
+        let updates = fixture.aws.asked("UpdateTable");
+        assert_eq!(updates, Vec::from_iter(to.map(|_| update)), "{answer}");
+        if to.is_some() {
+            let once = warm["note"].as_str().unwrap_or_default();
+            assert!(once.contains("charged once") && once.contains("cannot be undone"), "{answer}");
+            assert_eq!(warm["added"], json!({"write_units": 6_000, "read_units": 0}), "{answer}");
+            // Writers have it as soon as somebody has looked again.
+            sleep(WARMING + Duration::from_secs(1)).await;
+            fixture.send(&rearm()).await.expect("handled");
+            assert_eq!(fixture.published_write_units().await, Some(10_000));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_warms_the_table_and_its_indexes_in_advance_by_one_update() {
+    let fixture = new_table(budget(40_000, 40_000), |operation, _| match operation {
+        "DescribeTable" => described(json!({
+            "TableStatus": "ACTIVE",
+            "WarmThroughput": units(4_000, 12_000),
+            "GlobalSecondaryIndexes": [{"IndexName": "by-day", "WarmThroughput": units(4_000, 36_000)}],
+        })),
+        "UpdateTable" => Reply::With(200, json!({"TableDescription": {"TableStatus": "UPDATING"}})),
+        _ => Reply::Engine,
+    })
+    .await;
+    let set = json!({
+        "action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000, "read_units": 30_000,
+    });
+    let answer = fixture.send(&set).await.expect("handled");
+    assert_eq!((&answer["outcome"], &answer["to"]), (&json!("scaled"), &json!(4)), "{answer}");
+    assert_eq!((&answer["warm"]["outcome"], &answer["warm"]["status"]), (&json!("warming"), &json!("UPDATING")));
+    let of_index = json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
+    let update = json!({
+        "TableName": "items",
+        "WarmThroughput": {"WriteUnitsPerSecond": 20_000, "ReadUnitsPerSecond": 30_000},
+        "GlobalSecondaryIndexUpdates": [{"Update": of_index}],
+    });
+    assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
+    assert_eq!(answer["warm"]["added"], json!({"write_units": 32_000, "read_units": 18_000}), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_costs_nothing() {
+    let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
+    let set = |shards: i64, units: i64| json!({"action": "set", "partition_key": "hot", "number_of_shards": shards, "write_units": units});
+    for (event, field) in [
+        (set(300, 20_000), "number_of_shards"),
+        (set(0, 20_000), "number_of_shards"),
+        (set(4, -1), "write_units"),
+        (json!({"action": "warm"}), "write_units"),
+        (json!({"action": "warm", "read_units": 2_000_000_000}), "read_units"),
+    ] {
+        let answer = fixture.send(&event).await.expect("refused");
+        assert_eq!((&answer["outcome"], &answer["field"]), (&json!("refused"), &json!(field)), "{answer}");
+    }
+    assert!(fixture.aws.asked("UpdateTable").is_empty(), "{:?}", fixture.aws);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_what_it_would_raise() {
+    let config = ScalerConfig { dry_run: true, ..budget(40_000, 0) };
+    let fixture = new_table(config, |_, _| Reply::Engine).await;
+    let answer = fixture.send(&warm(20_000)).await.expect("handled");
+    assert_eq!((&answer["outcome"], &answer["table"]["to"]["write_units"]), (&json!("dry-run"), &json!(20_000)));
+    assert!(fixture.aws.asked("UpdateTable").is_empty());
+    assert_eq!(fixture.published().await, None, "nothing is written either");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
+    let rows = [
+        ("ResourceInUseException", Ok("unchanged")),
+        ("AccessDeniedException", Ok("failed")),
+        ("ValidationException", Ok("failed")),
+        ("LimitExceededException", Err("warm failed: UpdateTable: LimitExceededException")),
+    ];
+    for (class, expected) in rows {
+        let fixture = new_table(budget(40_000, 0), move |operation, _| match operation {
+            "UpdateTable" => Reply::With(400, json!({"__type": format!("x#{class}"), "message": "no"})),
+            _ => Reply::Engine,
+        })
+        .await;
+        match (fixture.send(&warm(24_000)).await, expected) {
+            (Ok(answer), Ok(outcome)) => {
+                assert_eq!(answer["outcome"], outcome, "{answer}");
+                assert!(answer.to_string().contains(class), "{answer}");
+            }
+            (Err(failed), Err(summary)) => assert!(failed.to_string().starts_with(summary), "{failed}"),
+            (handled, expected) => panic!("{class}: {handled:?}, and not {expected:?}"),
+        }
+        assert_eq!(fixture.engine.warm_throughput("items").write_units, 4_000.0);
+        // What is known is published; the next event tries again, and shards are added all the same.
+        assert_eq!(fixture.published_write_units().await, Some(4_000));
+        let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 2, "write_units": 24_000});
+        let answer = fixture.send(&set).await.unwrap_or_else(Failed::into_answer);
+        assert_eq!(answer["outcome"], "scaled", "{answer}");
+        assert!(answer["warm"].to_string().contains(class), "{answer}");
+    }
+}

@@ -1,0 +1,126 @@
+//! A table that is short of partitions, as its writers find it.
+//!
+//! Why do writers report it? Only they see it at once: an alarm of CloudWatch comes a minute or more after the first
+//! throttle, and a raise of the table takes minutes more. Why is nothing counted here? Of all instances that find a
+//! key short, one has the event, every few seconds for as long as that lasts.
+
+use sharding::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+
+/// Calls `report` whenever an event says that the table is short of partitions, with the write units a second that it
+/// would have to be able to serve at once. One call at a time: of the events that come meanwhile, the one that asks
+/// for most is reported next. Returns when the table is gone.
+///
+/// `now_seconds` is the time since the Unix epoch.
+pub async fn watch<R>(mut events: Receiver<ScalingEvent>, now_seconds: impl Fn() -> u64, report: impl Fn(u64) -> R)
+where
+    R: Future<Output = ()>,
+{
+    loop {
+        let mut most = match events.recv().await {
+            Ok(event) => needed(&event, now_seconds()),
+            // What was missed comes again.
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        loop {
+            match events.try_recv() {
+                Ok(event) => most = most.max(needed(&event, now_seconds())),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
+        if let Some(write_units) = most {
+            report(write_units).await;
+        }
+    }
+}
+
+/// The write units that an event asks for.
+fn needed(event: &ScalingEvent, now_seconds: u64) -> Option<u64> {
+    let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = event.step else {
+        return None;
+    };
+    // The shard-scaler, which reads reports, has found it by itself, and asks for all keys of the report together.
+    let is_own = !matches!(event.reason, ScalingReason::Reported(_));
+    // Lambda may have frozen this process with the event on its way. A raise cannot be undone, so it must not be asked
+    // for by a shortage that may be over.
+    let is_present = now_seconds <= until;
+    write_units.filter(|_| is_own && is_present)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::future::ready;
+
+    use sharding::{PartitionKey, Pressure, ShardCount};
+    use tokio::sync::broadcast::{Sender, channel};
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+    const SEEN: ScalingReason = ScalingReason::Throttled(Pressure { attempts: 100, throttled: 80, accepted: 20 });
+
+    fn event(step: ScalingStep, reason: ScalingReason) -> ScalingEvent {
+        ScalingEvent { partition_key: PartitionKey::new("hot").unwrap(), from: ShardCount::ONE, step, reason }
+    }
+
+    fn short(until: u64, write_units: Option<u64>) -> ScalingStep {
+        ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units })
+    }
+
+    fn send(events: &Sender<ScalingEvent>, units: impl IntoIterator<Item = u64>) {
+        for units in units {
+            events.send(event(short(NOW + 5, Some(units)), SEEN)).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_a_shortage_of_now_that_a_writer_has_found_asks_for_units() {
+        let reported = ScalingReason::Reported(Pressure::default());
+        let rows = [
+            (short(NOW + 5, Some(24_000)), SEEN, Some(24_000)),
+            (short(NOW, Some(24_000)), SEEN, Some(24_000)),
+            (short(NOW - 1, Some(24_000)), SEEN, None),
+            (short(NOW + 5, None), SEEN, None),
+            (short(NOW + 5, Some(24_000)), reported, None),
+            (ScalingStep::Unchanged(ScalingDecision::AtMaximum), SEEN, None),
+            (ScalingStep::Opened(ShardCount::ONE), SEEN, None),
+        ];
+        for (step, reason, expected) in rows {
+            assert_eq!(needed(&event(step, reason), NOW), expected, "{step:?} {reason:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_one_is_reported_is_one_report_of_the_most() {
+        let (events, receiver) = channel(16);
+        send(&events, [8_000]);
+        let (reported, rest) = (RefCell::new(Vec::new()), Cell::new(Some(events)));
+        let report = |units| {
+            reported.borrow_mut().push(units);
+            if let Some(events) = rest.take() {
+                send(&events, [5_000, 24_000, 9_000]);
+            }
+            ready(())
+        };
+        watch(receiver, || NOW, report).await;
+        assert_eq!(*reported.borrow(), [8_000, 24_000]);
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_misses_events_goes_on_with_the_next() {
+        let (events, receiver) = channel(2);
+        send(&events, [1_000, 9_000, 5_000, 6_000]);
+        drop(events);
+        let reported = RefCell::new(Vec::new());
+        let report = |units| {
+            reported.borrow_mut().push(units);
+            ready(())
+        };
+        watch(receiver, || NOW, report).await;
+        assert_eq!(*reported.borrow(), [6_000]);
+    }
+}

@@ -1,0 +1,101 @@
+//! What a table can serve at once, its *warm throughput*, and the partitions that follow from it.
+//!
+//! DynamoDB does not say how many partitions a table has. What it says is the warm throughput of the table
+//! and of each index, and a partition gives 1,000 write units and 3,000 read units a second. A new on-demand
+//! table has 4,000 and 12,000: four partitions. (DynamoDB developer guide, "Understanding DynamoDB warm
+//! throughput" and "Burst and adaptive capacity".)
+
+use std::fmt;
+
+/// Write units a second that one partition gives.
+pub const PARTITION_WRITE_UNITS: u64 = 1_000;
+/// Read units a second that one partition gives.
+pub const PARTITION_READ_UNITS: u64 = 3_000;
+/// What a table should be able to serve beyond the demand: demand is estimated, and what has piled up must
+/// drain.
+const SPARE: f64 = 1.2;
+
+/// Units a second that a table or an index can serve at once. It is a floor that rises with the load and on
+/// request, and never falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct WarmThroughput {
+    /// Write units a second.
+    pub write_units: u64,
+    /// Read units a second.
+    pub read_units: u64,
+}
+
+impl WarmThroughput {
+    /// About how many partitions there are: one for each 1,000 write units begun, at least one.
+    ///
+    /// ```
+    /// use sharding::WarmThroughput;
+    /// assert_eq!(WarmThroughput { write_units: 4_000, read_units: 12_000 }.partitions(), 4);
+    /// assert_eq!(WarmThroughput { write_units: 4_001, read_units: 12_000 }.partitions(), 5);
+    /// assert_eq!(WarmThroughput::default().partitions(), 1);
+    /// ```
+    #[must_use]
+    pub fn partitions(self) -> u32 {
+        u32::try_from(self.write_units.div_ceil(PARTITION_WRITE_UNITS)).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The lower number of write units, and of read units: a write of a table goes to its indexes, too.
+    #[must_use]
+    pub fn lowest(self, other: Self) -> Self {
+        Self { write_units: self.write_units.min(other.write_units), read_units: self.read_units.min(other.read_units) }
+    }
+}
+
+impl fmt::Display for WarmThroughput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} write units and {} read units a second", self.write_units, self.read_units)
+    }
+}
+
+/// The write units a second that a table must be able to serve, if so many a second are accepted and they are
+/// this share of the demand: a fifth more than the demand, in whole partitions.
+///
+/// ```
+/// use sharding::needed_write_units;
+/// // 4,000 are a fifth of 20,000.
+/// assert_eq!(needed_write_units(4_000, 0.2), 24_000);
+/// ```
+#[must_use]
+pub fn needed_write_units(accepted_units: u64, accepted_share: f64) -> u64 {
+    let demand = accepted_units as f64 / accepted_share.clamp(f64::EPSILON, 1.0);
+    // A float beyond the range of u64 saturates.
+    let partitions = (demand * SPARE / PARTITION_WRITE_UNITS as f64).ceil() as u64;
+    partitions.saturating_mul(PARTITION_WRITE_UNITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lowest_of_table_and_indexes_is_taken_of_each_kind() {
+        let table = WarmThroughput { write_units: 40_000, read_units: 12_000 };
+        let index = WarmThroughput { write_units: 4_000, read_units: 30_000 };
+        assert_eq!(table.lowest(index), WarmThroughput { write_units: 4_000, read_units: 12_000 });
+        assert_eq!(table.to_string(), "40000 write units and 12000 read units a second");
+    }
+
+    #[test]
+    fn what_a_table_needs_is_a_fifth_more_than_the_demand_in_whole_partitions() {
+        let rows = [(4_000, 1.0, 5_000), (4_000, 0.8, 6_000), (4_000, 0.2, 24_000), (1, 0.9, 1_000), (0, 0.5, 0)];
+        for (accepted, share, needed) in rows {
+            assert_eq!(needed_write_units(accepted, share), needed, "{accepted} {share}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overflows(write_units in any::<u64>(), share in 0.0f64..=1.0) {
+            let warm = WarmThroughput { write_units, read_units: 0 };
+            prop_assert!(warm.partitions() >= 1);
+            let needed = needed_write_units(write_units / 2, share);
+            prop_assert!(needed >= write_units / 2, "{needed}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the table can serve at once, as the directory tells it. The shard-scaler reads it from DynamoDB and
+//! publishes it; everybody else has it with the pages that they read anyway. It is no part of the protocol:
+//! where it is not known, decisions are made without it.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::retry::retrying;
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::key::PartitionKey;
+use crate::core::throughput::WarmThroughput;
+use crate::table::error::TableError;
+use crate::table::{PageCopy, TABLE_KEY};
+
+impl ShardedTable {
+    /// Tells all processes of the table what it can serve at once: the lowest warm throughput of the main
+    /// table and its indexes. It is written to every copy of every page of the directory that says something
+    /// else; where all say so, nothing is written.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata table could not be used: publish it again. Some copies may have it
+    /// by then.
+    pub async fn publish_warm_throughput(&self, warm: WarmThroughput, deadline: Deadline) -> Result<(), TableError> {
+        self.claim_mode(deadline).await?;
+        let inner = &self.inner;
+        let table = retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
+        let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        for page in 0..table.pages {
+            let mut publishing = JoinSet::new();
+            for copy in 0..table.copies {
+                let (inner, at) = (Arc::clone(inner), PageCopy { page, copy });
+                publishing.spawn(async move { inner.publish_warm_throughput_to(at, warm, deadline).await });
+            }
+            while let Some(published) = publishing.join_next().await {
+                published.map_err(|died| TableError::Transient(died.to_string()))??;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the table can serve at once, as the key's page of the directory says: read within the lease, or
+    /// now. `None` where nobody has published it, or no copy of the page is complete.
+    ///
+    /// # Errors
+    /// [`TableError`] where the metadata table could not be read.
+    pub async fn warm_throughput(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Option<WarmThroughput>, TableError> {
+        let inner = &self.inner;
+        let Some(page) = inner.page(key, deadline).await? else { return Ok(None) };
+        let lease = inner.config.lease();
+        let known = page.known().filter(|known| known.is_valid(inner.environment.now(), lease));
+        if let Some(known) = known {
+            return Ok(known.warm());
+        }
+        let read = inner.read_page(page, |page| page.is_valid(inner.environment.now(), lease), deadline).await?;
+        Ok(read.and_then(|page| page.warm()))
+    }
+}
+
+impl Inner {
+    async fn publish_warm_throughput_to(
+        &self,
+        at: PageCopy,
+        warm: WarmThroughput,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
+        // Read first: a condition that is refused costs the write units of the whole page, and a page may be
+        // large.
+        let stored = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
+        // A copy that is missing or not complete gets it with its mark.
+        if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
+            return Ok(());
+        }
+        retrying(&self.environment, deadline, || self.tables.put_warm_throughput(at, warm)).await
+    }
+}

@@ -1,0 +1,117 @@
+//! What the table can serve at once, as the pages tell it.
+
+use std::time::Duration;
+
+use sharding::{PAGES, Pressure, ScaleOutcome, ScalingDecision, ShardedTable, WarmThroughput};
+use system_tests::metadata::{self, entry_name, page_key};
+use system_tests::{Fate, Wire, count, numbered, soon};
+use tokio::time::sleep;
+
+use super::{Expected, Fixture, KEY, assert_finds, key, store};
+
+const WARM: WarmThroughput = WarmThroughput { write_units: 24_000, read_units: 12_000 };
+const ATTRIBUTE: &str = "warm_throughput";
+
+impl Fixture {
+    /// What a copy of a page says.
+    async fn told(&self, page: u32, copy: u32) -> Option<String> {
+        let page = metadata::read(&self.client, &format!("_sharding:page:{page}:{copy}")).await?;
+        page.get(ATTRIBUTE)?.as_s().ok().cloned()
+    }
+}
+
+async fn known(table: &ShardedTable) -> Option<WarmThroughput> {
+    table.warm_throughput(&key(), soon()).await.expect("an answer")
+}
+
+fn updates(wire: &Wire) -> usize {
+    wire.calls().iter().filter(|call| call.operation == "UpdateItem").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_written_to_every_copy_that_says_something_else_and_known_to_all() {
+    let fixture = Fixture::new().await;
+    fixture.instance(1).raise_directory_copies(2, soon()).await.expect("raised");
+    let (publisher, wire) = fixture.wired(2, |_| Fate::Pass);
+    assert_eq!(known(&fixture.instance(3)).await, None, "nobody has published it");
+    publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
+    for page in 0..PAGES {
+        for copy in 0..2 {
+            assert_eq!(fixture.told(page, copy).await.as_deref(), Some("24000 12000"), "{page} {copy}");
+        }
+    }
+    let all = 2 * PAGES as usize;
+    assert_eq!(updates(&wire), all);
+    assert_eq!(known(&fixture.instance(4)).await, Some(WARM));
+    publisher.publish_warm_throughput(WARM, soon()).await.expect("as before");
+    assert_eq!(updates(&wire), all, "it stands already");
+    // One copy is behind.
+    metadata::set(&fixture.client, &page_key(KEY, 1), [(ATTRIBUTE, metadata::text("4000 12000"))]).await;
+    publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
+    assert_eq!(updates(&wire), all + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_changes_no_entry_and_new_copies_have_it_before_they_are_read() {
+    let fixture = Fixture::new().await;
+    let (table, mut expected) = (fixture.instance(1), Expected::new());
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    store(&table, numbered(0..20), 1, &mut expected).await;
+    let entry = fixture.entry(0).await;
+    table.publish_warm_throughput(WARM, soon()).await.expect("published");
+    assert_eq!(fixture.entry(0).await, entry);
+    table.raise_directory_copies(3, soon()).await.expect("raised");
+    for seed in 2..12 {
+        let new = fixture.instance(seed);
+        assert_eq!(known(&new).await, Some(WARM), "seed {seed}");
+        assert_finds(&new, &expected, "its page says what the table can serve, too").await;
+    }
+    let copy = metadata::read(&fixture.client, &page_key(KEY, 2)).await.expect("it stands");
+    assert!(copy.contains_key(&entry_name(KEY)) && copy.contains_key(ATTRIBUTE), "{copy:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_it_cannot_be_read_it_is_not_known_and_the_page_is_as_good() {
+    let fixture = Fixture::new().await;
+    let (table, mut expected) = (fixture.instance(1), Expected::new());
+    table.set_shards(&key(), count(4), soon()).await.expect("grown");
+    store(&table, numbered(0..20), 1, &mut expected).await;
+    for damaged in [metadata::text("many"), metadata::number(4_000)] {
+        metadata::set(&fixture.client, &page_key(KEY, 0), [(ATTRIBUTE, damaged)]).await;
+        let new = fixture.instance(2);
+        assert_eq!(known(&new).await, None);
+        assert_finds(&new, &expected, "the entries are whole").await;
+    }
+}
+
+/// A copy of nothing but this attribute would look as if it had been a page once.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_missing_is_not_made_by_it() {
+    let fixture = Fixture::new().await;
+    let table = fixture.instance(1);
+    table.raise_directory_copies(2, soon()).await.expect("raised");
+    metadata::lose(&fixture.client, &page_key(KEY, 1)).await;
+    table.publish_warm_throughput(WARM, soon()).await.expect("published");
+    assert_eq!(metadata::read(&fixture.client, &page_key(KEY, 1)).await, None);
+    table.repair_directory(soon()).await.expect("repaired");
+    let copy = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("made anew");
+    assert!(copy.contains_key(ATTRIBUTE), "{copy:?}");
+}
+
+/// The shard-scaler may have read a page hours ago, or never.
+#[tokio::test(start_paused = true)]
+async fn a_report_is_judged_by_what_the_table_can_serve_now() {
+    let fixture = Fixture::new().await;
+    let (scaler, other) = (fixture.instance(1), fixture.instance(2));
+    let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
+    other.publish_warm_throughput(WarmThroughput { write_units: 1_000, ..WARM }, soon()).await.expect("published");
+    let short = scaler.scale_by_policy(&key(), hot, soon()).await.expect("an answer");
+    let ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(_), .. }) = short else {
+        panic!("{short:?}");
+    };
+    other.publish_warm_throughput(WARM, soon()).await.expect("published");
+    // In virtual time, what was read at the same instant would be as new.
+    sleep(Duration::from_millis(1)).await;
+    let grown = scaler.scale_by_policy(&key(), hot, soon()).await.expect("an answer");
+    assert!(matches!(grown, ScaleOutcome::Scaled { to, .. } if to > count(4)), "{grown:?}");
+}

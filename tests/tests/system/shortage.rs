@@ -1,0 +1,163 @@
+//! A table that is short of partitions, as the instances find it that write to a hot key: through the real SDK, over the embedded engine
+//! and in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
+use local::{clients_over, in_process_clients};
+use sharding::{
+    Attributes, Clock, Deadline, Environment, Item, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
+    ShardedTable, TableConfig, Value, WarmThroughput,
+};
+use system_tests::metadata::claimed_tables;
+use system_tests::{TestClock, config, count, soon, sort_key};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout, timeout_at};
+
+/// All instances together write so many units a second: what five partitions give.
+const UNITS_A_SECOND: u32 = 5_000;
+/// Of each write.
+const UNITS: u32 = 10;
+/// How long a write is tried.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const fn limits(partitions: u32) -> PartitionLimits {
+    PartitionLimits { partitions, split_after: None, doubles_after: None, ..PartitionLimits::NEW_ON_DEMAND_TABLE }
+}
+
+const fn warm(partitions: u64) -> WarmThroughput {
+    WarmThroughput { write_units: partitions * 1_000, read_units: partitions * 3_000 }
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::new("hot").expect("a key")
+}
+
+fn item(instance: usize, number: u64) -> Item {
+    let filler = "x".repeat((UNITS as usize - 1) * 1_024 + 1);
+    let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
+    Item { partition_key: key(), sort_key: sort_key(&format!("{instance}-{number:08}")), attributes }
+}
+
+/// A table of one partition, and instances that write to one key of it until this is dropped.
+struct Fixture {
+    engine: Engine,
+    clock: TestClock,
+    /// It writes no items.
+    publisher: ShardedTable,
+    /// What any instance reports, in order.
+    events: UnboundedReceiver<ScalingEvent>,
+    /// Throttled attempts of each instance.
+    throttled: Vec<Arc<AtomicU64>>,
+    _running: JoinSet<()>,
+}
+
+impl Fixture {
+    async fn new(config: TableConfig, instances: usize, published: Option<WarmThroughput>) -> Self {
+        let engine = Engine::in_memory().expect("an engine");
+        engine.set_limits([("items".to_owned(), limits(1))]);
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config).await;
+        // So that instances act at the same time, and not one after the other.
+        let wire = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
+        let (client, clock) = (clients_over(wire.into_shared()).dynamodb, TestClock::default());
+        let instance = |seed| {
+            let environment = Environment::seeded(clock.clone(), seed);
+            ShardedTable::with_environment(&client, config.clone(), environment)
+        };
+        let publisher = instance(0);
+        if let Some(warm) = published {
+            publisher.publish_warm_throughput(warm, soon()).await.expect("published");
+        }
+        let (sender, events) = unbounded_channel();
+        let (mut running, mut throttled) = (JoinSet::new(), Vec::new());
+        let writes_a_second = UNITS_A_SECOND / UNITS / u32::try_from(instances).expect("few");
+        for (number, seed) in (0..instances).zip(1..) {
+            let (table, sender, of_instance) = (instance(seed), sender.clone(), Arc::new(AtomicU64::new(0)));
+            let mut of_table = table.scaling_events();
+            running.spawn(async move {
+                while let Ok(event) = of_table.recv().await {
+                    sender.send(event).expect("the test looks");
+                }
+            });
+            running.spawn(write(table, number, Duration::from_secs(1) / writes_a_second, Arc::clone(&of_instance)));
+            throttled.push(of_instance);
+        }
+        Self { engine, clock, publisher, events, throttled, _running: running }
+    }
+
+    /// The next step of any instance.
+    async fn next(&mut self) -> ScalingStep {
+        let event = timeout(Duration::from_secs(15), self.events.recv()).await.expect("an event in time");
+        event.expect("instances are running").step
+    }
+
+    /// The next report of a shortage: until when, and the write units that it names.
+    async fn next_shortage(&mut self) -> (u64, Option<u64>) {
+        loop {
+            if let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = self.next().await
+            {
+                return (until, write_units);
+            }
+        }
+    }
+
+    /// Just before that second since the Unix epoch.
+    fn just_before(&self, epoch_second: u64) -> Instant {
+        let left = Duration::from_secs(epoch_second).saturating_sub(self.clock.now().wall);
+        Instant::now() + left.saturating_sub(Duration::from_millis(1))
+    }
+}
+
+/// Writes at this pace for ever, whatever becomes of the writes.
+async fn write(table: ShardedTable, instance: usize, pace: Duration, throttled: Arc<AtomicU64>) {
+    let (mut pace, mut under_way) = (interval(pace), JoinSet::new());
+    for number in 0.. {
+        pace.tick().await;
+        while under_way.try_join_next().is_some() {}
+        let (table, item, throttled) = (table.clone(), item(instance, number), Arc::clone(&throttled));
+        under_way.spawn(async move {
+            let written = table.put(&item, Deadline::now() + PATIENCE).await;
+            let attempts = written.map_or_else(|error| error.throttled, |written| written.throttled);
+            throttled.fetch_add(attempts.into(), Ordering::Relaxed);
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_instances_one_reports_that_the_table_is_short_of_partitions() {
+    let mut fixture = Fixture::new(config(), 2, Some(warm(1))).await;
+    let (until, write_units) = fixture.next_shortage().await;
+    // The demand is what five partitions give, and shards meet on some.
+    assert!(write_units.is_some_and(|units| (5_000..=40_000).contains(&units)), "{write_units:?}");
+    let end = fixture.just_before(until);
+    let second = timeout_at(end, fixture.events.recv()).await;
+    assert!(second.is_err(), "{second:?} before {until}");
+    let throttled: Vec<u64> = fixture.throttled.iter().map(|throttled| throttled.load(Ordering::Relaxed)).collect();
+    assert!(throttled.iter().all(|throttled| *throttled > 20), "{throttled:?}");
+    // It is short for as long as nobody raises it.
+    let (again, write_units) = fixture.next_shortage().await;
+    assert!(again > until && write_units.is_some(), "{again} after {until}: {write_units:?}");
+}
+
+/// Where partitions are not known, an instance that has found the table short does not look for minutes.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_quiet_grows_the_key_as_soon_as_it_knows_of_more_partitions() {
+    let mut of_table = config();
+    // So that the first growth, which does not help, leaves room for one that does.
+    of_table.policy.max_step = 2;
+    let mut fixture = Fixture::new(of_table, 1, None).await;
+    let (until, write_units) = fixture.next_shortage().await;
+    assert_eq!(write_units, None, "partitions are not known");
+    assert!(fixture.clock.now().epoch_seconds() + 300 < until, "it is quiet for minutes");
+    fixture.engine.set_limits([("items".to_owned(), limits(64))]);
+    fixture.publisher.publish_warm_throughput(warm(64), soon()).await.expect("published");
+    let published_at = fixture.clock.now();
+    let step = fixture.next().await;
+    assert!(matches!(step, ScalingStep::Closed(to) if to > count(2)), "{step:?}");
+    let waited = fixture.clock.now().since(published_at).expect("time passes");
+    // The end of a lease, and the time to see enough.
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+}
