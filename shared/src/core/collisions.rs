@@ -1,4 +1,4 @@
-//! What a key's shards let in, on a table of so many partitions.
+//! What a key's shards accept, on a table of so many partitions.
 //!
 //! Shards are hashed onto partitions: balls into bins. Two that meet share what one partition gives. Seen from one write, its shard is alone
 //! with a binomial number of others on its partition, so the expectation over all placements is a sum and needs no draws. It is an

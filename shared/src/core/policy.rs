@@ -8,8 +8,8 @@
 //! bound of f says what five samples can vouch for.
 //!
 //! Why partitions? Shards only help where there are partitions to land on, and a new on-demand table has four. Where the table's partitions are
-//! known, the demand follows from what is turned away at this width, and from the demand the fewest shards that let it in: two that meet on one
-//! partition share what it gives. Where no number of shards lets it in, the key gets as many as still help, and the decision says what the
+//! known, the demand follows from what is rejected at this width, and from the demand the fewest shards that accept it: two that meet on one
+//! partition share what it gives. Where no number of shards accepts it, the key gets as many as still help, and the decision says what the
 //! table lacks.
 //!
 //! Why a guard? Where the partitions are not known, a key on a young table would ask for ever more shards on the same full partitions. So a
@@ -53,10 +53,10 @@ pub struct ScalingPolicy {
     pub cooldown_seconds: u64,
     /// Decisions go no further; a width that was read is never clamped to it.
     pub max_shards: ShardCount,
-    /// What the shards that are lacking are multiplied by: shards fall unevenly onto partitions (two on one must fit), and what has piled
+    /// Where the table's partitions are not known, what the shards that are lacking are multiplied by: shards fall unevenly onto partitions (two on one must fit), and what has piled
     /// up must drain.
     pub headroom: f64,
-    /// The most that one change may multiply the width by.
+    /// The most that one change may multiply the width by, where the table's partitions are not known.
     pub max_step: u32,
     /// The fewest throttled first attempts that count as a hot key. A cold key that shares a hot partition meets one now and then.
     pub evidence: u64,
@@ -187,7 +187,7 @@ const LARGEST_STEP: f64 = 4.0;
 const UNCERTAIN: f64 = 1.25;
 /// Where a table is short, repetitions make so many attempts of one write, or more.
 const REPEATED: f64 = 4.0;
-/// More shards that let in no more than this part of the demand are not worth their reads.
+/// More shards that accept no more than this part of the demand are not worth their reads.
 const USELESS: f64 = 0.001;
 /// Where the table is short, the next look is worth its while after so long: its partitions may be more by then.
 const SHORT_SECONDS: u64 = 2;
@@ -204,7 +204,7 @@ impl ScalingPolicy {
         seen.pressure.throttled >= self.evidence.max(1) && is_certain
     }
 
-    /// Whether to decide now, from what several instances have seen together: a demand is estimated from what is let in of it, and the
+    /// Whether to decide now, from what several instances have seen together: a demand is estimated from what is accepted of it, and the
     /// estimate is as good as the number of attempts that succeeded.
     #[must_use]
     pub const fn is_sure_together(seen: Pressure) -> bool {
@@ -283,7 +283,7 @@ impl ScalingPolicy {
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Decides for a table whose partitions are known, where this part of the demand is turned away, and at least that part is for certain.
+    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain.
     fn decide_on(
         &self,
         partitions: u32,
@@ -469,7 +469,7 @@ mod tests {
             (64, 20.0, 1, 90..=110),
             // Half of the demand at two shards: it follows from what is throttled there.
             (1_000, 20.0, 8, 25..=32),
-            // Nothing lets it all in; this many let in what can be.
+            // Nothing accepts it all; this many accept what can be.
             (4, 5.0, 1, 15..=24),
             (20, 20.0, 1, 90..=200),
         ];

@@ -108,7 +108,7 @@ async fn many_slow_instances_size_a_key_together() {
     let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
     let widths: Vec<_> = after.shard_history.entries().map(|entry| entry.count.get()).collect();
     println!("{stored} of 1600 stored; widths {widths:?}");
-    // By itself an instance would go no further than to 5 times what it saw: four or five writes, none of which was let in.
+    // By itself an instance would go no further than to 5 times what it saw: four or five writes, none of which was accepted.
     assert!(widths.get(1).is_some_and(|width| *width >= 32), "{widths:?}");
 }
 
