@@ -23,7 +23,9 @@ pub use core::load::Load;
 pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use core::number::{Number, NumberError};
 pub use core::placement::Placement;
-pub use core::policy::{Growth, LOOK_AGAIN, SPARE_SHARDS, ScalingDecision, ScalingPolicy, ShrinkDecision, TOGETHER};
+pub use core::policy::{
+    Growth, LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, ShrinkDecision, TOGETHER,
+};
 pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
 pub use core::survey::{KeyFindings, Survey};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sharding::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
-/// First attempts that a decision is made from. One writer may decide from 128 and act on a bound that is lower; of many writers, some
-/// see more. With this many, the widths are about those that `simulate` ends with.
+/// First attempts that a decision is made from. With this many, the widths are about those that `simulate` ends with.
 const SEEN: f64 = 2_000.0;
 /// More changes than this are not followed.
 const CHANGES: usize = 30;
@@ -63,6 +62,8 @@ pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyP
         let now = Duration::from_secs(seconds);
         // A new width's first second says nothing, so what is told after it is recorded after it was asked for once.
         tracker.seen(now);
+        // The throttle that an overload begins with is no part of the sample.
+        tracker.record(width, Pressure::first_attempt(throttled > 0), now);
         tracker.record(width, pressure, now);
         let seen = Seen { partitions: Some(partitions), ..tracker.seen(now) };
         let end = match policy.decide(&metadata, seen, seconds) {

@@ -5,7 +5,7 @@
 //! is made ready for twice the demand, as DynamoDB itself keeps one that has taken it, and for up to four times where
 //! a key would need more shards than it is given by default.
 
-use sharding::{SPARE_SHARDS, ScalingPolicy, WarmThroughput};
+use sharding::{ScalingPolicy, WarmThroughput};
 
 use super::admission::Admission;
 use super::demand::Demand;
@@ -15,6 +15,9 @@ use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
 
 /// The tables that are compared, over what a table keeps that has taken the demand before.
 const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
+
+/// A key gets so many times the shards that the expectation asks for: it is one draw, and may be less lucky.
+const SPARE_SHARDS: f64 = 1.25;
 
 /// Partitions and shards that suffice.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use rand::rngs::StdRng;
+use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use sharding::protocol::metadata::Change;
 use sharding::{
-    CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_PAUSE, LOOK_AGAIN, MAX_LEASE,
-    OBSERVER_PAUSE, Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata,
-    TOGETHER,
+    CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_GATHERING, LONGEST_PAUSE,
+    LOOK_AGAIN, MAX_LEASE, OBSERVER_PAUSE, Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount,
+    ShardMetadata, TOGETHER,
 };
 
 use super::metadata::{MetadataItem, MetadataLoad, MetadataTable};
@@ -68,7 +68,7 @@ impl Attempt {
     }
 
     /// After a throttle: exponential back-off with full jitter.
-    fn repeated(self, now: Duration, rng: &mut StdRng) -> Self {
+    fn repeated(self, now: Duration, rng: &mut Xoshiro256PlusPlus) -> Self {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.throttled.min(10)).min(LONGEST_PAUSE);
         Self { at: now + STEP + longest.mul_f64(rng.random()), throttled: self.throttled + 1 }
     }
@@ -185,13 +185,14 @@ struct Instance {
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
     generation: u64,
+    partitions: Option<u32>,
     begun: Duration,
     seen: Pressure,
 }
 
 impl Evidence {
-    fn of(self, generation: u64) -> Option<Pressure> {
-        (self.generation == generation).then_some(self.seen)
+    fn of(self, generation: u64, partitions: Option<u32>) -> Option<Pressure> {
+        ((self.generation, self.partitions) == (generation, partitions)).then_some(self.seen)
     }
 }
 
@@ -212,13 +213,15 @@ struct Key {
     updates_tried: u64,
     updates_made: u64,
     evidence: Evidence,
-    /// Until when the table is known to be short of partitions, and under which generation of the key.
-    short: Option<(u64, Duration)>,
+    /// Until when the table is known to be short of partitions, under which generation of the key and on how many partitions.
+    short: Option<(u64, Option<u32>, Duration)>,
     /// What an instance has reported for all in this step.
     shortage: Option<Shortage>,
+    /// When an instance first found that the key lacks shards and has the most.
+    at_maximum_after: Option<Duration>,
     /// Of the main table, as the directory tells.
     partitions: Option<u32>,
-    rng: StdRng,
+    rng: Xoshiro256PlusPlus,
 }
 
 /// All instances that use the key.
@@ -264,8 +267,9 @@ impl Instances {
             evidence: Evidence::default(),
             short: None,
             shortage: None,
+            at_maximum_after: None,
             partitions: scenario.knows_partitions.then_some(scenario.partitions),
-            rng: StdRng::seed_from_u64(scenario.seed),
+            rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed),
         };
         let all = (0..scenario.instances).map(|number| Instance::new(number, scenario, &mut key)).collect();
         Self { all, policy, key }
@@ -274,6 +278,11 @@ impl Instances {
     /// What was reported of a table that is short of partitions, since the last call.
     pub(super) const fn shortage(&mut self) -> Option<Shortage> {
         self.key.shortage.take()
+    }
+
+    /// When an instance first reported that the key lacks shards and has the most.
+    pub(super) const fn at_maximum_after(&self) -> Option<Duration> {
+        self.key.at_maximum_after
     }
 
     /// The directory says from now on that the main table has so many partitions.
@@ -410,8 +419,10 @@ impl Key {
         is_served
     }
 
-    fn is_short(&self, now: Duration) -> bool {
-        self.short.is_some_and(|(generation, until)| generation == self.item.generation && now < until)
+    /// Until when the table is known to be short, for an instance that knows of so many partitions.
+    fn short_until(&self, partitions: Option<u32>, now: Duration) -> Option<Duration> {
+        let (generation, on, until) = self.short?;
+        (generation == self.item.generation && on == partitions && now < until).then_some(until)
     }
 
     fn jitter(&mut self, longest: Duration) -> Duration {
@@ -530,12 +541,13 @@ impl Instance {
             }
             Relief::Gathering { since, until } if now >= until => {
                 let seen = self.tracker.seen(now);
-                if ScalingPolicy::is_sure(seen, now.saturating_sub(since)) {
-                    if !policy.is_hot(seen) {
+                let is_sure = ScalingPolicy::is_sure(seen.pressure);
+                if is_sure || now.saturating_sub(since) >= LONGEST_GATHERING {
+                    if ScalingPolicy::is_calm(seen) {
                         self.relief = Relief::Idle;
                         return false;
                     }
-                    let then = match (ScalingPolicy::is_sure(seen, Duration::ZERO), self.quiet.is_short) {
+                    let then = match (is_sure, self.quiet.is_short) {
                         (true, _) => Then::Decide,
                         (false, true) => Then::ReadShortage,
                         (false, false) => Then::Add,
@@ -574,8 +586,8 @@ impl Instance {
                     Relief::Adding { attempt: attempt.repeated(now, &mut key.rng) }
                 } else if self.is_known_short(key, now) {
                     Relief::Idle
-                } else if ScalingPolicy::is_sure_together(self.add_evidence(key, now)) {
-                    Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
+                } else if ScalingPolicy::is_sure(self.add_evidence(key, now)) {
+                    self.decided_together(now)
                 } else {
                     Relief::Added { until: now + TOGETHER }
                 };
@@ -592,8 +604,8 @@ impl Instance {
                 } else if self.is_known_short(key, now) {
                     Relief::Idle
                 } else {
-                    self.together = key.evidence.of(self.entry.generation);
-                    Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
+                    self.together = key.evidence.of(self.entry.generation, self.partitions);
+                    self.decided_together(now)
                 };
                 false
             }
@@ -656,37 +668,50 @@ impl Instance {
         }
     }
 
+    /// What follows from what all have seen.
+    fn decided_together(&mut self, now: Duration) -> Relief {
+        if ScalingPolicy::is_calm(self.seen(now)) {
+            self.be_quiet(now + EVIDENCE_LASTS, false);
+            return Relief::Idle;
+        }
+        Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
+    }
+
+    /// What it decides from.
+    fn seen(&mut self, now: Duration) -> Seen {
+        let own = self.tracker.seen(now);
+        let together = self.together.filter(|together| together.attempts > own.pressure.attempts);
+        Seen { pressure: together.unwrap_or(own.pressure), partitions: self.partitions, ..own }
+    }
+
     /// Adds what it has seen to what others have, or begins anew. Returns all of it.
     fn add_evidence(&mut self, key: &mut Key, now: Duration) -> Pressure {
-        let (own, evidence) = (self.tracker.seen(now).pressure, &mut key.evidence);
-        let generation = self.entry.generation;
-        if evidence.generation == generation && now.saturating_sub(evidence.begun) <= EVIDENCE_LASTS {
+        let (own, evidence) = (self.tracker.take_untold(now), &mut key.evidence);
+        let (generation, partitions) = (self.entry.generation, self.partitions);
+        if evidence.of(generation, partitions).is_some() && now.saturating_sub(evidence.begun) <= EVIDENCE_LASTS {
             evidence.seen = evidence.seen.plus(own);
         } else if evidence.generation <= generation {
-            *evidence = Evidence { generation, begun: now, seen: own };
+            *evidence = Evidence { generation, partitions, begun: now, seen: own };
         }
-        let together = evidence.of(generation).unwrap_or(own);
+        let together = evidence.of(generation, partitions).unwrap_or(own);
         self.together = Some(together);
         together
     }
 
     /// Whether the table is known to be short of partitions; then it makes no decision for a while.
     fn is_known_short(&mut self, key: &Key, now: Duration) -> bool {
-        let is_short = key.is_short(now);
-        if let Some((_, until)) = key.short.filter(|_| is_short) {
+        let until = key.short_until(self.partitions, now);
+        if let Some(until) = until {
             self.be_quiet(until, true);
         }
-        is_short
+        until.is_some()
     }
 
     fn decide(&mut self, policy: &ScalingPolicy, key: &mut Key, now: Duration) -> Relief {
         if let Some(to) = key.once {
             return self.change(&Change::Close { to, growth: GrowthRecord::default() }, key, now);
         }
-        let own = self.tracker.seen(now);
-        let pressure =
-            self.together.filter(|together| together.attempts > own.pressure.attempts).unwrap_or(own.pressure);
-        let seen = Seen { pressure, partitions: self.partitions, ..own };
+        let seen = self.seen(now);
         match policy.decide(&key.seen_item, seen, EPOCH + now.as_secs()) {
             ScalingDecision::ScaleOut(to) => {
                 let close = Change::Close { to, growth: policy.record(&key.seen_item, seen) };
@@ -703,13 +728,14 @@ impl Instance {
                 let until = Duration::from_secs(until.saturating_sub(EPOCH));
                 self.be_quiet(until, true);
                 // One of a crowd reports it.
-                if key.table.write(MetadataItem::Evidence, now) && !key.is_short(now) {
-                    key.short = Some((key.item.generation, until));
+                if key.table.write(MetadataItem::Evidence, now) && key.short_until(self.partitions, now).is_none() {
+                    key.short = Some((key.item.generation, self.partitions, until));
                     key.shortage = Some(Shortage { write_units });
                 }
                 Relief::Idle
             }
             ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull => {
+                key.at_maximum_after.get_or_insert(now);
                 self.be_quiet(now + LOOK_AGAIN, false);
                 Relief::Idle
             }
@@ -733,7 +759,7 @@ impl Instance {
 }
 
 /// A whole number with this mean.
-pub(super) fn whole(mean: f64, rng: &mut StdRng) -> u64 {
+pub(super) fn whole(mean: f64, rng: &mut Xoshiro256PlusPlus) -> u64 {
     let floor = mean.floor();
     floor as u64 + u64::from(rng.random::<f64>() < mean - floor)
 }

@@ -102,11 +102,15 @@ pub enum Contender {
 /// The policy of somebody who knows the demand and the partitions.
 const ORACLE: &str = "oracle";
 /// The oracle tries a number of shards on so many keys, whose shards fall elsewhere than those of the runs, for so long.
-const TRIED_KEYS: u64 = 20;
+const TRIED_KEYS: u64 = 60;
 const TRIED_SEED: u64 = 1_000_000;
-const TRIED_SECONDS: u32 = 20;
+const TRIED_SECONDS: u32 = 10;
+/// As long as it takes until a write that is not accepted has failed, and twice that.
+const TRIED_TO_FAIL_SECONDS: u32 = 30;
 /// Of the keys, so much fewer are nearly as many.
 const NEARLY_AS_MANY: f64 = 0.1;
+/// Where the most shards relieve fewer of the keys than this, none are what counts.
+const HARDLY_ANY: f64 = 0.2;
 /// Of the demand, so much less accepted is as good.
 const AS_GOOD: f64 = 0.001;
 
@@ -202,10 +206,10 @@ fn run_all(scenarios: &[Scenario], ended: impl Fn() + Sync) -> Vec<Outcome> {
 }
 
 /// What somebody would set who knows the demand and the partitions, and not where the shards fall: the fewest shards with which nearly as
-/// many of some keys are relieved as with the most shards; where those relieve none, the fewest with which nearly as much is accepted.
+/// many keys are relieved as with the most shards; where those relieve hardly any, the fewest with which nearly as much is accepted.
 fn of_oracle(demand: u32, partitions: u32) -> ShardCount {
     let most = ScalingPolicy::default().max_shards;
-    let tried = |shards: ShardCount| {
+    let tried = |shards: ShardCount, seconds: u32| {
         let of_key = |key| Scenario {
             policy: ORACLE,
             contender: Contender::Once(shards),
@@ -214,7 +218,7 @@ fn of_oracle(demand: u32, partitions: u32) -> ShardCount {
             knows_partitions: true,
             budget: 0,
             warming: Duration::ZERO,
-            seconds: TRIED_SECONDS,
+            seconds,
             instances: 1,
             reads: 0,
             starts: Starts::Warm,
@@ -227,11 +231,13 @@ fn of_oracle(demand: u32, partitions: u32) -> ShardCount {
         let relieved = outcomes.iter().filter(|outcome| outcome.relieved_after.is_some()).count() as f64 / count;
         (relieved, outcomes.iter().map(|outcome| outcome.accepted).sum::<f64>() / count)
     };
-    let best = tried(most);
-    let is_good = |shards| {
-        let (relieved, accepted) = tried(shards);
-        if best.0 > 0.0 { relieved >= best.0 - NEARLY_AS_MANY } else { accepted >= best.1 - AS_GOOD }
-    };
+    let (relieved, _) = tried(most, TRIED_SECONDS);
+    if relieved >= HARDLY_ANY {
+        let is_good = |shards| tried(shards, TRIED_SECONDS).0 >= relieved - NEARLY_AS_MANY;
+        return collisions::fewest(most, is_good).unwrap_or(most);
+    }
+    let (_, accepted) = tried(most, TRIED_TO_FAIL_SECONDS);
+    let is_good = |shards| tried(shards, TRIED_TO_FAIL_SECONDS).1 >= accepted - AS_GOOD;
     collisions::fewest(most, is_good).unwrap_or(most)
 }
 
@@ -323,13 +329,13 @@ mod tests {
     /// Partitions of the table, and write units a second of the key.
     const GRID: ([u32; 6], [u32; 4]) = ([4, 8, 20, 64, 200, 1_000], [2_000, 5_000, 20_000, 50_000]);
 
-    /// Cells of the large form in which a key gets more shards than the bound, and how many: its demand fills half of
-    /// the table's partitions or more.
-    const WIDE: [(u32, u32, f64); 4] = [(2_000, 4, 19.0), (5_000, 4, 47.0), (20_000, 4, 200.0), (20_000, 8, 200.0)];
+    /// The demand, the partitions, and what is missed there. Of 50,000 units on 20 partitions, somebody who knows it begins a second earlier:
+    /// that is 1.7 % of what a minute can take, and the bound is 1.5 %.
+    const MISSED: [(u32, u32, &[&str]); 1] = [(50_000, 20, &["accepts fewer"])];
 
     #[test]
     fn ours_is_nearly_as_good_as_what_knows_the_demand_and_the_partitions() {
-        let (seconds, seeds) = large_or((900, 3), (60, 1));
+        let (seconds, seeds) = large_or((60, 3), (60, 1));
         let (of_demand, of_partitions) = large_or((&GRID.1[..], &GRID.0[..]), (&[5_000, 20_000], &[4, 64, 1_000]));
         let mut all = Vec::new();
         for &demand in of_demand {
@@ -353,19 +359,22 @@ mod tests {
                     relieved: median(of(policy).map(|outcome| outcome.relieved_after.unwrap_or(f64::INFINITY))),
                     accepted: of(policy).map(|outcome| outcome.accepted).sum::<f64>() / seeds as f64,
                     width: median(of(policy).map(|outcome| outcome.final_width.into())),
-                    short: median(of(policy).map(|outcome| outcome.short_after.map_or(f64::INFINITY, |(at, _)| at))),
+                    short: median(of(policy).map(|outcome| {
+                        let of_partitions = outcome.short_after.map(|(after, _)| after);
+                        let all = [of_partitions, outcome.at_maximum_after].into_iter().flatten();
+                        all.fold(f64::INFINITY, f64::min)
+                    })),
                 });
             // In a quarter of an hour, 0.1 % are what arrives in 0.9 s.
             let negligible = 0.9 / f64::from(seconds);
             let best = doubling.accepted.max(plus_one.accepted).max(oracle.accepted);
-            let can_be = oracle.relieved.is_finite();
+            // Where repetitions bring nearly all in, the table serves the demand.
+            let is_served = oracle.relieved.is_finite() || oracle.accepted > 0.999;
             let misses = [
-                // The aim is 3 s; where the demand is a third of what the table can take, a third growth is needed by bad luck.
-                (ours.relieved > oracle.relieved * 1.25 + 4.0, "late"),
+                (ours.relieved > oracle.relieved * 1.25 + 3.0, "late"),
                 (ours.accepted < best - negligible, "accepts fewer"),
-                // The aim is 1.5. A demand is estimated while it overloads one shard, and what misses its place looks like demand.
-                (ours.width > oracle.width * 2.5, "wide"),
-                (!can_be && ours.relieved.is_infinite() && ours.short > 30.0, "not reported"),
+                (ours.width > oracle.width * 1.5, "wide"),
+                (!is_served && ours.relieved.is_infinite() && ours.short > 30.0, "not reported"),
             ];
             let misses: Vec<&str> =
                 misses.into_iter().filter_map(|(is_missed, name)| is_missed.then_some(name)).collect();
@@ -374,10 +383,7 @@ mod tests {
                 "{demand} on {partitions}: ours {ours}; oracle {oracle}; doubling {doubling}; +1 {plus_one}; {misses:?}"
             );
             println!("{row}");
-            let is_known = |(of, on, shards): &(u32, u32, f64)| {
-                (*of, *on) == (demand, partitions) && misses == ["wide"] && ours.width <= *shards
-            };
-            if !misses.is_empty() && !large_or(&WIDE[..], &[]).iter().any(is_known) {
+            if !misses.is_empty() && !MISSED.contains(&(demand, partitions, &misses[..])) {
                 wrong.push(row);
             }
         }

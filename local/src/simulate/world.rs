@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use embedded_dynamodb::{PartitionLimits, Partitions, StoredKey};
-use rand::rngs::StdRng;
+use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Poisson};
 use sharding::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
@@ -71,6 +71,8 @@ pub struct Outcome {
     /// When an instance first reported that the table is short of partitions, in seconds, and the write units a second that it named first,
     /// where the partitions were known.
     pub short_after: Option<(f64, Option<u64>)>,
+    /// When an instance first reported that the key has the most shards and lacks some, in seconds.
+    pub at_maximum_after: Option<f64>,
     /// Partitions of the table at the end.
     pub final_partitions: u32,
     /// Conditional updates of the metadata that succeeded.
@@ -103,7 +105,7 @@ struct World {
     retries: VecDeque<Cohorts>,
     /// Of instances that have no view, or wait for an open.
     held: Requests,
-    rng: StdRng,
+    rng: Xoshiro256PlusPlus,
 }
 
 /// Requests of one step.
@@ -142,7 +144,7 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         key: format!("hot-{}", scenario.seed),
         retries: VecDeque::new(),
         held: Requests::default(),
-        rng: StdRng::seed_from_u64(scenario.seed ^ 0x5EED),
+        rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ 0x5EED),
     };
     let per_step = f64::from(scenario.demand) / STEPS_A_SECOND as f64;
     let (mut offered, mut accepted) = (0u64, 0u64);
@@ -201,6 +203,7 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         accepted: accepted as f64 / (offered - waiting.min(offered)).max(1) as f64,
         final_width: world.instances.width().get(),
         short_after,
+        at_maximum_after: world.instances.at_maximum_after().map(|after| after.as_secs_f64()),
         final_partitions: u32::try_from(world.partitions.count()).unwrap_or(u32::MAX),
         updates_made,
         updates_tried,

@@ -14,6 +14,7 @@ pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod pressure;
 pub(crate) mod query;
+pub(crate) mod sizing;
 pub(crate) mod spacing;
 pub(crate) mod survey;
 pub(crate) mod throughput;

@@ -23,6 +23,7 @@ use super::collisions;
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
 use super::pressure::{Pressure, SAMPLES, Seen};
+use super::sizing::{self, Sizing};
 use super::throughput::PARTITION_WRITE_UNITS;
 use crate::protocol::metadata::{Phase, ShardMetadata};
 
@@ -64,14 +65,16 @@ pub struct ScalingPolicy {
     pub confidence: f64,
 }
 
-/// So many first attempts make a decision sure enough; with fewer, it pays to wait a little.
-const SURE_ATTEMPTS: u64 = 128;
+/// So many successes put the demand within a fourteenth of what it is...
+const SURE_SUCCESSES: u64 = 200;
+/// ...and so many attempts with fewer say that it is forty times what its shards give, and more.
+const SURE_ATTEMPTS: u64 = 8_192;
+/// From so many successes on, an estimate is worked with as it is...
+const FAIR_SUCCESSES: u64 = 32;
+/// ...and so many standard deviations.
+const MARGIN: f64 = 0.5;
 /// The longest that a throttled writer waits for more samples.
-pub(crate) const LONGEST_GATHERING: Duration = Duration::from_millis(500);
-/// So many successes of several instances together put the demand within a sixth of what it is...
-const SURE_SUCCESSES: u64 = 32;
-/// ...and so many attempts with fewer say that it is a hundred times what its shards give, and more.
-const SURE_ATTEMPTS_TOGETHER: u64 = 4_096;
+pub const LONGEST_GATHERING: Duration = Duration::from_millis(500);
 /// How long an instance that has added what it saw to what others have waits for them to add theirs.
 pub const TOGETHER: Duration = Duration::from_millis(250);
 /// An instance whose key cannot grow any further looks again after so long.
@@ -161,8 +164,14 @@ const ONCE_BITTEN: u64 = 4;
 const NEGLIGIBLE: f64 = 0.01;
 /// Standard deviations by which that must be certain.
 const CERTAIN: f64 = 3.0;
+/// Of a demand, bad luck in the placement has no larger part rejected.
+const MOST_BY_BAD_LUCK: f64 = 0.25;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
+/// Where the partitions are known, a growth that let in hardly more says for so long that other keys fill them.
+const IN_VAIN_SECONDS: u64 = 30;
+/// Of what a growth promises to let in, this part is hardly more.
+const LEAST_OF_PROMISED: f64 = 0.4;
 /// So many growths in a row that did not help say that the table is short of partitions.
 const MOST_FRUITLESS: u32 = 2;
 /// The time between two tries is doubled so many times at most: to a day, about.
@@ -173,22 +182,14 @@ const DOUBT_SECONDS: u64 = 3_600;
 const DOUBTFUL_STEP: f64 = 1.25;
 /// A growth multiplies the width by no less than this: a smaller one hardly changes which shards meet on one partition.
 const LEAST_STEP: f64 = 1.5;
-/// A key gets so many times the shards that the expectation asks for: it is one draw, and may be less lucky.
-pub const SPARE_SHARDS: f64 = 1.25;
+/// As before, where the partitions are known.
+const LEAST_STEP_ON_KNOWN: f64 = 1.2;
 /// A table with more than so many times the partitions that the demand fills would hardly help: then the key is short of shards.
 const MOST_FOR_A_DEMAND: f64 = 4.0;
 /// What has piled up before a growth should drain within so long...
 const DRAINING_SECONDS: u64 = 5;
 /// ...and where it does not, the key is given room for this part of its demand on top.
 const BACKLOG: f64 = 0.2;
-/// A growth goes no further than to so many times the shards that would do if none met.
-const LARGEST_STEP: f64 = 4.0;
-/// An estimate of the demand may be too low by this factor.
-const UNCERTAIN: f64 = 1.25;
-/// Where a table is short, repetitions make so many attempts of one write, or more.
-const REPEATED: f64 = 4.0;
-/// More shards that accept no more than this part of the demand are not worth their reads.
-const USELESS: f64 = 0.001;
 /// Where the table is short, the next look is worth its while after so long: its partitions may be more by then.
 const SHORT_SECONDS: u64 = 2;
 /// A table should have so many times the partitions on which the most shards would just suffice: a part of the shards does then, and a page
@@ -196,26 +197,18 @@ const SHORT_SECONDS: u64 = 2;
 const SPARE_PARTITIONS: f64 = 3.0;
 
 impl ScalingPolicy {
-    /// Whether this much says for certain that more than a negligible part of the demand is throttled: of many instances, the unluckiest must
-    /// not speak for all.
+    /// Whether this much says for certain that no more than a negligible part of the demand is rejected.
     #[must_use]
-    pub fn is_hot(&self, seen: Seen) -> bool {
-        let is_certain = seen.pressure.lower_bound(CERTAIN) >= NEGLIGIBLE || seen.is_behind();
-        seen.pressure.throttled >= self.evidence.max(1) && is_certain
+    pub fn is_calm(seen: Seen) -> bool {
+        seen.pressure.rejected_bound(-CERTAIN) < NEGLIGIBLE && !seen.is_behind()
     }
 
-    /// Whether to decide now, from what several instances have seen together: a demand is estimated from what is accepted of it, and the
-    /// estimate is as good as the number of attempts that succeeded.
+    /// Whether to decide now, from what one instance has seen or several together. A demand is estimated from what is accepted of it, and the
+    /// estimate is as good as the number of attempts that succeeded: a change made from a handful is too small, and costs a whole cooldown.
     #[must_use]
-    pub const fn is_sure_together(seen: Pressure) -> bool {
-        seen.accepted >= SURE_SUCCESSES || seen.attempts >= SURE_ATTEMPTS_TOGETHER
-    }
-
-    /// Whether to decide now, when this much was seen and the first throttle is this long ago: a change made from a handful of samples is
-    /// too small, and costs a whole cooldown.
-    #[must_use]
-    pub fn is_sure(seen: Seen, since_first_throttle: Duration) -> bool {
-        seen.pressure.attempts >= SURE_ATTEMPTS || since_first_throttle >= LONGEST_GATHERING
+    pub fn is_sure(seen: Pressure) -> bool {
+        let is_decisive = seen.rejected_bound(CERTAIN) >= NEGLIGIBLE || seen.rejected_bound(-CERTAIN) < NEGLIGIBLE;
+        seen.attempts >= SURE_ATTEMPTS || (seen.accepted >= SURE_SUCCESSES && is_decisive)
     }
 
     /// Decides from what one instance saw.
@@ -235,12 +228,17 @@ impl ScalingPolicy {
         let settled_at = metadata.last_change().map_or(0, |at| at.saturating_add(DRAINING_SECONDS));
         let is_behind = seen.is_behind() && seen.partitions.is_some() && now_seconds >= settled_at;
         let backlog = if is_behind { BACKLOG } else { 0.0 };
-        let turned_away = seen.pressure.lower_bound(self.confidence).max(backlog);
-        if !self.is_hot(seen) || turned_away < NEGLIGIBLE {
+        // Of the most shards, a lower part says that they are too few: it comes and goes around what is negligible.
+        let is_widest = metadata.number_of_shards >= self.max_shards;
+        let least = if is_widest { NEGLIGIBLE / 2.0 } else { NEGLIGIBLE };
+        let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
+        let is_certain = certain >= least || seen.is_behind();
+        let turned_away = seen.pressure.rejected_bound(self.confidence).max(backlog);
+        if !is_certain || seen.pressure.throttled < self.evidence.max(1) || turned_away < least {
             return ScalingDecision::Calm;
         }
         let known = seen.partitions.filter(|_| self.growth == Growth::Proportional);
-        if metadata.number_of_shards >= self.max_shards && known.is_none() {
+        if is_widest && known.is_none() {
             return ScalingDecision::AtMaximum;
         }
         if let Some(until) = metadata.last_change().map(|at| at.saturating_add(self.cooldown_seconds))
@@ -249,8 +247,12 @@ impl ScalingPolicy {
             return ScalingDecision::CoolingDown { until };
         }
         if let Some(partitions) = known {
-            let certain = seen.pressure.lower_bound(CERTAIN).max(backlog);
-            return self.decide_on(partitions, metadata, turned_away, certain, now_seconds);
+            // An estimate from enough successes is as often too high as too low, and a width that is a little too low is another change.
+            let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
+            let estimated = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
+            let in_vain = grown_in_vain(metadata, turned_away, now_seconds);
+            let in_vain = in_vain.then(|| self.record(metadata, seen).fruitless);
+            return self.decide_on(partitions, metadata, (estimated, certain), in_vain, now_seconds);
         }
         let fruitless = self.record(metadata, seen).fruitless;
         // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
@@ -283,61 +285,64 @@ impl ScalingPolicy {
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain.
+    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain; and
+    /// where so many growths in a row were in vain.
     fn decide_on(
         &self,
         partitions: u32,
         metadata: &ShardMetadata,
-        turned_away: f64,
-        certain: f64,
+        (rejected, certain): (f64, f64),
+        in_vain: Option<u32>,
         now_seconds: u64,
     ) -> ScalingDecision {
         let (width, most) = (metadata.number_of_shards, self.max_shards);
-        let demand = collisions::demand(turned_away, width, Some(partitions));
-        let throttled = |shards| collisions::throttled(demand, shards, Some(partitions));
-        let times = |shards: ShardCount, factor: f64| (f64::from(shards.get()) * factor).ceil() as u32;
-        // What is rejected comes again, and finds the partitions that the first attempts leave room on.
-        let in_the_end = |shards| collisions::throttled(demand * REPEATED, shards, Some(partitions));
-        let useful = || {
-            let best = in_the_end(most);
-            collisions::fewest(most, |shards| in_the_end(shards) <= best + USELESS).unwrap_or(most)
-        };
-        let wanted = match collisions::fewest(most, |shards| throttled(shards) < NEGLIGIBLE) {
-            // Where the demand nearly fills the table, the fewest are many, and an estimate that is a little off makes them far too many.
-            Some(_) if demand * UNCERTAIN > partitions.into() && useful().get() > times(width, LEAST_STEP) => {
-                useful().get()
-            }
-            Some(least) => times(least, SPARE_SHARDS),
-            None => {
-                let useful = useful();
-                if useful.get() <= times(width, LEAST_STEP) {
-                    // A raise cannot be undone: it is sized by what is certain.
-                    let demand = collisions::demand(certain, width, Some(partitions));
-                    let suffices = |partitions| collisions::throttled(demand, most, Some(partitions)) < NEGLIGIBLE;
-                    let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
-                    let needed = needed.min(demand * MOST_FOR_A_DEMAND).ceil();
-                    if needed <= partitions.into() {
-                        return ScalingDecision::AtMaximum;
-                    }
-                    return ScalingDecision::ShortOfPartitions {
-                        until: now_seconds.saturating_add(SHORT_SECONDS),
-                        write_units: Some(needed as u64 * PARTITION_WRITE_UNITS),
-                    };
-                }
-                useful.get()
-            }
+        let demand = collisions::demand(rejected, width, Some(partitions));
+        let step = f64::from(width.get()) * LEAST_STEP_ON_KNOWN;
+        let wanted = match sizing::size(demand, partitions, most) {
+            Sizing::Relieves(shards) => f64::from(shards.get()),
+            Sizing::Helps(shards) if f64::from(shards.get()) > step => f64::from(shards.get()),
+            Sizing::Helps(_) => return self.short_of_partitions(partitions, width, certain, now_seconds),
         };
         if width >= most {
+            return self.short_of_partitions(partitions, width, certain, now_seconds);
+        }
+        // Shards that meet by bad luck look like a larger demand; one shard meets none. And so do the other keys of a full table.
+        let is_luck = width > ShardCount::ONE && rejected < MOST_BY_BAD_LUCK;
+        let wanted = match in_vain {
+            Some(fruitless) if fruitless >= MOST_FRUITLESS => {
+                let half_more = u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
+                let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+                return ScalingDecision::ShortOfPartitions { until, write_units: Some(half_more) };
+            }
+            Some(_) => wanted.min(f64::from(width.get()) * LEAST_STEP),
+            None if is_luck => wanted.min(sizing::unlucky(demand, rejected, width)),
+            None => wanted,
+        };
+        // Readers still look at the shards that a shrink has begun to give up.
+        let wanted = wanted.max(step).max(metadata.read_shards.get().into()).ceil() as u32;
+        ScalingDecision::ScaleOut(ShardCount::new(wanted).unwrap_or(most).min(most))
+    }
+
+    /// More shards hardly help: either the table lacks partitions, or the key has the most shards and would need more.
+    fn short_of_partitions(
+        &self,
+        partitions: u32,
+        width: ShardCount,
+        certain: f64,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        // A raise cannot be undone: it is sized by what is certain.
+        let demand = collisions::demand(certain, width, Some(partitions));
+        let suffices = |partitions| collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE;
+        let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
+        let needed = needed.min(demand * MOST_FOR_A_DEMAND).ceil();
+        if needed <= partitions.into() {
             return ScalingDecision::AtMaximum;
         }
-        // Shards that meet by bad luck look like a larger demand; one shard meets none.
-        let largest = times(width, LARGEST_STEP / (1.0 - turned_away).max(f64::EPSILON));
-        let wanted = if width == ShardCount::ONE { wanted } else { wanted.min(largest) };
-        // Readers still look at the shards that a shrink has begun to give up.
-        let wanted = wanted.max(width.get() + 1).max(metadata.read_shards.get());
-        let wanted = ShardCount::new(wanted).unwrap_or(most);
-        // What is left to the most would be one more change, and a small one.
-        ScalingDecision::ScaleOut(if times(wanted, LEAST_STEP) >= most.get() { most } else { wanted })
+        ScalingDecision::ShortOfPartitions {
+            until: now_seconds.saturating_add(SHORT_SECONDS),
+            write_units: Some(needed as u64 * PARTITION_WRITE_UNITS),
+        }
     }
 
     /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width and taken no more writes than half of its shards
@@ -378,6 +383,17 @@ impl ScalingPolicy {
         let sampled = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
         before.grown(if seen.is_sample { sampled } else { before.rejected_percent })
     }
+}
+
+/// Whether the last growth has let in hardly more of the demand, of which this part is rejected now. Growing would let in as many times more as there are shards more, if the key's own demand were all that its
+/// partitions have to bear.
+fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, now_seconds: u64) -> bool {
+    let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < IN_VAIN_SECONDS);
+    let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
+    let Some(before) = before.filter(|_| is_recent && metadata.growth.rejected_percent > 0) else { return false };
+    let let_in = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
+    let promised = (let_in * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
+    1.0 - rejected < let_in + LEAST_OF_PROMISED * (promised - let_in)
 }
 
 #[cfg(test)]
@@ -464,14 +480,14 @@ mod tests {
         let rows = [
             // Partitions, demand in partitions, width, and the widths that it may go to.
             (1_000, 5.0, 1, 6..=8),
-            (1_000, 20.0, 1, 25..=32),
-            (64, 5.0, 1, 12..=14),
-            (64, 20.0, 1, 90..=110),
+            (1_000, 20.0, 1, 40..=66),
+            (64, 5.0, 1, 10..=18),
+            (64, 20.0, 1, 100..=200),
             // Half of the demand at two shards: it follows from what is throttled there.
-            (1_000, 20.0, 8, 25..=32),
+            (1_000, 20.0, 8, 40..=66),
             // Nothing accepts it all; this many accept what can be.
-            (4, 5.0, 1, 15..=24),
-            (20, 20.0, 1, 90..=200),
+            (4, 5.0, 1, 15..=28),
+            (20, 20.0, 1, 60..=200),
         ];
         for (partitions, demand, width, expected) in rows {
             let decision = ScalingPolicy::default().decide(&settled(width, 1), on(partitions, demand, width), 1_000);
@@ -484,8 +500,8 @@ mod tests {
     fn on_known_partitions_a_key_that_is_nearly_relieved_gets_a_few_more() {
         let seen = Seen { partitions: Some(64), ..sample(10_000, 200) };
         check([
-            (settled(40, 100), seen, 1_000, ScaleOut(count(57))),
-            (settled(150, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, ScaleOut(count(200))),
+            (settled(40, 100), seen, 1_000, ScaleOut(count(53))),
+            (settled(190, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, AtMaximum),
             (settled(200, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, AtMaximum),
             (settled(40, 995), seen, 1_000, CoolingDown { until: 1_005 }),
         ]);
@@ -511,6 +527,26 @@ mod tests {
                 1_000,
             );
             assert!(matches!(grown, ScaleOut(_) | Calm), "{grown:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_others_crowd_out_does_not_take_every_shard() {
+        let grown = |fruitless, to| ShardMetadata {
+            growth: GrowthRecord { rejected_percent: 80, fruitless },
+            shard_history: ShardMetadata::registered(1).shard_history.with(900, count(8)).with(990, count(to)),
+            ..settled(to, 990)
+        };
+        let on_eight = |throttled| Seen { partitions: Some(8), ..sample(1_000, throttled) };
+        check([
+            // It promised to let all in, and lets in a quarter instead of a fifth.
+            (grown(0, 16), on_eight(750), 1_001, ScaleOut(count(24))),
+            (grown(1, 16), on_eight(750), 1_001, ShortOfPartitions { until: 1_011, write_units: Some(12_000) }),
+        ]);
+        // A growth that brought what it promised, and one that is long ago, say nothing.
+        for (metadata, now) in [(grown(1, 9), 1_001), (grown(1, 16), 9_000)] {
+            let decision = ScalingPolicy::default().decide(&metadata, on_eight(750), now);
+            assert!(matches!(decision, ScaleOut(to) if to > count(20)), "{decision:?}");
         }
     }
 

@@ -55,6 +55,18 @@ impl Pressure {
         }
     }
 
+    /// No more of each than the other has.
+    const fn at_most(self, other: Self) -> Self {
+        const fn lower(one: u64, other: u64) -> u64 {
+            if one < other { one } else { other }
+        }
+        Self {
+            attempts: lower(self.attempts, other.attempts),
+            throttled: lower(self.throttled, other.throttled),
+            accepted: lower(self.accepted, other.accepted),
+        }
+    }
+
     /// The fraction of the demand that was accepted, at most 1.
     #[must_use]
     pub fn let_in(self) -> f64 {
@@ -64,17 +76,18 @@ impl Pressure {
         self.accepted.min(self.attempts) as f64 / self.attempts as f64
     }
 
-    /// The lower Wilson bound of the fraction that was turned away, `z` standard deviations below what was seen. (E. B. Wilson, 1927.)
+    /// The lower Wilson bound of the fraction that was rejected, `z` standard deviations below what was seen; the upper one where `z` is
+    /// negative. (E. B. Wilson, 1927.)
     ///
     /// ```
     /// use sharding::Pressure;
     /// let all_throttled = |attempts| Pressure { attempts, throttled: attempts, accepted: 0 };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".
-    /// assert!(all_throttled(5).lower_bound(2.0) < 0.6);
-    /// assert!(all_throttled(500).lower_bound(2.0) > 0.99);
+    /// assert!(all_throttled(5).rejected_bound(2.0) < 0.6);
+    /// assert!(all_throttled(500).rejected_bound(2.0) > 0.99);
     /// ```
     #[must_use]
-    pub fn lower_bound(self, z: f64) -> f64 {
+    pub fn rejected_bound(self, z: f64) -> f64 {
         if self.attempts == 0 {
             return 0.0;
         }
@@ -133,6 +146,10 @@ pub struct PressureTracker {
     began: Duration,
     current: Pressure,
     previous: Pressure,
+    /// Of both, what this instance has not told others yet.
+    untold: Pressure,
+    /// The first throttle of an overload has come, and is not counted.
+    is_overloaded: bool,
     /// The last growth: the width before, and at most what was let in then.
     last_growth: Option<(ShardCount, f64)>,
     helped: bool,
@@ -161,17 +178,28 @@ impl PressureTracker {
     pub fn record(&mut self, width: ShardCount, attempts: Pressure, now: Duration) {
         if self.width.is_none_or(|known| known == width) {
             self.turn(now);
-            if attempts.throttled > 0 && self.current.plus(self.previous).throttled == 0 {
-                // An overload begins. What was let in before, out of what its partitions had saved, would make it look small.
+            if attempts.throttled > 0 && !self.is_overloaded {
+                // An overload begins. What was accepted before, out of what its partitions had saved, would make it look small. And what
+                // a sample begins with is no part of it: of a thousand instances, those that are throttled at all would look overloaded.
                 self.forget(now);
+                self.is_overloaded = true;
+                return;
             }
             self.current = self.current.plus(attempts);
+            self.untold = self.untold.plus(attempts);
         }
     }
 
     /// What was seen so far says nothing any more: the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
-        (self.current, self.previous, self.began) = (Pressure::default(), Pressure::default(), now);
+        (self.current, self.previous, self.untold) = Default::default();
+        self.began = now;
+    }
+
+    /// What was seen in the last seconds and not taken before: each attempt is told once.
+    pub fn take_untold(&mut self, now: Duration) -> Pressure {
+        self.turn(now);
+        std::mem::take(&mut self.untold)
     }
 
     /// What was seen in the last seconds.
@@ -200,7 +228,9 @@ impl PressureTracker {
         let age = now.saturating_sub(self.began);
         if age >= SPAN {
             let ended = std::mem::take(&mut self.current);
+            self.is_overloaded &= ended.throttled > 0;
             self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
+            self.untold = self.untold.at_most(self.previous);
             self.began = now;
         }
     }
@@ -234,9 +264,12 @@ mod tests {
     fn what_is_seen_is_of_the_last_seconds_and_the_present_width() {
         let rows: [(&[Row], (u64, u64)); 3] = [
             // What is long ago does not dilute a step.
-            (&[(0, 1, None), (1_000, 1, Some((100_000, 0))), (60_000, 1, Some((50, 45)))], (50, 45)),
-            // An overload begins with its first throttle.
-            (&[(0, 1, None), (900, 1, Some((1_000, 0))), (950, 1, Some((20, 19))), (990, 1, Some((20, 19)))], (40, 38)),
+            (
+                &[(0, 1, None), (1_000, 1, Some((100_000, 0))), (60_000, 1, Some((1, 1))), (60_001, 1, Some((50, 45)))],
+                (50, 45),
+            ),
+            // An overload begins with its first throttle, which is no part of the sample.
+            (&[(0, 1, None), (900, 1, Some((1_000, 0))), (950, 1, Some((1, 1))), (990, 1, Some((20, 19)))], (20, 19)),
             // Attempts under another width do not count.
             (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
         ];
@@ -259,9 +292,10 @@ mod tests {
             (60, 90, 160, 200, 158, false),
         ];
         for (before, after, throttled_before, attempts, throttled, helped) in rows {
-            let first = [(0, before, None), (1_000, before, Some((200, throttled_before)))];
+            let begins = [(0, before, None), (999, before, Some((1, 1)))];
+            let first = [(1_000, before, Some((200, throttled_before)))];
             let then = [(2_000, after, None), (3_000, after, Some((attempts, throttled)))];
-            let seen = seen(&[first, then].concat());
+            let seen = seen(&[&begins[..], &first, &then].concat());
             assert_eq!(seen.growth_helped, helped, "{before} to {after}: {throttled} of {attempts}");
         }
     }
@@ -270,6 +304,6 @@ mod tests {
     fn repetitions_do_not_make_the_demand_look_greater() {
         // Twice the capacity, and every rejected write tries again three times: of the first attempts, far fewer than half are accepted.
         let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
-        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.lower_bound(1.0) < 0.5);
+        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.rejected_bound(1.0) < 0.5);
     }
 }

@@ -274,6 +274,7 @@ mod tests {
     fn what_was_seen_on_other_partitions_is_forgotten() {
         let (mut known, now) = (Known::default(), Duration::from_secs(10));
         known.pressure.observe_width(count(8), now);
+        known.pressure.record(count(8), Pressure::first_attempt(true), now);
         for (partitions, left) in
             [(None, 200), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
         {

@@ -24,7 +24,7 @@ use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE};
 use crate::table::error::TableError;
-use crate::table::{Evidence, RawMetadata, Together};
+use crate::table::{Evidence, RawMetadata, Shortage, Together};
 use crate::telemetry;
 
 /// How long the whole of a change may take before its actor gives up and leaves it to others.
@@ -244,7 +244,7 @@ impl KeyJob<'_> {
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
         let (mut seen, at) = (self.seen(), self.inner.environment.now());
-        if !self.inner.config.policy.is_hot(seen) {
+        if ScalingPolicy::is_calm(seen) {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
         // The page first: of a crowd of instances, most find that another has closed already, and leave the key's items alone.
@@ -255,8 +255,8 @@ impl KeyJob<'_> {
         if self.is_out_of_date(seen, at) {
             return Ok(ScaleOutcome::Superseded);
         }
-        if !ScalingPolicy::is_sure(seen, Duration::ZERO) {
-            seen.pressure = match self.seen_together(seen.pressure, view.layout.generation).await? {
+        if !ScalingPolicy::is_sure(seen.pressure) {
+            seen.pressure = match self.seen_together(seen, view.layout.generation).await? {
                 SeenTogether::Pressure(together) => together,
                 SeenTogether::Closing => return self.wait_for_open().await,
                 SeenTogether::Short { until } => {
@@ -264,6 +264,10 @@ impl KeyJob<'_> {
                     return Ok(ScaleOutcome::Unchanged(short));
                 }
             };
+            if ScalingPolicy::is_calm(seen) {
+                self.be_quiet(self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(), false);
+                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
+            }
         }
         let record = self.record_from_now().await?;
         if self.is_out_of_date(seen, at) {
@@ -309,10 +313,12 @@ impl KeyJob<'_> {
 
     /// What this instance and others have seen of the key. An instance that has seen few attempts knows little by itself, and ten thousand
     /// such instances know it all.
-    async fn seen_together(&self, own: Pressure, generation: u64) -> Result<SeenTogether, TableError> {
+    async fn seen_together(&self, seen: Seen, generation: u64) -> Result<SeenTogether, TableError> {
         let (inner, now) = (self.inner, self.now_millis());
+        let Seen { pressure: own, partitions, .. } = seen;
         let soon = || self.deadline.min(Instant::now() + TOGETHER);
-        let read = || retrying(&inner.environment, soon(), || inner.tables.get_evidence(self.key, generation));
+        let read =
+            || retrying(&inner.environment, soon(), || inner.tables.get_evidence(self.key, generation, partitions));
         let short = |together: Together| {
             // What ends later than a report can was written by a clock that is wrong.
             let latest = now + 2 * millis(LONGEST_SHORTAGE);
@@ -324,14 +330,16 @@ impl KeyJob<'_> {
         if was_short && let Some(short) = read().await.ok().and_then(short) {
             return Ok(short);
         }
-        let evidence = Evidence { seen: own, generation, now, oldest: now.saturating_sub(millis(EVIDENCE_LASTS)) };
+        let untold = self.state.known().pressure.take_untold(inner.environment.now().monotonic);
+        let evidence =
+            Evidence { seen: untold, generation, partitions, now, oldest: now.saturating_sub(millis(EVIDENCE_LASTS)) };
         let add = retrying(&inner.environment, soon(), || inner.tables.add_evidence(self.key, evidence)).await;
         match add {
             Ok(together) => {
                 if let Some(short) = short(together) {
                     return Ok(short);
                 }
-                if ScalingPolicy::is_sure_together(together.seen) {
+                if ScalingPolicy::is_sure(together.seen) {
                     return Ok(SeenTogether::Pressure(together.seen));
                 }
             }
@@ -352,14 +360,21 @@ impl KeyJob<'_> {
     }
 
     /// Reports that the table is short of partitions, unless another instance has done so a moment ago.
-    async fn report_shortage(&self, record: &Record, until: u64, write_units: Option<u64>) -> Result<bool, TableError> {
+    async fn report_shortage(
+        &self,
+        record: &Record,
+        partitions: Option<u32>,
+        until: u64,
+        write_units: Option<u64>,
+    ) -> Result<bool, TableError> {
         let (inner, now) = (self.inner, self.now_millis());
         // As instances see it: of a key that is not listed, none has a generation.
         let generation = self.view_of(record).layout.generation;
         // Where partitions are not known, one instance does not look for minutes. Others may have seen that the last growth helped.
         let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
         let latest = now + 2 * millis(LONGEST_SHORTAGE);
-        let claim = || inner.tables.claim_shortage(self.key, generation, now, stands_until, latest);
+        let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
+        let claim = || inner.tables.claim_shortage(self.key, shortage);
         let is_first = retrying(&inner.environment, self.deadline, claim).await?;
         if is_first {
             tracing::warn!(until, write_units, "the table is short of partitions, not this key of shards");
@@ -385,7 +400,7 @@ impl KeyJob<'_> {
             ScalingDecision::Closing(_) => return self.wait_out(record).await,
             ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
             ScalingDecision::ShortOfPartitions { until, write_units } => {
-                if !self.report_shortage(record, until, write_units).await? {
+                if !self.report_shortage(record, seen.partitions, until, write_units).await? {
                     return Ok(ScaleOutcome::Unchanged(decision));
                 }
             }
@@ -607,7 +622,9 @@ impl Inner {
             sleep(self.environment.jitter(CROWD_BACKOFF)).await;
             let now = self.environment.now();
             let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
-            if ScalingPolicy::is_sure(state.known().pressure.seen(now.monotonic), waited) {
+            if waited >= LONGEST_GATHERING
+                || ScalingPolicy::is_sure(state.known().pressure.seen(now.monotonic).pressure)
+            {
                 return;
             }
         }

@@ -25,10 +25,27 @@ pub(crate) struct Evidence {
     pub(crate) seen: Pressure,
     /// Under this generation of the key.
     pub(crate) generation: u64,
+    /// On so many partitions of the table, where that is known.
+    pub(crate) partitions: Option<u32>,
     /// Milliseconds since 1970.
     pub(crate) now: u64,
     /// What was begun before is forgotten.
     pub(crate) oldest: u64,
+}
+
+/// What an instance reports. Times are milliseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shortage {
+    /// Under this generation of the key.
+    pub(crate) generation: u64,
+    /// On so many partitions of the table, where that is known.
+    pub(crate) partitions: Option<u32>,
+    /// It is found now...
+    pub(crate) now: u64,
+    /// ...and stands until then.
+    pub(crate) until: u64,
+    /// What stands until after this was written by a clock that is wrong, and does not count.
+    pub(crate) latest: u64,
 }
 
 /// What all instances have seen.
@@ -40,9 +57,10 @@ pub(crate) struct Together {
     pub(crate) short_until: Option<u64>,
 }
 
-/// Hashed, because a key may be as long as DynamoDB allows.
-fn item_key(key: &PartitionKey) -> String {
-    let digest = Sha256::digest(key.as_str());
+/// Hashed, because a key may be as long as DynamoDB allows. What was seen on other partitions is no evidence: it has an item of its own.
+fn item_key(key: &PartitionKey, partitions: Option<u32>) -> String {
+    let of_partitions = partitions.unwrap_or_default().to_be_bytes();
+    let digest = Sha256::new().chain_update(key.as_str()).chain_update(of_partitions).finalize();
     digest.iter().take(16).fold("_sharding:evidence:".to_owned(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -62,7 +80,8 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 impl Tables {
     /// Adds to what others have seen of a key, or begins anew where that is old or about an earlier generation. Returns all of it.
     pub(crate) async fn add_evidence(&self, key: &PartitionKey, evidence: Evidence) -> Result<Together, TableError> {
-        let Evidence { seen, generation, now, oldest } = evidence;
+        let Evidence { seen, generation, partitions, now, oldest } = evidence;
+        let item = item_key(key, partitions);
         for _ in 0..TRIES {
             let counted = |expression: Expression| {
                 expression
@@ -78,13 +97,13 @@ impl Tables {
                     .value(":c", number(seen.accepted))
             };
             let same = counted(Expression::of("#g = :g AND #b >= :o"));
-            match self.update_evidence(key, generation, "ADD #a :a, #t :t, #c :c", same).await {
+            match self.update_evidence(&item, generation, "ADD #a :a, #t :t, #c :c", same).await {
                 Err(TableError::ConditionFailed) => {}
                 told => return told,
             }
             let other = counted(Expression::of("attribute_not_exists(#g) OR #g < :g OR #b < :o"));
             let begin = "SET #g = :g, #b = :n, #a = :a, #t = :t, #c = :c";
-            match self.update_evidence(key, generation, begin, other.value(":n", number(now))).await {
+            match self.update_evidence(&item, generation, begin, other.value(":n", number(now))).await {
                 Err(TableError::ConditionFailed) => {}
                 told => return told,
             }
@@ -93,16 +112,10 @@ impl Tables {
         Ok(Together { seen, short_until: None })
     }
 
-    /// Reports for all instances, until that millisecond since 1970, that the table is short of partitions for a key; `false` where another
-    /// instance has done so. What stands until after `latest` was written by a clock that is wrong, and does not count.
-    pub(crate) async fn claim_shortage(
-        &self,
-        key: &PartitionKey,
-        generation: u64,
-        now: u64,
-        until: u64,
-        latest: u64,
-    ) -> Result<bool, TableError> {
+    /// Reports for all instances that the table is short of partitions for a key; `false` where another instance has done so.
+    pub(crate) async fn claim_shortage(&self, key: &PartitionKey, shortage: Shortage) -> Result<bool, TableError> {
+        let Shortage { generation, partitions, now, until, latest } = shortage;
+        let item = item_key(key, partitions);
         let unclaimed = Expression::of("attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h")
             .name("#s", SHORT_UNTIL)
             .name("#h", SHORT_GENERATION)
@@ -110,7 +123,7 @@ impl Tables {
             .value(":l", number(latest))
             .value(":s", number(until))
             .value(":h", number(generation));
-        match self.update_evidence(key, generation, "SET #s = :s, #h = :h", unclaimed).await {
+        match self.update_evidence(&item, generation, "SET #s = :s, #h = :h", unclaimed).await {
             Ok(_) => Ok(true),
             Err(TableError::ConditionFailed) => Ok(false),
             Err(error) => Err(error),
@@ -118,14 +131,19 @@ impl Tables {
     }
 
     /// Reads what instances have seen of a key under a generation, strongly consistent.
-    pub(crate) async fn get_evidence(&self, key: &PartitionKey, generation: u64) -> Result<Together, TableError> {
-        let item = self.get_metadata_item(&item_key(key)).await?.unwrap_or_default();
+    pub(crate) async fn get_evidence(
+        &self,
+        key: &PartitionKey,
+        generation: u64,
+        partitions: Option<u32>,
+    ) -> Result<Together, TableError> {
+        let item = self.get_metadata_item(&item_key(key, partitions)).await?.unwrap_or_default();
         Ok(together(&item, generation))
     }
 
     async fn update_evidence(
         &self,
-        key: &PartitionKey,
+        item: &str,
         generation: u64,
         update: &str,
         condition: Expression,
@@ -135,7 +153,7 @@ impl Tables {
             .client
             .update_item()
             .table_name(&self.config.metadata_table_name)
-            .set_key(Some(self.metadata_key(&item_key(key))))
+            .set_key(Some(self.metadata_key(item)))
             .update_expression(update)
             .condition_expression(condition)
             .set_expression_attribute_names(Some(names))

@@ -27,7 +27,7 @@ use attributes::SdkItem;
 use error::TableError;
 
 pub(crate) use drain::StoredCopy;
-pub(crate) use evidence::{Evidence, Together};
+pub(crate) use evidence::{Evidence, Shortage, Together};
 pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, newer};
 pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
 pub(crate) use page::{ENTRY_PREFIX, PageCopy, StoredPage};
