@@ -6,6 +6,7 @@ mod environment;
 #[doc(hidden)]
 pub mod protocol;
 mod sharded_table;
+pub mod stream;
 mod table;
 mod telemetry;
 

@@ -24,6 +24,7 @@ mod read_replicas;
 mod scaling;
 mod schedule;
 mod shortage;
+mod stream;
 mod throughput;
 mod unknown_outcomes;
 mod whole_table_events;

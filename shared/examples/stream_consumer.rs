@@ -1,0 +1,103 @@
+//! A consumer of the table's stream: an event of Lambda goes in, and each user's change comes out as a line of JSON.
+//!
+//! `cargo run -p sharding --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
+//!
+//! The last line is the response: a partial batch response, so that Lambda delivers again from the first record that failed. The file
+//! has the metadata items of the keys, as DynamoDB's JSON. A function has a `ShardedTable` instead, and asks it for the metadata
+//! of each key (docs/streams.md has the code).
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::num::NonZeroUsize;
+
+use serde_json::Value;
+use sharding::stream::{
+    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, Tracked, failed_items, item_identifier,
+};
+use sharding::{PartitionKey, TableConfig};
+
+/// Changes by which repeated and late ones are known: about 4 MB.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not 0");
+
+/// What a function keeps between its invocations.
+struct Consumer {
+    config: TableConfig,
+    decoder: StreamDecoder,
+    tracker: ChangeTracker,
+    /// The metadata items by key, and when they were read.
+    metadata: (HashMap<String, Value>, u64),
+}
+
+impl Consumer {
+    fn new(config: TableConfig, metadata: (HashMap<String, Value>, u64)) -> Self {
+        let decoder = StreamDecoder::new(config.clone());
+        Self { config, decoder, tracker: ChangeTracker::new(REMEMBERED), metadata }
+    }
+
+    /// Handles an event, and returns the response. It stops at the first record that fails: the ones after it would overtake it.
+    fn handle(&mut self, event: &Value) -> Result<Value, Box<dyn Error>> {
+        let records = event["Records"].as_array().ok_or("the event has no Records")?;
+        for record in records {
+            if let Err(error) = self.take(record) {
+                // Where it has no name, an empty one makes Lambda deliver the whole batch again.
+                let identifier = item_identifier(record).unwrap_or_default();
+                eprintln!("record {identifier:?}: {error}");
+                return Ok(failed_items([identifier]));
+            }
+        }
+        Ok(failed_items([]))
+    }
+
+    fn take(&mut self, record: &Value) -> Result<(), Box<dyn Error>> {
+        let Reading::Item(record) = self.decoder.read(record)? else { return Ok(()) };
+        let widths = self.widths(record.partition_key())?;
+        match self.decoder.decode(record, &widths)? {
+            Decoded::Internal(_) => Ok(()),
+            Decoded::Change(change) => {
+                self.apply(&change);
+                Ok(())
+            }
+            // A function reads the item now, and takes the change if there is none.
+            Decoded::Ambiguous(change, doubt) => {
+                Err(format!("a {} or none ({doubt:?}): the item must be read", change.kind.as_str()).into())
+            }
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match self.tracker.see(change) {
+            Tracked::Duplicate => {}
+            tracked @ (Tracked::InOrder | Tracked::Late) => {
+                let mut line = change.to_json();
+                line["late"] = (tracked == Tracked::Late).into();
+                println!("{line}");
+            }
+        }
+    }
+
+    fn widths(&self, key: &PartitionKey) -> Result<KeyWidths, Box<dyn Error>> {
+        let (items, read_at) = &self.metadata;
+        Ok(match items.get(key.as_str()) {
+            Some(item) => KeyWidths::from_item(item, *read_at)?,
+            None => KeyWidths::never_grown(&self.config, *read_at),
+        })
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut config = TableConfig::new("items", "items-metadata");
+    config.ttl_attribute = Some("expires".to_owned());
+    let items: Vec<Value> = match std::env::args().nth(1) {
+        Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
+        None => Vec::new(),
+    };
+    let key = |item: &Value| item[&config.partition_key_name]["S"].as_str().map(str::to_owned);
+    let by_key = items.into_iter().filter_map(|item| Some((key(&item)?, item))).collect();
+    // The file is read now, so it is as new as any record.
+    let mut consumer = Consumer::new(config, (by_key, u64::MAX));
+    let event = serde_json::from_reader(std::io::stdin())?;
+    println!("{}", consumer.handle(&event)?);
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! What a record means, by the widths of its key.
+
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use super::change::{Change, ChangeKind, Decoded, Doubt, Internal};
+use super::error::StreamError;
+use super::position::Position;
+use super::record::{Event, Image, Reading, StreamRecord, read};
+use super::widths::{InForce, KeyWidths};
+use crate::config::{TableConfig, Writes};
+use crate::core::key::{ShardCount, ShardNumber};
+use crate::protocol::version::Version;
+
+/// Decodes the stream of one table.
+///
+/// ```
+/// use serde_json::json;
+/// use sharding::TableConfig;
+/// use sharding::stream::{ChangeKind, Decoded, KeyWidths, Reading, StreamDecoder};
+///
+/// let config = TableConfig::new("items", "items-metadata");
+/// let decoder = StreamDecoder::new(config.clone());
+/// let record = json!({
+///     "eventID": "c4ca4238a0b923820dcc509a6f75849b", "eventName": "INSERT", "eventSource": "aws:dynamodb",
+///     "dynamodb": {
+///         "ApproximateCreationDateTime": 1_700_000_000, "SequenceNumber": "100000000000000000001",
+///         "StreamViewType": "NEW_AND_OLD_IMAGES",
+///         "Keys": {"partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"}},
+///         "NewImage": {"partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"}, "fruit": {"S": "grape"},
+///             "_partition_key": {"S": "2014-07-09"}, "_version": {"N": "1001700000000000000000000001"}},
+///     },
+/// });
+/// let Reading::Item(record) = decoder.read(&record)? else { panic!("it is about an item") };
+/// // In a function: `KeyWidths::of(table.shards(record.partition_key(), deadline).await?.as_ref(), &config, before)`.
+/// let widths = KeyWidths::never_grown(&config, 1_700_000_000);
+/// let Decoded::Change(change) = decoder.decode(record, &widths)? else { panic!("a user has made it") };
+/// assert_eq!((change.kind, change.partition_key.as_str()), (ChangeKind::Put, "2014-07-09"));
+/// let new = change.new.expect("a put has a new image");
+/// assert_eq!(new.attributes.into_keys().collect::<Vec<_>>(), ["fruit"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct StreamDecoder {
+    config: TableConfig,
+}
+
+impl StreamDecoder {
+    /// Of the table that has this configuration: the same as its functions have.
+    #[must_use]
+    pub const fn new(config: TableConfig) -> Self {
+        Self { config }
+    }
+
+    /// Reads one element of an event's `Records`: of DynamoDB Streams, or of a Kinesis data stream. The metadata table's records, and the
+    /// removals of tombstones, are recognised here.
+    ///
+    /// # Errors
+    /// [`StreamError::Field`] names the first field that is missing or wrong. [`StreamError::View`] where the stream leaves out images.
+    pub fn read(&self, record: &Json) -> Result<Reading, StreamError> {
+        read(&self.config, record)
+    }
+
+    /// Decides what a record means. `widths` are those of its [partition key](StreamRecord::partition_key).
+    ///
+    /// # Errors
+    /// [`StreamError::WidthsTooOld`] where the widths must be read again.
+    pub fn decode(&self, record: StreamRecord, widths: &KeyWidths) -> Result<Decoded, StreamError> {
+        let (at, quiet) = (record.at.as_secs(), self.quiet());
+        if at > widths.read_at.saturating_add(quiet.as_secs() / 2) {
+            return Err(StreamError::WidthsTooOld { at, read_at: widths.read_at });
+        }
+        let judged_at = at.saturating_sub(quiet.as_secs());
+        let in_force = widths.at(judged_at);
+        let verdict = match (&record.event, self.config.writes()) {
+            (Event::Put { old, new }, writes) => match (new.version, writes) {
+                (None, _) if new.has_logical_key => Verdict::Internal(Internal::Moved),
+                (None, _) => Verdict::Change,
+                (Some(version), _) if is_edited(old.as_ref(), version) => Verdict::Change,
+                (Some(version), Writes::Items) => self.judge_put(&record, version, in_force, widths),
+                (Some(version), Writes::Appends) => {
+                    let may_be_moved = matches!(in_force, InForce::Below(_)) || widths.may_have_been_drained(judged_at);
+                    judge_append(version, record.at, quiet, may_be_moved)
+                }
+            },
+            (Event::Remove { old, by_time_to_live }, writes) => {
+                let is_expired = *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
+                match writes {
+                    Writes::Items => self.judge_removal(&record, old, (*by_time_to_live, is_expired), in_force, widths),
+                    // Nobody deletes there but a drain.
+                    Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
+                    Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => Verdict::Change,
+                    Writes::Appends => Verdict::Doubt(Doubt::ExpiredCopy),
+                }
+            }
+        };
+        Ok(match verdict {
+            Verdict::Internal(internal) => Decoded::Internal(internal),
+            Verdict::Change => Decoded::Change(self.change(record, in_force, None)),
+            Verdict::Doubt(doubt) => Decoded::Ambiguous(self.change(record, in_force, Some(doubt)), doubt),
+        })
+    }
+
+    /// For so long after a change of the width nothing that a drain does can reach the table; and for as long again, by other clocks.
+    fn quiet(&self) -> Duration {
+        self.config.drain.wait_for_requests / 2
+    }
+
+    /// A write of an era stands at the home of that era, and is made while it lasts. Everything else is a copy.
+    fn judge_put(&self, record: &StreamRecord, version: Version, in_force: InForce, widths: &KeyWidths) -> Verdict {
+        let written_at = widths.of_era(version.era()).and_then(|width| self.home(record, width));
+        if written_at.is_some_and(|home| home != record.shard) {
+            return Verdict::Internal(Internal::Moved);
+        }
+        match in_force {
+            InForce::Era { era, .. } if version.era() < era => Verdict::Internal(Internal::Moved),
+            InForce::Below(era) if version.era() + 1 < era => Verdict::Doubt(Doubt::WidthForgotten),
+            InForce::Era { .. } | InForce::Below(_) => Verdict::Change,
+        }
+    }
+
+    /// Users' deletions remove an item at home. What is removed elsewhere, a drain removes.
+    fn judge_removal(
+        &self,
+        record: &StreamRecord,
+        old: &Image,
+        (by_time_to_live, is_expired): (bool, bool),
+        in_force: InForce,
+        widths: &KeyWidths,
+    ) -> Verdict {
+        match in_force {
+            InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),
+            InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => Verdict::Change,
+            // It stood under a bare key, where another program writes.
+            InForce::Era { .. }
+                if record.shard == ShardNumber::UNSHARDED && old.version.is_none() && !widths.was_ever_drained() =>
+            {
+                Verdict::Change
+            }
+            // By DynamoDB, or by a drain, which does not bring home what has expired.
+            InForce::Era { .. } if by_time_to_live || is_expired => Verdict::Doubt(Doubt::ExpiredCopy),
+            InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
+        }
+    }
+
+    /// Whether an append may have been placed there under the width in force.
+    fn may_be_home(&self, record: &StreamRecord, in_force: InForce) -> bool {
+        match in_force {
+            InForce::Below(_) => false,
+            InForce::Era { width, .. } => match self.home(record, width) {
+                None => record.shard.get() <= width.get(),
+                // An append without a view is placed on shard 1.
+                Some(home) => home == record.shard || record.shard == ShardNumber::FIRST,
+            },
+        }
+    }
+
+    fn home(&self, record: &StreamRecord, width: ShardCount) -> Option<ShardNumber> {
+        self.config.placement.home(&record.partition_key, &record.sort_key, width)
+    }
+
+    fn change(&self, record: StreamRecord, in_force: InForce, doubt: Option<Doubt>) -> Change {
+        let StreamRecord { partition_key, sort_key, shard, at, event, sequence } = record;
+        let in_force = match in_force {
+            InForce::Era { era, .. } => era,
+            InForce::Below(_) => 0,
+        };
+        let (kind, old, new, version, is_end) = match event {
+            Event::Put { old, new } => {
+                let kind = if new.is_tombstone { ChangeKind::Delete } else { ChangeKind::Put };
+                (kind, old, (!new.is_tombstone).then_some(new.item), new.version, false)
+            }
+            Event::Remove { old, by_time_to_live } => {
+                let is_expiry = by_time_to_live || doubt == Some(Doubt::ExpiredCopy);
+                let kind = if is_expiry { ChangeKind::Expiry } else { ChangeKind::Delete };
+                let version = old.version;
+                (kind, Some(old), None, version, true)
+            }
+        };
+        let of = version.unwrap_or(Version::NONE);
+        // A removal has no version of its own: it is later than what it has removed, and not before the era in which it was made. One that is
+        // not certain must not hide a change.
+        let era = if is_end && doubt.is_none() { of.era().max(in_force) } else { of.era() };
+        let position = match (self.config.writes(), &sequence) {
+            (Writes::Appends, _) => Position::by_version(of, is_end),
+            (Writes::Items, Some(sequence)) => Position::by_sequence(era, sequence),
+            (Writes::Items, None) => Position::by_time(era, at.as_micros(), of, is_end),
+        };
+        let old = old.filter(|image| !image.is_tombstone).map(|image| image.item);
+        Change { kind, partition_key, sort_key, shard, version, old, new, at, position, is_end }
+    }
+}
+
+enum Verdict {
+    Internal(Internal),
+    Change,
+    Doubt(Doubt),
+}
+
+/// Another program has changed attributes of an item, and has left its version: neither a write nor a move does that.
+fn is_edited(old: Option<&Image>, version: Version) -> bool {
+    old.is_some_and(|old| old.version == Some(version))
+}
+
+/// An append reaches the table soon after its version was taken. A drain waits for a quarter of an hour, and keeps the version.
+fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: bool) -> Verdict {
+    if version == Version::LOWEST {
+        // Its version does not tell when it was made.
+        return if may_be_moved { Verdict::Doubt(Doubt::RepeatableAppend) } else { Verdict::Change };
+    }
+    if at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {
+        Verdict::Internal(Internal::Moved)
+    } else {
+        Verdict::Change
+    }
+}

@@ -1,0 +1,206 @@
+//! Fields of a record, and attribute values in DynamoDB's JSON.
+
+use std::fmt::Write as _;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value as Json, json};
+
+use super::error::StreamError;
+use crate::core::value::{Attributes, Value};
+
+/// DynamoDB nests values 32 levels deep at most; beyond that is no value of a table. [DynamoDB limits]
+const DEEPEST: usize = 33;
+
+/// A field, with the way to it, from which an error makes its name. Nothing is allocated until then.
+#[derive(Clone, Copy)]
+pub(super) struct Field<'a, 'p> {
+    pub(super) value: Option<&'a Json>,
+    name: &'p str,
+    parent: Option<&'p Field<'a, 'p>>,
+}
+
+impl<'a> Field<'a, '_> {
+    /// The record itself, or what stands at a place that an outer record names.
+    pub(super) const fn root(value: &'a Json, name: &'static str) -> Field<'a, 'a> {
+        Field { value: Some(value), name, parent: None }
+    }
+
+    /// A member of an object; without a value where there is none.
+    pub(super) fn get<'p>(&'p self, name: &'p str) -> Field<'a, 'p>
+    where
+        'a: 'p,
+    {
+        Field {
+            value: self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null()),
+            name,
+            parent: Some(self),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, StreamError> {
+        self.needed()?.as_str().ok_or_else(|| self.is("is not a string"))
+    }
+
+    pub(super) fn object(&self) -> Result<&'a Map<String, Json>, StreamError> {
+        self.needed()?.as_object().ok_or_else(|| self.is("is not an object"))
+    }
+
+    pub(super) fn needed(&self) -> Result<&'a Json, StreamError> {
+        self.value.ok_or_else(|| self.is("is missing"))
+    }
+
+    pub(super) fn is(&self, problem: impl Into<String>) -> StreamError {
+        StreamError::Field { field: self.path(), problem: problem.into() }
+    }
+
+    fn path(&self) -> String {
+        let mut path = self.parent.map(Field::path).unwrap_or_default();
+        if !path.is_empty() && !self.name.is_empty() {
+            path.push('.');
+        }
+        let _ = write!(path, "{}", self.name);
+        path
+    }
+
+    /// The only member of an attribute value, by the name of its type.
+    fn typed(&self) -> Result<(&'a str, &'a Json), StreamError> {
+        let mut members = self.object()?.iter();
+        match (members.next(), members.next()) {
+            (Some((kind, value)), None) => Ok((kind, value)),
+            _ => Err(self.is("is no attribute value: an object with one member, named by its type")),
+        }
+    }
+
+    /// The text of a string or a number attribute; `None` where it is absent or of another type.
+    pub(super) fn of_type(&self, kind: &str) -> Option<&'a str> {
+        self.value?.get(kind)?.as_str()
+    }
+
+    /// An item's attributes.
+    pub(super) fn attributes(&self) -> Result<Attributes, StreamError> {
+        self.members(0)
+    }
+
+    fn members(&self, depth: usize) -> Result<Attributes, StreamError> {
+        let read = |name: &'a String| Ok((name.clone(), self.get(name).attribute(depth)?));
+        self.object()?.keys().map(read).collect()
+    }
+
+    fn attribute(&self, depth: usize) -> Result<Value, StreamError> {
+        if depth > DEEPEST {
+            return Err(self.is("is nested deeper than a value of DynamoDB can be"));
+        }
+        let (kind, _) = self.typed()?;
+        let inner = self.get(kind);
+        let bytes = |field: &Field<'a, '_>, text: &str| STANDARD.decode(text).map_err(|_| field.is("is not base64"));
+        let texts = || {
+            let texts = inner.list()?.iter().map(|one| one.as_str().map(str::to_owned));
+            texts.collect::<Option<Vec<_>>>().ok_or_else(|| inner.is("has a member that is not a string"))
+        };
+        Ok(match kind {
+            "S" => Value::S(inner.text()?.to_owned()),
+            "N" => Value::N(inner.text()?.to_owned()),
+            "B" => Value::B(bytes(&inner, inner.text()?)?),
+            "BOOL" => Value::Bool(inner.needed()?.as_bool().ok_or_else(|| inner.is("is not a boolean"))?),
+            "NULL" => Value::Null,
+            "SS" => Value::Ss(texts()?),
+            "NS" => Value::Ns(texts()?),
+            "BS" => Value::Bs(texts()?.iter().map(|text| bytes(&inner, text)).collect::<Result<_, _>>()?),
+            "M" => Value::M(inner.members(depth + 1)?),
+            "L" => {
+                let items = inner.list()?.iter().enumerate();
+                let read = |(at, item): (usize, &'a Json)| {
+                    Field { value: Some(item), name: &at.to_string(), parent: Some(&inner) }.attribute(depth + 1)
+                };
+                Value::L(items.map(read).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(inner.is("is a type of value that this release does not know")),
+        })
+    }
+
+    fn list(&self) -> Result<&'a Vec<Json>, StreamError> {
+        self.needed()?.as_array().ok_or_else(|| self.is("is not a list"))
+    }
+}
+
+/// Attributes in DynamoDB's JSON, as a record has them.
+pub(super) fn attributes_to_json(attributes: &Attributes) -> Json {
+    attributes.iter().map(|(name, value)| (name.clone(), to_json(value))).collect::<Map<_, _>>().into()
+}
+
+fn to_json(value: &Value) -> Json {
+    match value {
+        Value::S(text) => json!({ "S": text }),
+        Value::N(number) => json!({ "N": number }),
+        Value::B(bytes) => json!({ "B": STANDARD.encode(bytes) }),
+        Value::Bool(value) => json!({ "BOOL": value }),
+        Value::Null => json!({ "NULL": true }),
+        Value::L(list) => json!({ "L": list.iter().map(to_json).collect::<Vec<_>>() }),
+        Value::M(map) => json!({ "M": attributes_to_json(map) }),
+        Value::Ss(set) => json!({ "SS": set }),
+        Value::Ns(set) => json!({ "NS": set }),
+        Value::Bs(set) => json!({ "BS": set.iter().map(|bytes| STANDARD.encode(bytes)).collect::<Vec<_>>() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            "\\PC{0,8}".prop_map(Value::S),
+            any::<i64>().prop_map(|n| Value::N(n.to_string())),
+            any::<Vec<u8>>().prop_map(Value::B),
+            any::<bool>().prop_map(Value::Bool),
+            Just(Value::Null),
+            prop::collection::vec("[a-z]{1,4}", 1..4).prop_map(Value::Ss),
+            prop::collection::vec("[1-9]{1,4}", 1..4).prop_map(Value::Ns),
+            prop::collection::vec(any::<Vec<u8>>(), 1..3).prop_map(Value::Bs),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::L),
+                prop::collection::btree_map("[a-zSNBM.]{0,5}", inner, 0..4).prop_map(Value::M),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_as_json_is_read_back(attributes in prop::collection::btree_map("\\PC{0,6}", value(), 0..5)) {
+            let json = attributes_to_json(&attributes);
+            prop_assert_eq!(Field::root(&json, "").attributes(), Ok(attributes));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_the_way_to_it() {
+        let rows = [
+            (json!({"a": {"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}}}), "image.a.M.b.L.1.N is not a string"),
+            (json!({"a": {"B": "%"}}), "image.a.B is not base64"),
+            (json!({"a": {"BOOL": "true"}}), "image.a.BOOL is not a boolean"),
+            (json!({"a": {"SS": ["x", 1]}}), "image.a.SS has a member that is not a string"),
+            (json!({"a": {"V": "x"}}), "image.a.V is a type of value that this release does not know"),
+            (json!({"a": {}}), "image.a is no attribute value: an object with one member, named by its type"),
+            (
+                json!({"a": {"S": "x", "N": "1"}}),
+                "image.a is no attribute value: an object with one member, named by its type",
+            ),
+            (json!({"a": "x"}), "image.a is not an object"),
+            (json!([]), "image is not an object"),
+        ];
+        for (json, message) in rows {
+            assert_eq!(Field::root(&json, "image").attributes().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_nested_without_end_is_an_error() {
+        let deep = (0..500).fold(json!({"S": "x"}), |inner, _| json!({ "L": [inner] }));
+        let json = json!({ "a": deep });
+        assert!(Field::root(&json, "").attributes().unwrap_err().to_string().contains("nested deeper"));
+    }
+}

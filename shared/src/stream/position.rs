@@ -1,0 +1,72 @@
+//! The order of one item's changes.
+
+use std::fmt;
+
+use crate::protocol::version::Version;
+
+/// Where a change stands among the changes of its item: of two, the one with the greater position is the later one, in whatever order
+/// they were delivered. Its text compares as the position does, so it can be stored beside a projection of the item, and be the
+/// condition under which a change is applied: `attribute_not_exists(#position) OR #position < :position`.
+///
+/// The era comes first. Within an era all changes of an item stand under one stored key; there the stream's own order counts: the sequence
+/// number of DynamoDB Streams, or the time of a Kinesis record and then the version. In an append-only table the version decides.
+///
+/// Compare only positions of one item, from one kind of stream.
+///
+/// ```
+/// use serde_json::json;
+/// use sharding::TableConfig;
+/// use sharding::stream::{Decoded, KeyWidths, Reading, StreamDecoder};
+///
+/// let config = TableConfig::new("items", "items-metadata");
+/// let decoder = StreamDecoder::new(config.clone());
+/// let put = |era: u64, sequence: &str| {
+///     let image = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}, "_partition_key": {"S": "day"},
+///         "_version": {"N": format!("{era}000000000000000007000000001")}});
+///     let record = json!({"eventID": "1", "eventName": "INSERT", "dynamodb": {"ApproximateCreationDateTime": 1_700_000_000,
+///         "Keys": {"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}}, "NewImage": image,
+///         "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
+///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
+///     match decoder.decode(record, &KeyWidths::never_grown(&config, 1_700_000_000)) {
+///         Ok(Decoded::Change(change)) => change.position,
+///         other => panic!("{other:?}"),
+///     }
+/// };
+/// assert!(put(1, "900000000000000000002") > put(1, "900000000000000000001"));
+/// assert!(put(2, "100000000000000000000") > put(1, "900000000000000000002"), "another stored key");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(String);
+
+impl Position {
+    /// By the sequence number of DynamoDB Streams: up to 40 digits.
+    pub(super) fn by_sequence(era: u64, sequence: &str) -> Self {
+        Self(format!("{era:011}-{sequence:0>40}"))
+    }
+
+    /// By the time of a Kinesis record.
+    pub(super) fn by_time(era: u64, micros: u128, version: Version, is_end: bool) -> Self {
+        Self(format!("{era:011}-{micros:020}-{}-{}", digits(version), u8::from(is_end)))
+    }
+
+    /// By the version alone.
+    pub(super) fn by_version(version: Version, is_end: bool) -> Self {
+        Self(format!("{:011}-{}-{}", 0, digits(version), u8::from(is_end)))
+    }
+
+    /// As it compares.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn digits(version: Version) -> String {
+    format!("{:0>38}", version.to_string())
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

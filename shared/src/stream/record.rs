@@ -1,0 +1,317 @@
+//! A record as it is delivered: what stood under a stored key, and what stands there now.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value as Json, json};
+
+use super::change::Internal;
+use super::error::StreamError;
+use super::json::Field;
+use crate::config::TableConfig;
+use crate::core::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
+use crate::core::value::{Item, Value};
+use crate::protocol::version::Version;
+use crate::table::attributes::{DELETED, LOGICAL_KEY, RESERVED, VERSION};
+
+/// Who removes what has expired: `userIdentity.principalId`. (DynamoDB developer guide, "DynamoDB Streams and Time to Live".)
+const TIME_TO_LIVE: &str = "dynamodb.amazonaws.com";
+/// The view that has everything.
+const WHOLE_VIEW: &str = "NEW_AND_OLD_IMAGES";
+
+/// A record that was read.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reading {
+    /// It is the product's own doing, whatever the widths of its key are.
+    Internal(Internal),
+    /// It is about an item; the widths of its key decide what it means.
+    Item(StreamRecord),
+}
+
+/// A record about an item, before it is decided what it means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamRecord {
+    pub(super) partition_key: PartitionKey,
+    pub(super) sort_key: SortKey,
+    pub(super) shard: ShardNumber,
+    pub(super) at: Duration,
+    pub(super) event: Event,
+    /// Of DynamoDB Streams; a Kinesis record has none that orders.
+    pub(super) sequence: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Event {
+    Put { old: Option<Image>, new: Image },
+    Remove { old: Image, by_time_to_live: bool },
+}
+
+/// What stood or stands under a stored key.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Image {
+    /// `None` where another program has stored it.
+    pub(super) version: Option<Version>,
+    pub(super) is_tombstone: bool,
+    /// Whether it has the logical key: another program does not store it, and a drain does.
+    pub(super) has_logical_key: bool,
+    /// Epoch seconds.
+    pub(super) expires_at: Option<u64>,
+    pub(super) item: Item,
+}
+
+impl StreamRecord {
+    /// The logical partition key, whose [`KeyWidths`](super::KeyWidths) decide.
+    #[must_use]
+    pub const fn partition_key(&self) -> &PartitionKey {
+        &self.partition_key
+    }
+
+    /// The sort key.
+    #[must_use]
+    pub const fn sort_key(&self) -> &SortKey {
+        &self.sort_key
+    }
+
+    /// When the record was made, since the Unix epoch.
+    #[must_use]
+    pub const fn at(&self) -> Duration {
+        self.at
+    }
+}
+
+/// By which name Lambda knows a record, in either shape: what a partial batch response says of a record that failed.
+///
+/// ```
+/// use serde_json::json;
+/// use sharding::stream::item_identifier;
+/// assert_eq!(item_identifier(&json!({"dynamodb": {"SequenceNumber": "111"}})), Some("111"));
+/// assert_eq!(item_identifier(&json!({"kinesis": {"sequenceNumber": "495"}})), Some("495"));
+/// assert_eq!(item_identifier(&json!({})), None);
+/// ```
+#[must_use]
+pub fn item_identifier(record: &Json) -> Option<&str> {
+    let of_kinesis = record.pointer("/kinesis/sequenceNumber");
+    of_kinesis.or_else(|| record.pointer("/dynamodb/SequenceNumber")).and_then(Json::as_str)
+}
+
+/// A partial batch response: Lambda delivers again from the first of these records on, and goes on after the last one before it. Without any,
+/// the batch is done.
+///
+/// ```
+/// use sharding::stream::failed_items;
+/// assert_eq!(failed_items([]).to_string(), r#"{"batchItemFailures":[]}"#);
+/// assert_eq!(failed_items(["111"]).to_string(), r#"{"batchItemFailures":[{"itemIdentifier":"111"}]}"#);
+/// ```
+#[must_use]
+pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json {
+    let failures = identifiers.into_iter().map(|identifier| json!({ "itemIdentifier": identifier }));
+    json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
+}
+
+/// Reads a record of either shape.
+pub(super) fn read(config: &TableConfig, record: &Json) -> Result<Reading, StreamError> {
+    let outer = Field::root(record, "");
+    let kinesis = outer.get("kinesis");
+    if kinesis.value.is_none() {
+        return Reader { config, record: outer, is_kinesis: false }.read();
+    }
+    let data = kinesis.get("data");
+    let bytes = STANDARD.decode(data.text()?).map_err(|_| data.is("is not base64"))?;
+    let inner = serde_json::from_slice(&bytes).map_err(|error| data.is(format!("is not JSON: {error}")))?;
+    Reader { config, record: Field::root(&inner, "kinesis.data"), is_kinesis: true }.read()
+}
+
+struct Reader<'a> {
+    config: &'a TableConfig,
+    record: Field<'a, 'a>,
+    is_kinesis: bool,
+}
+
+impl Reader<'_> {
+    fn read(&self) -> Result<Reading, StreamError> {
+        let (config, dynamodb) = (self.config, self.record.get("dynamodb"));
+        if self.is_of_metadata_table()? {
+            return Ok(Reading::Internal(Internal::Metadata));
+        }
+        let keys = dynamodb.get("Keys");
+        keys.object()?;
+        let stored_key = keys.get(&config.partition_key_name);
+        let stored_key = stored_key.get("S");
+        if PartitionKey::new(stored_key.text()?) == Err(KeyError::Reserved) {
+            return Ok(Reading::Internal(Internal::Metadata));
+        }
+        let sort_key = self.sort_key(&keys)?;
+        let (old, new) = self.images(&dynamodb)?;
+        let (partition_key, shard) = self.key(&stored_key, [&new, &old])?;
+        let image = |field: &Field<'_, '_>| self.image(field, &partition_key, &sort_key);
+        let event = match new.value {
+            Some(_) => Event::Put { old: old.value.map(|_| image(&old)).transpose()?, new: image(&new)? },
+            None => Event::Remove { old: image(&old)?, by_time_to_live: self.is_by_time_to_live() },
+        };
+        if matches!(&event, Event::Remove { old, .. } if old.is_tombstone) {
+            return Ok(Reading::Internal(Internal::TombstoneRemoved));
+        }
+        let sequence = dynamodb.get("SequenceNumber");
+        let sequence = if self.is_kinesis { None } else { Some(sequence_number(&sequence)?) };
+        let at = created_at(&dynamodb)?;
+        Ok(Reading::Item(StreamRecord { partition_key, sort_key, shard, at, event, sequence }))
+    }
+
+    /// The record names its table: itself in Kinesis, by its source in DynamoDB Streams.
+    fn is_of_metadata_table(&self) -> Result<bool, StreamError> {
+        let name = |configured: &str| configured.rsplit("table/").next().unwrap_or(configured).to_owned();
+        let field = self.record.get(if self.is_kinesis { "tableName" } else { "eventSourceARN" });
+        let Some(text) = field.value.and_then(Json::as_str) else { return Ok(false) };
+        let table = match text.split_once(":table/") {
+            Some((_, rest)) => rest.split('/').next().unwrap_or(rest),
+            None => text,
+        };
+        if table == name(&self.config.metadata_table_name) {
+            return Ok(true);
+        }
+        let expected = name(&self.config.table_name);
+        if table == expected {
+            Ok(false)
+        } else {
+            Err(field.is(format!("names the table {table:?}; this decoder is for {expected:?}")))
+        }
+    }
+
+    fn sort_key(&self, keys: &Field<'_, '_>) -> Result<SortKey, StreamError> {
+        let kind = match self.config.sort_key_type {
+            SortKeyType::String => "S",
+            SortKeyType::Number => "N",
+        };
+        let stored = keys.get(&self.config.sort_key_name);
+        let stored = stored.get(kind);
+        SortKey::parse(self.config.sort_key_type, stored.text()?)
+            .map_err(|error| stored.is(format!("is no sort key: {error}")))
+    }
+
+    /// The old and the new image, where the event has them.
+    fn images<'b>(&'b self, dynamodb: &'b Field<'b, 'b>) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
+        let view = dynamodb.get("StreamViewType");
+        match view.value.and_then(Json::as_str) {
+            None | Some(WHOLE_VIEW) => {}
+            Some(other) => {
+                let missing = match other {
+                    "NEW_IMAGE" => "OldImage",
+                    "OLD_IMAGE" => "NewImage",
+                    "KEYS_ONLY" => "NewImage and no OldImage",
+                    _ => return Err(view.is(format!("is {other:?}; expected {WHOLE_VIEW}"))),
+                };
+                return Err(StreamError::View { view: other.to_owned(), missing });
+            }
+        }
+        let (old, new) = (dynamodb.get("OldImage"), dynamodb.get("NewImage"));
+        let event = self.record.get("eventName");
+        let (needs_old, needs_new) = match event.text()? {
+            "INSERT" => (false, true),
+            "MODIFY" => (true, true),
+            "REMOVE" => (true, false),
+            other => return Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE"))),
+        };
+        for (image, is_needed) in [(&old, needs_old), (&new, needs_new)] {
+            match (image.value, is_needed) {
+                (None, true) => drop(image.object()?),
+                (Some(_), false) => return Err(image.is(format!("does not go with the event {}", event.text()?))),
+                (Some(_), true) | (None, false) => {}
+            }
+        }
+        Ok((old, new))
+    }
+
+    /// Whose item it is, and on which shard it stands. An image that the product stored names the logical key.
+    fn key(
+        &self,
+        stored: &Field<'_, '_>,
+        images: [&Field<'_, '_>; 2],
+    ) -> Result<(PartitionKey, ShardNumber), StreamError> {
+        let (text, config) = (stored.text()?, self.config);
+        let bare = || {
+            let key = PartitionKey::new(text).map_err(|error| stored.is(format!("is no partition key: {error}")))?;
+            Ok((key, ShardNumber::UNSHARDED))
+        };
+        let parsed = config.shard_keys.parse(text);
+        let named = images.iter().find_map(|image| image.get(LOGICAL_KEY).of_type("S"));
+        match (named, parsed) {
+            (Some(logical), _) if config.adopt_unsharded && logical == text => bare(),
+            (Some(logical), Some((key, shard))) if key.as_str() == logical => Ok((key, shard)),
+            (Some(logical), _) => Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names"))),
+            // Another program has stored it: under a bare key, if there are any.
+            (None, _) if config.adopt_unsharded => bare(),
+            (None, Some(parsed)) => Ok(parsed),
+            (None, None) => Err(stored.is("is no shard key of the table: partition key, separator and shard number")),
+        }
+    }
+
+    fn image(
+        &self,
+        field: &Field<'_, '_>,
+        partition_key: &PartitionKey,
+        sort_key: &SortKey,
+    ) -> Result<Image, StreamError> {
+        let config = self.config;
+        let mut attributes = field.attributes()?;
+        let version = match attributes.get(VERSION) {
+            None => None,
+            Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
+            Some(_) => return Err(field.get(VERSION).is("is not a version: a whole number of at most 38 digits")),
+        };
+        // As where items are read: without a version, the attribute is another program's.
+        let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
+        let has_logical_key = attributes.contains_key(LOGICAL_KEY);
+        let expires_at = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| match at {
+            Value::N(text) => text.parse().ok(),
+            Value::S(_)
+            | Value::B(_)
+            | Value::Bool(_)
+            | Value::Null
+            | Value::L(_)
+            | Value::M(_)
+            | Value::Ss(_)
+            | Value::Ns(_)
+            | Value::Bs(_) => None,
+        });
+        for name in [config.partition_key_name.as_str(), &config.sort_key_name].into_iter().chain(RESERVED) {
+            attributes.remove(name);
+        }
+        let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
+        Ok(Image { version, is_tombstone, has_logical_key, expires_at, item })
+    }
+
+    fn is_by_time_to_live(&self) -> bool {
+        let identity = self.record.get("userIdentity");
+        // `PrincipalId` in GetRecords, `principalId` in the event of Lambda.
+        let principal = ["principalId", "PrincipalId"].into_iter().find_map(|name| identity.get(name).value?.as_str());
+        principal == Some(TIME_TO_LIVE)
+    }
+}
+
+fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
+    let text = field.text()?;
+    let is_number = (1..=40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { Ok(text.to_owned()) } else { Err(field.is("is not a number of 1 to 40 digits")) }
+}
+
+/// In seconds from DynamoDB Streams; from Kinesis in the precision that it names, which older records do not: then the size tells it. As seconds,
+/// milliseconds and microseconds, every instant from 1973 to the year 5000 has a size of its own.
+fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
+    let field = dynamodb.get("ApproximateCreationDateTime");
+    let unusable = || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
+    let number = field.needed()?.as_f64().filter(|number| (0.0..1e17).contains(number)).ok_or_else(unusable)?;
+    let precision = dynamodb.get("ApproximateCreationDateTimePrecision");
+    let per_second = match precision.value.and_then(Json::as_str) {
+        Some("MILLISECOND") => 1e3,
+        Some("MICROSECOND") => 1e6,
+        Some(other) => return Err(precision.is(format!("is {other:?}; expected MILLISECOND or MICROSECOND"))),
+        None if number < 1e11 => 1.0,
+        None if number < 1e14 => 1e3,
+        None => 1e6,
+    };
+    // To whole microseconds, which a number of JSON has exactly; as seconds it does not.
+    let micros = (number * (1e6 / per_second)).round();
+    if micros < 1e17 { Ok(Duration::from_micros(micros as u64)) } else { Err(unusable()) }
+}

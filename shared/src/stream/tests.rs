@@ -1,0 +1,402 @@
+//! The sample events, and single records that are decided in each way.
+
+use std::num::NonZeroUsize;
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::config::{TableConfig, Writes};
+use crate::core::key::tests::count;
+use crate::core::key::{PartitionKey, SortKey};
+use crate::core::placement::Placement;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::metadata::ShardMetadata;
+
+/// When the key of the sample events got its second shard.
+const GROWN: u64 = 1_700_000_000;
+const HOUR: u64 = 3_600;
+
+fn sample(name: &str) -> Vec<Json> {
+    let path = format!("{}/../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let event: Json = serde_json::from_slice(&std::fs::read(&path).expect("a sample event")).expect("JSON");
+    event["Records"].as_array().expect("records").clone()
+}
+
+fn config() -> TableConfig {
+    TableConfig { ttl_attribute: Some("expires".into()), ..TableConfig::new("items", "items-metadata") }
+}
+
+fn widths() -> KeyWidths {
+    let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
+    let items: Json = serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
+    KeyWidths::from_item(&items[0], GROWN + HOUR).expect("a metadata item")
+}
+
+fn decode(record: &Json) -> Result<Decoded, StreamError> {
+    decode_with(&config(), record, &widths())
+}
+
+fn decode_with(config: &TableConfig, record: &Json, widths: &KeyWidths) -> Result<Decoded, StreamError> {
+    let decoder = StreamDecoder::new(config.clone());
+    match decoder.read(record)? {
+        Reading::Internal(internal) => Ok(Decoded::Internal(internal)),
+        Reading::Item(record) => decoder.decode(record, widths),
+    }
+}
+
+/// One word for each record.
+fn said(decoded: &Decoded) -> String {
+    match decoded {
+        Decoded::Change(change) => format!("{} {}", change.kind.as_str(), change.sort_key),
+        Decoded::Internal(internal) => format!("{internal:?}"),
+        Decoded::Ambiguous(change, doubt) => format!("{}? {doubt:?}", change.kind.as_str()),
+    }
+}
+
+#[test]
+fn the_changes_of_users_are_told_from_what_a_drain_does() {
+    let decoded: Vec<Decoded> = sample("stream-dynamodb").iter().map(|record| decode(record).unwrap()).collect();
+    let told: Vec<String> = decoded.iter().map(said).collect();
+    let expected = [
+        "put order-1141",
+        "put order-1140",
+        "put order-1141",
+        "delete order-1140",
+        "put order-1143",
+        "delete order-1143",
+        "Moved",
+        "OriginalRemoved",
+        "OriginalRemoved",
+        "TombstoneRemoved",
+        "put order-1142",
+        "expiry order-1142",
+        "delete order-1141",
+    ];
+    assert_eq!(told, expected);
+    let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
+    let fruit = |item: &Option<crate::Item>| format!("{:?}", item.as_ref().expect("an image").attributes);
+    assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
+    assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
+    let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
+    assert_eq!((&buried.old, &buried.new), (&None, &None), "what was deleted stood on another shard");
+}
+
+#[test]
+fn a_kinesis_stream_gives_the_same_changes_though_it_repeats_and_reorders_them() {
+    let mut tracker = ChangeTracker::new(NonZeroUsize::new(100).unwrap());
+    let mut told = Vec::new();
+    for record in sample("stream-kinesis") {
+        if let Decoded::Change(change) = decode(&record).unwrap() {
+            told.push(format!("{:?}: {} {}", tracker.see(&change), change.kind.as_str(), change.sort_key));
+        }
+    }
+    let expected = [
+        "InOrder: put order-1140",
+        "InOrder: put order-1141",
+        "Late: put order-1141",
+        "InOrder: delete order-1140",
+        "Duplicate: delete order-1140",
+        "InOrder: put order-1143",
+        "InOrder: delete order-1143",
+        "InOrder: put order-1142",
+        "InOrder: expiry order-1142",
+        "InOrder: delete order-1141",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_time_of_a_record_is_read_in_its_precision() {
+    let at = |time: Json, precision: Json| {
+        let mut record = sample("stream-dynamodb").swap_remove(0);
+        record["dynamodb"]["ApproximateCreationDateTime"] = time;
+        record["dynamodb"]["ApproximateCreationDateTimePrecision"] = precision;
+        match StreamDecoder::new(config()).read(&record) {
+            Ok(Reading::Item(record)) => Ok(record.at().as_micros()),
+            Ok(Reading::Internal(internal)) => panic!("{internal:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let rows = [
+        (json!(1_700_000_000), Json::Null, 1_700_000_000_000_000),
+        (json!(1_700_000_000.0), Json::Null, 1_700_000_000_000_000),
+        (json!(1_700_000_000_123u64), Json::Null, 1_700_000_000_123_000),
+        (json!(1_700_000_000_123u64), json!("MILLISECOND"), 1_700_000_000_123_000),
+        (json!(1_700_000_000_123_456u64), Json::Null, 1_700_000_000_123_456),
+        (json!(1_700_000_000_123_456u64), json!("MICROSECOND"), 1_700_000_000_123_456),
+    ];
+    for (time, precision, micros) in rows {
+        assert_eq!(at(time.clone(), precision), Ok(micros), "{time}");
+    }
+    for time in [json!(-1), json!("1700000000"), json!(1e300), Json::Null] {
+        let error = at(time, Json::Null).unwrap_err();
+        assert!(error.starts_with("dynamodb.ApproximateCreationDateTime "), "{error}");
+    }
+    let error = at(json!(1_700_000_000), json!("SECOND")).unwrap_err();
+    assert!(error.starts_with("dynamodb.ApproximateCreationDateTimePrecision "), "{error}");
+}
+
+#[test]
+fn a_stream_without_both_images_is_refused_by_name() {
+    let error = decode(&sample("stream-keys-only")[0]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "dynamodb.StreamViewType is KEYS_ONLY, so the record has no NewImage and no OldImage: the stream must have NEW_AND_OLD_IMAGES"
+    );
+}
+
+#[test]
+fn the_metadata_table_has_no_changes() {
+    assert_eq!(decode(&sample("stream-metadata-table")[0]), Ok(Decoded::Internal(Internal::Metadata)));
+    let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": {"partition_key": {"S": "_sharding:page:0:0"}}}});
+    assert_eq!(decode(&page), Ok(Decoded::Internal(Internal::Metadata)));
+}
+
+#[test]
+fn what_is_wrong_with_a_record_is_named() {
+    let whole = sample("stream-dynamodb").swap_remove(2);
+    let with = |pointer: &str, value: Json| {
+        let mut record = whole.clone();
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        record.pointer_mut(parent).expect("it is there").as_object_mut().expect("an object").insert(name.into(), value);
+        decode(&record).unwrap_err().to_string()
+    };
+    let rows = [
+        ("/eventName", json!("UPSERT"), "eventName is \"UPSERT\"; expected INSERT, MODIFY or REMOVE"),
+        ("/eventName", Json::Null, "eventName is missing"),
+        ("/eventName", json!("INSERT"), "dynamodb.OldImage does not go with the event INSERT"),
+        ("/dynamodb/NewImage", Json::Null, "dynamodb.NewImage is missing"),
+        ("/dynamodb/OldImage", json!([]), "dynamodb.OldImage is not an object"),
+        ("/dynamodb/Keys", Json::Null, "dynamodb.Keys is missing"),
+        ("/dynamodb/Keys/partition_key", json!({"N": "1"}), "dynamodb.Keys.partition_key.S is missing"),
+        (
+            "/dynamodb/Keys/sort_key",
+            json!({"S": ""}),
+            "dynamodb.Keys.sort_key.S is no sort key: it is empty; a key has at least one byte",
+        ),
+        (
+            "/dynamodb/Keys/partition_key",
+            json!({"S": "2014-07-10.1"}),
+            "dynamodb.Keys.partition_key.S is no shard of \"2014-07-09\", which _partition_key names",
+        ),
+        (
+            "/dynamodb/NewImage/_version",
+            json!({"N": "-5"}),
+            "dynamodb.NewImage._version is not a version: a whole number of at most 38 digits",
+        ),
+        (
+            "/dynamodb/NewImage/fruit",
+            json!({"X": "plum"}),
+            "dynamodb.NewImage.fruit.X is a type of value that this release does not know",
+        ),
+        ("/dynamodb/SequenceNumber", json!("first"), "dynamodb.SequenceNumber is not a number of 1 to 40 digits"),
+        ("/dynamodb/StreamViewType", json!("ALL"), "dynamodb.StreamViewType is \"ALL\"; expected NEW_AND_OLD_IMAGES"),
+        (
+            "/eventSourceARN",
+            json!("arn:aws:dynamodb:eu-west-1:123456789012:table/others/stream/x"),
+            "eventSourceARN names the table \"others\"; this decoder is for \"items\"",
+        ),
+    ];
+    for (pointer, value, message) in rows {
+        assert_eq!(with(pointer, value), message, "{pointer}");
+    }
+    let of_kinesis = |data: &str| decode(&json!({"kinesis": {"data": data}})).unwrap_err().to_string();
+    assert_eq!(of_kinesis("%"), "kinesis.data is not base64");
+    assert!(of_kinesis("e30x").starts_with("kinesis.data is not JSON: "));
+    assert_eq!(of_kinesis("e30="), "kinesis.data.dynamodb.Keys is missing");
+    for record in [json!(null), json!(7), json!([]), json!({}), json!({"dynamodb": "x"}), json!({"kinesis": []})] {
+        assert!(matches!(decode(&record), Err(StreamError::Field { .. })), "{record}");
+    }
+}
+
+/// A record of one item: where it stands, when, and what stood and stands there, as eras of versions.
+fn record(name: &str, stored: &str, sort_key: &str, at: u64, old: Option<Json>, new: Option<Json>) -> Json {
+    let keys = json!({"partition_key": {"S": stored}, "sort_key": {"S": sort_key}});
+    let whole = |image: Option<Json>| {
+        let mut whole = keys.clone();
+        whole.as_object_mut().unwrap().extend(image?.as_object()?.clone());
+        Some(whole)
+    };
+    json!({"eventName": name, "dynamodb": {"ApproximateCreationDateTime": at, "Keys": keys, "SequenceNumber": "100000000000000000000",
+        "OldImage": whole(old), "NewImage": whole(new)}})
+}
+
+fn version(era: u64, clock: u64) -> Json {
+    json!({"_partition_key": {"S": "orders"}, "_version": {"N": crate::Version::new(era, clock * 1_000_000, 1).to_string()}})
+}
+
+/// Of a key that grew to two shards at 10,000 and to eight at 100,000.
+fn grown_twice(settled: bool, read_at: u64) -> KeyWidths {
+    let told: &[&str] = if settled { &["100000:8"] } else { &["9998:1", "10000:2", "100000:8"] };
+    let metadata = ShardMetadata {
+        number_of_shards: count(8),
+        era: 3,
+        last_updated: 100_000,
+        shard_history: ShardHistory::parse(told.iter().copied()).unwrap(),
+        settled,
+        drained_at: settled.then_some(102_000),
+        ..ShardMetadata::unregistered()
+    };
+    KeyWidths::of(Some(&metadata), &config(), read_at)
+}
+
+/// Sort keys whose homes under one, two and eight shards are these.
+fn with_homes(homes: [u32; 3]) -> String {
+    let key = PartitionKey::new("orders").unwrap();
+    let home = |text: &str, width| {
+        let sort_key = SortKey::parse(crate::SortKeyType::String, text).unwrap();
+        Placement::Calculated.home(&key, &sort_key, count(width)).map(|shard| shard.get())
+    };
+    let has = |text: &String| [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at));
+    (0..10_000).map(|n| format!("order-{n}")).find(has).expect("there is one")
+}
+
+#[test]
+fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
+    let (stays, goes) = (with_homes([1, 1, 1]), with_homes([1, 2, 5]));
+    let insert = |shard: u32, sort_key: &str, era, at| {
+        record("INSERT", &format!("orders.{shard}"), sort_key, at, None, Some(version(era, 5_000)))
+    };
+    let remove = |shard: u32, sort_key: &str, era, at| {
+        record("REMOVE", &format!("orders.{shard}"), sort_key, at, Some(version(era, 5_000)), None)
+    };
+    let rows = [
+        (insert(1, &goes, 1, 9_000), "put"),
+        // The open was a moment ago; or by the clock of the table, not yet.
+        (insert(1, &goes, 1, 10_060), "put"),
+        (insert(2, &goes, 2, 10_060), "put"),
+        (insert(2, &goes, 2, 9_970), "put"),
+        // A copy of an earlier era at the new home, by a drain; or by a write that needs it there, as soon as the era begins.
+        (insert(2, &goes, 1, 11_000), "Moved"),
+        (insert(2, &goes, 1, 10_010), "Moved"),
+        // At a home of its era that is home again.
+        (insert(1, &stays, 1, 11_000), "Moved"),
+        (insert(1, &stays, 2, 11_000), "put"),
+        (remove(1, &goes, 1, 9_000), "delete"),
+        (remove(1, &goes, 1, 10_060), "delete"),
+        (remove(1, &goes, 1, 11_100), "OriginalRemoved"),
+        (remove(2, &goes, 1, 11_200), "delete"),
+        (remove(1, &stays, 1, 11_200), "delete"),
+        // A drain goes on up to the next change, and its last removals count to its era.
+        (remove(1, &goes, 1, 100_005), "OriginalRemoved"),
+        (remove(2, &goes, 2, 100_005), "delete"),
+        (remove(2, &goes, 2, 101_500), "OriginalRemoved"),
+        (remove(5, &goes, 3, 101_500), "delete"),
+    ];
+    for (record, expected) in rows {
+        let told = said(&decode_with(&config(), &record, &grown_twice(false, 101_500)).unwrap());
+        assert_eq!(told.split(' ').next(), Some(expected), "{record}");
+    }
+}
+
+#[test]
+fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
+    let goes = with_homes([1, 2, 5]);
+    let widths = grown_twice(true, 103_000);
+    let insert =
+        |shard: u32, era| record("INSERT", &format!("orders.{shard}"), &goes, 99_000, None, Some(version(era, 5_000)));
+    let remove = record("REMOVE", "orders.2", &goes, 99_000, Some(version(2, 5_000)), None);
+    let rows = [(insert(2, 2), "put order"), (insert(2, 1), "put? WidthForgotten"), (remove, "delete? WidthForgotten")];
+    for (record, expected) in rows {
+        let told = said(&decode_with(&config(), &record, &widths).unwrap());
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+#[test]
+fn widths_that_were_read_too_long_before_the_record_are_refused() {
+    let at = |at| {
+        decode_with(
+            &config(),
+            &record("INSERT", "orders.1", "a", at, None, Some(version(1, at))),
+            &KeyWidths::never_grown(&config(), 50_000),
+        )
+    };
+    assert!(at(50_240).is_ok());
+    assert_eq!(at(50_241), Err(StreamError::WidthsTooOld { at: 50_241, read_at: 50_000 }));
+}
+
+#[test]
+fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
+    let goes = with_homes([1, 2, 5]);
+    let mut old = version(1, 5_000);
+    old["expires"] = json!({"N": "11000"});
+    let mut removed = record("REMOVE", "orders.1", &goes, 11_100, Some(old), None);
+    let by_drain = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
+    assert_eq!(said(&by_drain), "expiry? ExpiredCopy", "a drain does not bring home what has expired");
+    removed["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
+    let by_time_to_live = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
+    assert_eq!(said(&by_time_to_live), "expiry? ExpiredCopy");
+}
+
+#[test]
+fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
+    let config = TableConfig { writes: Writes::Appends, placement: Placement::Random, ..config() };
+    let insert = |clock: Option<u64>, at| {
+        let version = clock.map_or(crate::Version::LOWEST, |clock| crate::Version::new(0, clock * 1_000_000, 7));
+        let new = json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
+        record("INSERT", "orders.3", "a", at, None, Some(new))
+    };
+    let rows = [
+        (insert(Some(101_000), 101_001), false, "put a"),
+        (insert(Some(100_000), 101_100), false, "Moved"),
+        (insert(None, 101_000), false, "put a"),
+        (insert(None, 101_000), true, "put? RepeatableAppend"),
+        (record("REMOVE", "orders.3", "a", 101_000, Some(version(0, 9)), None), false, "OriginalRemoved"),
+    ];
+    for (record, settled, expected) in rows {
+        let told = said(&decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap());
+        assert_eq!(told, expected, "{record}");
+    }
+}
+
+#[test]
+fn what_another_program_stores_in_an_adopted_table_is_a_change_without_a_version() {
+    let config = TableConfig { adopt_unsharded: true, ..config() };
+    let never = KeyWidths::never_grown(&config, 20_000);
+    let migrated =
+        KeyWidths::of(Some(&ShardMetadata { drained_at: Some(9), ..ShardMetadata::unregistered() }), &config, 20_000);
+    let text = json!({"text": {"S": "x"}});
+    let mut moved = text.clone();
+    moved["_partition_key"] = json!({"S": "orders"});
+    let rows = [
+        (record("INSERT", "orders", "a", 10_000, None, Some(text.clone())), &never, "put a"),
+        // It looks like a shard, and is a key of the other program.
+        (record("INSERT", "orders.1", "a", 10_000, None, Some(text.clone())), &never, "put a"),
+        (record("INSERT", "orders.1", "a", 10_000, None, Some(moved)), &never, "Moved"),
+        (record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None), &never, "delete a"),
+        (record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None), &migrated, "OriginalRemoved"),
+        // It has changed an attribute, and left the version.
+        (record("MODIFY", "orders.1", "a", 90_000, Some(version(1, 5)), Some(version(1, 5))), &never, "put a"),
+    ];
+    for (record, widths, expected) in rows {
+        let mut widths = widths.clone();
+        widths.read_at = 100_000;
+        let decoded = decode_with(&config, &record, &widths).unwrap();
+        assert_eq!(said(&decoded), expected, "{record}");
+        if let Decoded::Change(change) = decoded
+            && record["eventName"] != "MODIFY"
+        {
+            assert_eq!(change.version, None);
+        }
+    }
+    let bare_elsewhere = record("INSERT", "orders", "a", 10_000, None, Some(text));
+    let error = decode_with(&self::config(), &bare_elsewhere, &never).unwrap_err().to_string();
+    assert!(error.starts_with("dynamodb.Keys.partition_key.S is no shard key of the table"), "{error}");
+}
+
+#[test]
+fn a_change_is_written_as_json_without_loss() {
+    let Decoded::Change(change) = decode(&sample("stream-dynamodb")[2]).unwrap() else { panic!("a change") };
+    assert_eq!(
+        change.to_json(),
+        json!({
+            "kind": "put", "partition_key": "2014-07-09", "sort_key": "order-1141",
+            "version": "1001699999500000000000000001",
+            "position": "00000000001-0000000000000000000100000000000000000003",
+            "at_micros": 1_699_999_500_000_000u64,
+            "old": {"fruit": {"S": "grape"}, "kg": {"N": "2.50"}},
+            "new": {"fruit": {"S": "plum"}},
+        })
+    );
+}

@@ -1,0 +1,210 @@
+//! Which widths a key has had, and since when.
+
+use serde_json::Value as Json;
+
+use super::error::StreamError;
+use super::json::Field;
+use crate::config::TableConfig;
+use crate::core::key::ShardCount;
+use crate::protocol::history::ShardHistory;
+use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
+
+/// What a stream's records of one partition key are judged by: the widths that the key has had, from its metadata item.
+///
+/// A record is judged by the era that was in force half of `wait_for_requests` before it (eight minutes): no drain moves
+/// anything before the whole of it has passed since a change of the width. So widths may be kept: they decide every record that was
+/// made up to a quarter of `wait_for_requests` (four minutes) after they were read. A younger record is refused with
+/// [`WidthsTooOld`](StreamError::WidthsTooOld), so an old copy is never wrong.
+///
+/// The other way round, a consumer may be behind: widths that were read long after a record decide it, too, unless the key has
+/// changed its width since *and* a drain has ended, which forgets the widths before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyWidths {
+    /// Of the last width.
+    era: u64,
+    /// Since when each width is in force, oldest first. Never empty.
+    since: Vec<(u64, ShardCount)>,
+    /// Epoch seconds at which a drain last ended or was cut off.
+    drained_at: Option<u64>,
+    is_draining: bool,
+    pub(super) read_at: u64,
+}
+
+/// What was in force at an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InForce {
+    Era {
+        era: u64,
+        width: ShardCount,
+    },
+    /// It is forgotten: an era below this one.
+    Below(u64),
+}
+
+impl KeyWidths {
+    /// From what `ShardedTable::shards` has returned, at this epoch second; `None` is a key without a metadata item, which has never grown.
+    ///
+    /// `read_at` is the instant *before* the request, and the read was strongly consistent, as that method's is.
+    #[must_use]
+    pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
+        let Some(metadata) = metadata else { return Self::never_grown(config, read_at) };
+        Self {
+            is_draining: metadata.draining().is_some(),
+            ..Self::new(
+                (metadata.era, metadata.number_of_shards, metadata.last_updated),
+                &metadata.shard_history,
+                metadata.drained_at,
+                read_at,
+            )
+        }
+    }
+
+    /// Of a key without a metadata item.
+    #[must_use]
+    pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
+        Self { era: FIRST_ERA, since: vec![(0, config.adopt_shards)], drained_at: None, is_draining: false, read_at }
+    }
+
+    /// From the metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item --consistent-read` prints it.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use sharding::{ShardHistory, ShardMetadata, TableConfig};
+    /// use sharding::stream::KeyWidths;
+    ///
+    /// let item = json!({"partition_key": {"S": "day"}, "number_of_shards": {"N": "4"}, "era": {"N": "2"},
+    ///     "last_updated": {"N": "1700000000"}, "shard_history": {"SS": ["1700000000:4", "1699999998:1"]}});
+    /// let config = TableConfig::new("items", "items-metadata");
+    /// let metadata = ShardMetadata {
+    ///     number_of_shards: sharding::ShardCount::new(4).unwrap(),
+    ///     era: 2,
+    ///     last_updated: 1_700_000_000,
+    ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,
+    ///     ..ShardMetadata::unregistered()
+    /// };
+    /// assert_eq!(KeyWidths::from_item(&item, 1_700_000_060)?, KeyWidths::of(Some(&metadata), &config, 1_700_000_060));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StreamError::Field`] names the attribute that is missing or cannot be read.
+    pub fn from_item(item: &Json, read_at: u64) -> Result<Self, StreamError> {
+        let root = Field::root(item, "");
+        root.object()?;
+        let number = |name: &str| {
+            let field = root.get(name);
+            let Some(_) = field.value else { return Ok(None) };
+            let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
+            number.map(Some).ok_or_else(|| field.is("is not a whole number"))
+        };
+        let width = number("number_of_shards")?.and_then(|n| u32::try_from(n).ok()).and_then(ShardCount::new);
+        let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
+        let history = root.get("shard_history");
+        let entries = history.get("SS");
+        let entries: Vec<&str> = match entries.value {
+            None => Vec::new(),
+            Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
+        };
+        let told = ShardHistory::parse(entries).map_err(|error| history.is(format!("cannot be read: {error}")))?;
+        let (era, last_updated) = (number("era")?.unwrap_or(FIRST_ERA), number("last_updated")?.unwrap_or(0));
+        let is_draining = root.get("draining").value.and_then(|flag| flag.get("BOOL")?.as_bool()).unwrap_or(false);
+        Ok(Self { is_draining, ..Self::new((era, width, last_updated), &told, number("drained_at")?, read_at) })
+    }
+
+    fn new(
+        (era, width, last_updated): (u64, ShardCount, u64),
+        history: &ShardHistory,
+        drained_at: Option<u64>,
+        read_at: u64,
+    ) -> Self {
+        let before = history.entries().filter(|entry| entry.at < last_updated);
+        let since = before.map(|entry| (entry.at, entry.count)).chain([(last_updated, width)]).collect();
+        Self { era, since, drained_at, is_draining: false, read_at }
+    }
+
+    /// The eras with their widths, the last one first.
+    fn eras(&self) -> impl Iterator<Item = (u64, u64, ShardCount)> + '_ {
+        let told = self.since.iter().rev().enumerate();
+        told.map(|(back, (at, width))| (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width))
+    }
+
+    /// What was in force at an epoch second.
+    pub(super) fn at(&self, seconds: u64) -> InForce {
+        if let Some((era, _, width)) = self.eras().find(|(_, at, _)| *at <= seconds) {
+            return InForce::Era { era, width };
+        }
+        match self.eras().last() {
+            // The first width of all: there was none before.
+            Some((FIRST_ERA, _, width)) => InForce::Era { era: FIRST_ERA, width },
+            Some((era, ..)) => InForce::Below(era),
+            None => InForce::Below(self.era),
+        }
+    }
+
+    /// The width of an era, where it is known.
+    pub(super) fn of_era(&self, era: u64) -> Option<ShardCount> {
+        self.eras().find(|(of, ..)| *of == era).map(|(.., width)| width)
+    }
+
+    /// Whether a drain may have been at work at an epoch second, or later.
+    pub(super) fn may_have_been_drained(&self, seconds: u64) -> bool {
+        self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
+    }
+
+    /// Whether a drain has ever been at work.
+    pub(super) const fn was_ever_drained(&self) -> bool {
+        self.is_draining || self.drained_at.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::growth::GrowthRecord;
+    use crate::core::key::tests::count;
+    use crate::protocol::metadata::Change;
+    use serde_json::json;
+
+    fn widths(changes: &[(Change, u64)]) -> KeyWidths {
+        let metadata = changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
+            metadata.apply(change, *now).unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"))
+        });
+        KeyWidths::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
+    }
+
+    fn close(to: u32) -> Change {
+        Change::Close { to: count(to), growth: GrowthRecord::default() }
+    }
+
+    #[test]
+    fn each_era_has_its_width_until_a_drain_forgets_it() {
+        let grown = [(close(8), 10), (Change::Open, 12), (close(2), 20), (Change::Open, 22)];
+        let begun = (Change::BeginDrain { busy_until: 90 }, 30);
+        let settled = (Change::FinishDrain { keep_first: false, purge: false }, 40);
+        let era = |era, width| InForce::Era { era, width: count(width) };
+        let before = widths(&grown);
+        let told: Vec<InForce> = [0, 11, 12, 21, 22, 99].map(|at| before.at(at)).into();
+        assert_eq!(told, [era(1, 1), era(1, 1), era(2, 8), era(2, 8), era(3, 2), era(3, 2)]);
+        assert_eq!((before.of_era(2), before.of_era(4)), (Some(count(8)), None));
+        let after = widths(&[&grown[..], &[begun, settled]].concat());
+        assert_eq!((after.at(21), after.at(22)), (InForce::Below(3), era(3, 2)));
+        assert!(after.may_have_been_drained(40) && !after.may_have_been_drained(41));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_metadata_item_is_named() {
+        let rows = [
+            (json!({}), "number_of_shards is not a width"),
+            (json!({"number_of_shards": {"N": "0"}}), "number_of_shards is not a width"),
+            (json!({"number_of_shards": {"S": "4"}}), "number_of_shards is not a whole number"),
+            (json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}), "era is not a whole number"),
+            (
+                json!({"number_of_shards": {"N": "4"}, "shard_history": {"SS": ["x"]}}),
+                "shard_history cannot be read: the history entry \"x\" is not epoch_seconds:count",
+            ),
+        ];
+        for (item, message) in rows {
+            assert_eq!(KeyWidths::from_item(&item, 0).unwrap_err().to_string(), message);
+        }
+    }
+}
