@@ -1,0 +1,55 @@
+"""The zip of each function, as Lambda takes it: one file, `bootstrap`. The same programs give the same bytes.
+
+Usage: pack.py VERSION ARCHITECTURE BINARIES OUT
+
+BINARIES is a folder with FUNCTION/bootstrap for each function, as `release/build` leaves it.
+"""
+
+import pathlib
+import struct
+import sys
+import zipfile
+
+NAME = "dynamodb-write-sharding"
+FUNCTIONS = ["writer", "reader", "shard-scaler"]
+# e_machine of the ELF header, by what Lambda calls the architecture.
+MACHINES = {"arm64": 183, "x86_64": 62}
+# The least that a zip can hold. A time of the build would make each build another zip.
+TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+
+
+def add(archive, name, content, mode=0o644):
+    entry = zipfile.ZipInfo(name, TIMESTAMP)
+    entry.create_system = 3  # Unix: the mode counts
+    entry.external_attr = (0o100000 | mode) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content, compresslevel=9)
+
+
+def machine_of(program):
+    if program[:4] != b"\x7fELF" or len(program) < 20:
+        return None
+    return struct.unpack_from("<H", program, 18)[0]
+
+
+def zip_name(version, function, architecture):
+    return f"{NAME}-{version}-{function}-{architecture}.zip"
+
+
+def pack(version, architecture, binaries, out):
+    out.mkdir(parents=True, exist_ok=True)
+    for function in FUNCTIONS:
+        path = binaries / function / "bootstrap"
+        program = path.read_bytes()
+        if machine_of(program) != MACHINES[architecture]:
+            sys.exit(f"error: {path} is no program for {architecture}")
+        target = out / zip_name(version, function, architecture)
+        with zipfile.ZipFile(target, "w") as archive:
+            add(archive, "bootstrap", program, 0o755)
+        print(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5 or sys.argv[2] not in MACHINES:
+        sys.exit(__doc__.strip())
+    pack(sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), pathlib.Path(sys.argv[4]))
