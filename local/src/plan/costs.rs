@@ -16,7 +16,7 @@ const HOUR_SECONDS: f64 = 3_600.0;
 /// The part of provisioned capacity that auto scaling lets be used (`TargetUtilization` of template.yaml).
 pub(super) const TARGET_UTILISATION: f64 = 0.7;
 /// Memory of the writer and the reader (template.yaml).
-const MEMORY_GB: f64 = 256.0 / 1_024.0;
+pub(super) const MEMORY_GB: f64 = 256.0 / 1_024.0;
 /// How long a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
 const REQUEST_SECONDS: f64 = 0.005;
 /// What a function does besides. (README, "Deploy": the hundredth request takes half of it.)
@@ -24,14 +24,14 @@ const OWN_SECONDS: f64 = 0.001;
 /// Items of a batch that are on their way at once.
 const AT_ONCE: u32 = 64;
 /// Lines of the log that one HTTP request makes: API Gateway's about 500 bytes, Lambda's own about 700, the metrics about 400. Assumed.
-const LOG_BYTES: f64 = 1_600.0;
+pub(super) const LOG_BYTES: f64 = 1_600.0;
 /// API Gateway counts requests in steps of so many bytes.
 const METERED_BYTES: f64 = 512.0 * 1_024.0;
 /// What the throttled-keys mode of Contributor Insights makes for a table with a sort key.
-const INSIGHT_RULES: f64 = 2.0;
+pub(super) const INSIGHT_RULES: f64 = 2.0;
 /// What DynamoDB counts as stored with each item, besides the item. (DynamoDB pricing, "Data storage".)
 const STORED_WITH_ITEM: f64 = 100.0;
-const GB: f64 = 1e9;
+pub(super) const GB: f64 = 1e9;
 /// The same in words.
 pub(super) const ASSUMED: &str =
     "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";

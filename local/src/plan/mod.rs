@@ -8,6 +8,7 @@
 mod admission;
 #[cfg(test)]
 mod agreement;
+mod at_rest;
 mod costs;
 mod demand;
 mod directory;
@@ -26,12 +27,13 @@ mod text;
 mod throttling;
 mod verdict;
 
+pub use at_rest::{AtRest, IdleLine, IdlePart, IdleStack};
 pub use costs::{Bill, HourlyCost, Line, MonthlyCost, Service, ServiceShare};
 pub use demand::Demand;
 pub use directory::{DirectoryNeed, recommended_copies, renewed_after};
 pub use heat::{SortKeyOrder, SplitForHeat};
 pub use launch::{
-    LaunchChoice, LaunchPlan, LaunchStep, LaunchTime, LaunchTimeError, StepKind, TemplateParameter, WarmUnits, Warming,
+    LaunchChoice, LaunchPlan, LaunchStep, LaunchTime, LaunchTimeError, StepKind, TemplateSetting, WarmUnits, Warming,
 };
 pub use options::{Architecture, CapacityMode, Format, PlanOptions};
 pub use partitions::TablePartitions;

@@ -35,6 +35,8 @@ pub struct Prices {
     pub dynamodb_warm_read_units: Price,
     /// Storage, table class Standard.
     pub dynamodb_storage: Price,
+    /// Point-in-time recovery, by the size of the table.
+    pub dynamodb_point_in_time_recovery: Price,
     /// Rules of Contributor Insights, for each month.
     pub contributor_insights_rules: Price,
     /// Events of DynamoDB that Contributor Insights counts.
@@ -49,6 +51,18 @@ pub struct Prices {
     pub http_api_requests: Price,
     /// Logs taken in.
     pub log_ingestion: Price,
+    /// Logs kept.
+    pub log_storage: Price,
+    /// Metrics that standard alarms look at, for each month.
+    pub cloudwatch_alarm_metrics: Price,
+    /// Dashboards, for each month.
+    pub cloudwatch_dashboards: Price,
+    /// Runs of a schedule.
+    pub scheduler_invocations: Price,
+    /// Traces that X-Ray records.
+    pub xray_traces: Price,
+    /// Requests to KMS.
+    pub kms_requests: Price,
 }
 
 /// One price.
@@ -129,7 +143,7 @@ mod tests {
             .filter(|value| value.is_object())
             .map(|value| serde_json::from_value(value.clone()).unwrap())
             .collect();
-        assert_eq!(each.len(), 14);
+        assert_eq!(each.len(), 21);
         for price in each {
             assert!(price.tiers.last().is_some_and(|tier| tier.up_to.is_none()), "{price:?}");
             assert!(price.tiers.is_sorted_by_key(|tier| tier.up_to.unwrap_or(f64::INFINITY)), "{price:?}");

@@ -4,6 +4,7 @@ use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
 
 use super::admission::Admission;
+use super::at_rest::{self, AtRest};
 use super::costs::{self, MonthlyCost};
 use super::demand::Demand;
 use super::directory::{self, DirectoryNeed};
@@ -41,6 +42,8 @@ pub struct Report {
     pub split_for_heat: SplitForHeat,
     /// What a month costs.
     pub monthly_cost: MonthlyCost,
+    /// What a month of a stack costs while nobody uses it.
+    pub at_rest: AtRest,
     /// What to set before the launch; absent where none was named, or where no number of shards takes the demand.
     pub launch: Option<LaunchPlan>,
     /// The region of the prices, and when they were put together.
@@ -173,6 +176,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         directory,
         split_for_heat,
         monthly_cost,
+        at_rest: at_rest::at_rest(options.architecture, &prices),
         launch,
     })
 }
@@ -370,6 +374,9 @@ mod tests {
             "/split_for_heat/throttled_before",
             "/monthly_cost/functions/shares/0/share",
             "/monthly_cost/functions/lines/0/evidence",
+            "/at_rest/profiles/0/usd",
+            "/at_rest/profiles/0/lines/0/evidence",
+            "/at_rest/usd_per_stored_gb",
             "/launch/ready_by",
             "/launch/chosen/warm/write_units",
             "/launch/choices/0/hour/functions_usd",

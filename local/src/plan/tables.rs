@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use embedded_dynamodb::PartitionLimits;
 use sharding::{MAX_COPIES, ScalingPolicy};
 
+use super::at_rest::IdlePart;
 use super::costs::{self, Bill, Service};
 use super::policy::PolicyEnd;
 use super::report::Report;
@@ -202,6 +203,30 @@ impl Report {
             costs::ASSUMED,
             dollars(storage.usd),
             whole(storage.quantity),
+        )?;
+        self.write_at_rest(f)
+    }
+
+    fn write_at_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profiles = &self.at_rest.profiles;
+        let mut names = vec!["at rest, a month"];
+        names.extend(profiles.iter().map(|stack| stack.profile));
+        let mut table = table(&names);
+        let cell = |usd: f64| if usd > 0.0 { dollars(usd) } else { "-".to_owned() };
+        for part in IdlePart::ALL {
+            let mut row = vec![part.name().to_owned()];
+            row.extend(profiles.iter().map(|stack| cell(stack.usd_of(part))));
+            table.add_row(row);
+        }
+        let mut together = vec!["together".to_owned()];
+        together.extend(profiles.iter().map(|stack| dollars(stack.usd)));
+        table.add_row(together);
+        writeln!(f, "\n{table}")?;
+        writeln!(
+            f,
+            "What a stack of each profile costs without a request; the month above has Contributor Insights, too. Each GB that is stored \
+             adds {}, with point-in-time recovery.",
+            dollars(self.at_rest.usd_per_stored_gb),
         )
     }
 }

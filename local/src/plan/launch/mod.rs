@@ -19,7 +19,7 @@ use super::ready::{self, Ready};
 use super::report::PlanError;
 
 pub use moment::{LaunchTime, LaunchTimeError};
-pub use steps::{LaunchStep, StepKind, TemplateParameter};
+pub use steps::{LaunchStep, StepKind, TemplateSetting};
 pub use warming::{WarmUnits, Warming};
 
 /// So many seconds before the launch, the table is warmed and the keys have their shards. Warming takes minutes:
@@ -242,10 +242,10 @@ mod tests {
             ),
         ];
         assert_eq!(commands, expected);
-        let parameters = &launch.steps.iter().find(|step| step.kind == StepKind::Schedule).unwrap().parameters;
-        let parameters: Vec<String> = parameters.iter().map(ToString::to_string).collect();
+        let settings = &launch.steps.iter().find(|step| step.kind == StepKind::Schedule).unwrap().settings;
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
         assert_eq!(
-            parameters,
+            settings,
             [
                 "MaxWarmWriteUnits=10000".to_owned(),
                 "PeakSchedule=cron(0 16 1 3 ? 2027)".to_owned(),
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn more_shards_than_by_default_need_a_parameter() {
+    fn more_shards_than_by_default_need_a_setting() {
         let launch = of(options(100_000, None));
         let shards = launch.chosen.shards_per_key;
         assert!(shards > 200, "{launch:?}");
         let set = launch.steps.iter().find(|step| step.kind == StepKind::SetShards).unwrap();
-        assert_eq!(set.parameters.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("MaxShards={shards}")]);
+        assert_eq!(set.settings.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("MaxShards={shards}")]);
     }
 
     #[test]

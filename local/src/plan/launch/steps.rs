@@ -14,9 +14,9 @@ use crate::plan::notes::TABLE_QUOTA;
 use crate::plan::options::{CapacityMode, PlanOptions};
 use crate::plan::text::{counted, dollars, whole};
 
-/// Requests a second that the API lets through on each route. (Default of `ApiRateLimit` in template.yaml.)
+/// Requests a second that the API lets through on each route. (`ApiRateLimit` of the profile `standard`.)
 const API_RATE: f64 = 5_000.0;
-/// Batches a second that the API lets through. (Default of `ApiBatchRateLimit` in template.yaml.)
+/// Batches a second that the API lets through. (`ApiBatchRateLimit` of the profile `standard`.)
 const API_BATCH_RATE: f64 = 500.0;
 /// Requests do not come evenly, so the API must let through so many times their mean.
 const UNEVEN: f64 = 1.2;
@@ -32,8 +32,8 @@ pub struct LaunchStep {
     pub what: String,
     /// The commands that do it, in this order.
     pub commands: Vec<String>,
-    /// The parameters of the template that it takes.
-    pub parameters: Vec<TemplateParameter>,
+    /// The settings of the template that it takes.
+    pub settings: Vec<TemplateSetting>,
 }
 
 /// A kind of step.
@@ -56,16 +56,16 @@ pub enum StepKind {
     ApiLimits,
 }
 
-/// A parameter of template.yaml, with the value that it needs.
+/// A setting of template.yaml, with the value that it needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TemplateParameter {
+pub struct TemplateSetting {
     /// Its name.
     pub name: &'static str,
     /// Its value.
     pub value: String,
 }
 
-impl fmt::Display for TemplateParameter {
+impl fmt::Display for TemplateSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.value)
     }
@@ -102,7 +102,7 @@ pub(super) fn steps(needs: &Needs<'_>) -> Vec<LaunchStep> {
 impl Needs<'_> {
     fn step(&self, kind: StepKind, what: String) -> LaunchStep {
         let by = self.ready_by.map(|by| by.to_string());
-        LaunchStep { kind, by, what, commands: Vec::new(), parameters: Vec::new() }
+        LaunchStep { kind, by, what, commands: Vec::new(), settings: Vec::new() }
     }
 }
 
@@ -204,7 +204,7 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     let keys = needs.demand.keys;
     let whose = if keys == 1 { "the key its".to_owned() } else { format!("each of the {} its", counted(keys, "key")) };
     let raise_most = if shards > most {
-        format!(" Deploy with the parameter first: \"set\" refuses more than MaxShards, {most} by default.")
+        format!(" Deploy with the setting first: \"set\" refuses more than MaxShards, {most} by default.")
     } else {
         String::new()
     };
@@ -217,8 +217,8 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     // The shard-scaler looks at the same time whether the table is as warm as it has to be.
     let units: String = raised.iter().map(|units| format!(",\"{}\":{}", units.event_name, units.to)).collect();
     let event = format!("{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}");
-    let parameters = if shards > most { vec![parameter("MaxShards", shards)] } else { Vec::new() };
-    Some(LaunchStep { commands: vec![invoke(&event)], parameters, ..needs.step(StepKind::SetShards, what) })
+    let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
+    Some(LaunchStep { commands: vec![invoke(&event)], settings, ..needs.step(StepKind::SetShards, what) })
 }
 
 /// The template's scheduled peak, which does the same by itself.
@@ -230,18 +230,18 @@ fn schedule(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     }
     let write_units = raised.iter().find(|units| units.event_name == "write_units").map(|units| units.to);
     let what = format!(
-        "Or deploy these parameters instead, and the stack {} at that time. The schedule is for one key{}.",
+        "Or deploy these settings instead, and the stack {} at that time. The schedule is for one key{}.",
         if write_units.is_some() { "warms the table and gives the key its shards" } else { "gives the key its shards" },
         if raised.len() > usize::from(write_units.is_some()) { ", and warms for writes only" } else { "" },
     );
-    let mut parameters = Vec::new();
-    parameters.extend(write_units.map(|units| parameter("MaxWarmWriteUnits", units)));
-    parameters.push(parameter("PeakSchedule", ready_by.cron()));
-    parameters.push(parameter("PeakTimezone", "UTC"));
-    parameters.push(parameter("PeakPartitionKey", "KEY"));
-    parameters.push(parameter("PeakShards", shards));
-    parameters.extend(write_units.map(|units| parameter("PeakWriteUnits", units)));
-    Some(LaunchStep { parameters, ..needs.step(StepKind::Schedule, what) })
+    let mut settings = Vec::new();
+    settings.extend(write_units.map(|units| setting("MaxWarmWriteUnits", units)));
+    settings.push(setting("PeakSchedule", ready_by.cron()));
+    settings.push(setting("PeakTimezone", "UTC"));
+    settings.push(setting("PeakPartitionKey", "KEY"));
+    settings.push(setting("PeakShards", shards));
+    settings.extend(write_units.map(|units| setting("PeakWriteUnits", units)));
+    Some(LaunchStep { settings, ..needs.step(StepKind::Schedule, what) })
 }
 
 fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
@@ -250,17 +250,17 @@ fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
     let pages = f64::from(needs.options.read_rate);
     let (of_route, of_batches) = if items == 1 { (requests.max(pages), 0.0) } else { (pages, requests) };
     let rows = [("ApiRateLimit", of_route, API_RATE), ("ApiBatchRateLimit", of_batches, API_BATCH_RATE)];
-    let parameters: Vec<TemplateParameter> = rows
+    let settings: Vec<TemplateSetting> = rows
         .into_iter()
         .map(|(name, rate, default)| (name, rate * UNEVEN, default))
         .filter(|(_, needed, default)| needed > default)
-        .map(|(name, needed, _)| parameter(name, units(needed)))
+        .map(|(name, needed, _)| setting(name, units(needed)))
         .collect();
     let what =
         "If the functions take the demand, let their API do so: it lets through fewer requests by default.".to_owned();
-    (!parameters.is_empty()).then(|| LaunchStep { parameters, ..needs.step(StepKind::ApiLimits, what) })
+    (!settings.is_empty()).then(|| LaunchStep { settings, ..needs.step(StepKind::ApiLimits, what) })
 }
 
-fn parameter(name: &'static str, value: impl fmt::Display) -> TemplateParameter {
-    TemplateParameter { name, value: value.to_string() }
+fn setting(name: &'static str, value: impl fmt::Display) -> TemplateSetting {
+    TemplateSetting { name, value: value.to_string() }
 }

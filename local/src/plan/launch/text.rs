@@ -84,8 +84,8 @@ impl LaunchPlan {
             for command in &step.commands {
                 writeln!(f, "     {command}")?;
             }
-            for parameter in &step.parameters {
-                writeln!(f, "     {parameter}")?;
+            for setting in &step.settings {
+                writeln!(f, "     {setting}")?;
             }
         }
         let shards = counted(self.chosen.shards_per_key, "shard");
