@@ -1,7 +1,7 @@
-"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters, the options of `local serve`;
-docs/operations.md with the template's alarms and the functions' metrics, and the number of parameters in docs/tutorial.md.
+"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters and settings, the options of
+`local serve`; docs/operations.md with the template's alarms and the functions' metrics, and the number of parameters in docs/tutorial.md.
 
-Usage: configuration.py LOCAL_BINARY
+Usage: configuration.py [LOCAL_BINARY]. Without the program, what it says is not compared: the options, and what a variable may be.
 
 Names come from where they are read, defaults from the code and the template, what is allowed from the template and from what the
 program says when a variable is wrong. The last column of each table is text, and only has to be there.
@@ -13,16 +13,16 @@ import re
 import subprocess
 import sys
 
-import yaml
-
-from template_contract import CONFIGURATIONS, ROOT, VARIABLE_READ, CloudFormationLoader, metrics_written
+from template_metrics import metrics_written
+from template_expected import CONFIGURATIONS, DEPLOYMENTS, VARIABLE_READ
+from template_flat import ROOT, Deployment, Templates, references
 
 DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
 # The headings above the tables.
 ALL_FUNCTIONS, SCALER, WRITER = "All functions", "The shard-scaler besides", "The writer besides"
-PARAMETERS, SERVE = "Parameters of the template", "Options of `local serve`"
+PARAMETERS, SETTINGS, SERVE = "Parameters of the template", "Settings of the template", "Options of `local serve`"
 HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER, WRITER)))
 REQUIRED, EMPTY = "required", "empty"
 # More than any variable takes.
@@ -90,11 +90,13 @@ def code(text):
 
 
 def said_to_be_allowed(binary, variable):
-    """What the program says of a wrong value. It would listen on ports of the system's choice if it took it."""
+    """What the program says of a wrong value. It would listen on ports of the system's choice if it took it. None without a program."""
     if variable in ALLOWED:
         path, pattern = ALLOWED[variable]
         found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
         return found[1] if found else f"not found in {path} any more"
+    if binary is None:
+        return None
     environment = {name: value for name, value in os.environ.items() if name not in DEFAULTS | dict.fromkeys(NEEDED)}
     command = [binary, "serve", "--port", "0", "--dynamodb-port", "0"]
     try:
@@ -118,35 +120,44 @@ def default_of(variable):
     return code(f"{int(value) * 1000}" if variable in MILLISECONDS else value)
 
 
-def set_by(template):
-    """The parameter that each variable is set from, where it is one."""
-    functions = [template["Globals"]["Function"]]
-    functions += [body["Properties"] for body in template["Resources"].values() if body["Type"] == "AWS::Serverless::Function"]
+def set_by(templates):
+    """The parameter or setting that each variable is set from, where it is one."""
+    root, nested = templates.root, templates.nested["Functions"]
+    handed = root["Resources"]["Functions"]["Properties"]["Parameters"]
+    functions = [nested["Globals"]["Function"], *(body["Properties"] for body in nested["Resources"].values() if body["Type"] == "AWS::Serverless::Function")]
     told = {}
     for function in functions:
         for name, value in function.get("Environment", {}).get("Variables", {}).items():
-            refs = [ref for ref in references(value) if ref in template["Parameters"]]
-            if not refs:
-                refs = [ref for condition in conditions_of(value) for ref in references(template["Conditions"][condition])]
-            told[name] = code(refs[0]) if refs and refs[0] in template["Parameters"] else "the stack's own table"
+            # The innermost condition first: what it depends on is what the others narrow down.
+            deciding = [nested["Conditions"][condition] for condition in spread(nested, value)][::-1]
+            parameters = [each for part in (value, deciding) for each in references(part) if each in handed]
+            given = handed[parameters[0]]
+            sources = settings_of(given) + [each for each in references(given) if each in templates.parameters and each != "Profile"]
+            sources += [each for condition in spread(root, given) for each in settings_of(root["Conditions"][condition])]
+            told[name] = code(sources[0]) if sources else "the stack itself"
     return told
 
 
-def references(value):
+def settings_of(value):
     if isinstance(value, dict):
-        if set(value) == {"Ref"}:
-            yield value["Ref"]
-        for member in value.values():
-            yield from references(member)
-    elif isinstance(value, list):
-        for part in value:
-            yield from references(part)
+        own = [value["Fn::FindInMap"][1]] if "Fn::FindInMap" in value else []
+        return own + [each for member in value.values() for each in settings_of(member)]
+    return [each for part in value for each in settings_of(part)] if isinstance(value, list) else []
+
+
+def spread(template, value):
+    """The conditions that a value depends on, and those that they depend on."""
+    for condition in conditions_of(value):
+        yield condition
+        yield from spread(template, template["Conditions"][condition])
 
 
 def conditions_of(value):
     if isinstance(value, dict):
-        if set(value) == {"Fn::If"}:
+        if "Fn::If" in value:
             yield value["Fn::If"][0]
+        if set(value) == {"Condition"} and isinstance(value["Condition"], str):
+            yield value["Condition"]
         for member in value.values():
             yield from conditions_of(member)
     elif isinstance(value, list):
@@ -163,8 +174,8 @@ def allowed_by(parameter):
     return parameter["ConstraintDescription"].removeprefix("must be ").removeprefix("must ").rstrip(".")
 
 
-def variables(binary, template):
-    parameters = set_by(template)
+def variables(binary, templates):
+    parameters = set_by(templates)
     for path, heading in HEADINGS.items():
         names = VARIABLE_READ.findall(path.read_text(encoding="utf-8").split("#[cfg(test)]")[0])
         yield heading, {
@@ -172,8 +183,17 @@ def variables(binary, template):
         }
 
 
-def parameters(template):
-    return {code(name): (code(body["Default"]), allowed_by(body)) for name, body in template["Parameters"].items()}
+def parameters(templates):
+    return {code(name): (code(body["Default"]), allowed_by(body)) for name, body in templates.parameters.items()}
+
+
+def settings(templates):
+    """The value of the profile standard, and those of the others where they differ."""
+    told = {}
+    for name, row in templates.settings.items():
+        others = [f"{profile} {code(value)}" for profile, value in row.items() if value != row["standard"]]
+        told[code(name)] = (", ".join([code(row["standard"]), *others]), allowed_by(templates.allowed[name]))
+    return told
 
 
 def options(binary):
@@ -184,8 +204,8 @@ def options(binary):
     }
 
 
-def compare(heading, wanted, rows):
-    """What is wrong with the tables beneath a heading."""
+def compare(wanted, rows):
+    """What is wrong with the tables beneath a heading. What is not known is compared with nothing."""
     named = [row[0] for row in rows]
     for name in sorted(set(wanted) - set(named)):
         yield f"{name} is missing"
@@ -194,16 +214,17 @@ def compare(heading, wanted, rows):
     for name in sorted({name for name in named if named.count(name) > 1}):
         yield f"{name} is documented twice"
     for name, *cells, meaning in rows:
-        if name in wanted and tuple(cells) != wanted[name]:
-            yield f"{name} is documented with {' | '.join(cells)}, and has {' | '.join(wanted[name])}"
+        if name in wanted and (len(cells) != len(wanted[name]) or any(told not in (None, cell) for cell, told in zip(cells, wanted[name]))):
+            yield f"{name} is documented with {' | '.join(cells)}, and has {' | '.join(map(str, wanted[name]))}"
         if not meaning:
             yield f"{name} is not explained"
 
 
-def alarms(template):
-    resources = template["Resources"].values()
-    names = (each["Properties"]["AlarmName"]["Fn::Sub"] for each in resources if each["Type"] == "AWS::CloudWatch::Alarm")
-    return {code(name.removeprefix("${AWS::StackName}-")) for name in names}
+def alarms(templates):
+    """By their names, without those of the stack and of a version."""
+    whole = Deployment(templates, **DEPLOYMENTS["everything"][0]).of_type("AWS::CloudWatch::Alarm")
+    names = (each["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for each in whole.values())
+    return {code(re.sub(r"-\$\{\w+\.Version\.Version\}$", "", name)) for name in names}
 
 
 def metrics():
@@ -218,28 +239,32 @@ def unequal(wanted, rows):
 
 
 def main():
-    binary = str(pathlib.Path(sys.argv[1]).resolve())
-    template = yaml.load((ROOT / "template.yaml").read_text(encoding="utf-8"), Loader=CloudFormationLoader)
+    binary = str(pathlib.Path(sys.argv[1]).resolve()) if len(sys.argv) > 1 else None
+    templates = Templates()
     text = DOCUMENT.read_text(encoding="utf-8")
     documented = tables_of(text)
-    wanted = dict(variables(binary, template)) | {PARAMETERS: parameters(template), SERVE: options(binary)}
+    wanted = dict(variables(binary, templates)) | {PARAMETERS: parameters(templates), SETTINGS: settings(templates)}
+    if binary:
+        wanted |= {SERVE: options(binary)}
+    else:
+        print("SKIP  what the program says: it is not named")
     failed = 0
     for heading, each in wanted.items():
-        wrong = list(compare(heading, each, documented.get(heading, [])))
+        wrong = list(compare(each, documented.get(heading, [])))
         failed += len(wrong)
         for line in wrong:
             print(f"WRONG {DOCUMENT.name}, {heading}: {line}")
         if not wrong:
             print(f"ok    {heading}: {len(each)}")
     documented = tables_of(OPERATIONS.read_text(encoding="utf-8"))
-    for heading, each in {"Alarms": alarms(template), "Metrics": metrics()}.items():
+    for heading, each in {"Alarms": alarms(templates), "Metrics": metrics()}.items():
         wrong = list(unequal(each, documented.get(heading, [])))
         failed += len(wrong)
         for line in wrong:
             print(f"WRONG {OPERATIONS.name}, {heading}: {line}")
         if not wrong:
             print(f"ok    {heading}: {len(each)}")
-    count = f"`Parameter …`, {len(template['Parameters'])} of them"
+    count = f"`Parameter …`, {len(templates.parameters)} of them"
     counted = count in TUTORIAL.read_text(encoding="utf-8")
     failed += not counted
     print(f"ok    {TUTORIAL.name}: {count}" if counted else f"WRONG {TUTORIAL.name}: it does not say {count}")

@@ -48,7 +48,7 @@ exec {binary} "$@"
 FENCE = re.compile(r"^(\s*)```(.*)$")
 COMMENT = re.compile(r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)|(?P<vary>figures vary)) -->\s*$")
 LOCAL = re.compile(r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? -p local(?: -- (?P<rest>.*))?$", re.S)
-EXAMPLE = re.compile(r"^cargo run -p sharding --example (?P<name>\w+)$")
+EXAMPLE = re.compile(r"^cargo run (?P<which>-p sharding --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$")
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
 PORTS = {"api": 3000, "dynamodb": 8000}
@@ -237,8 +237,8 @@ class Shell:
             built = target / "debug/examples" / example["name"]
             if not built.exists():
                 manifest = ["--manifest-path", str(ROOT / "Cargo.toml")]
-                subprocess.run(["cargo", "build", "--locked", "--quiet", *manifest, *command.split()[2:]], check=True)
-            command = shlex.quote(str(built))
+                subprocess.run(["cargo", "build", "--locked", "--quiet", *manifest, *example["which"].split()], check=True)
+            command = shlex.quote(str(built)) + example["rest"]
         elif command.startswith(("checks/", "sam ")):
             raise Wrong("this check does not run it; say before the block who does")
         return self.run(self.with_free_ports(command), status=status)
@@ -276,8 +276,8 @@ def indented(text):
     return "\n".join("    | " + line for line in text.rstrip("\n").split("\n"))
 
 
-def runner_of(by, command):
-    """Checks that a file which is said to run a command is part of .ci/run, and names the command."""
+def runner_of(by, command, document):
+    """Checks that a file which is said to run a command is part of .ci/run, and names the command, or the document that it takes it from."""
     guards = (ROOT / ".ci/run").read_text(encoding="utf-8")
     guards += (ROOT / "checks/foreign").read_text(encoding="utf-8")
     if by != ".ci/run" and by not in guards:
@@ -286,7 +286,8 @@ def runner_of(by, command):
     if words[0] == "export":
         return
     said = " ".join(words[: 1 if words[0].startswith("checks/") else 2])
-    if said not in (ROOT / by).read_text(encoding="utf-8"):
+    runner = (ROOT / by).read_text(encoding="utf-8")
+    if said not in runner and str(document.relative_to(ROOT)) not in runner:
         raise Wrong(f"{by} does not run {said}")
 
 
@@ -338,7 +339,7 @@ def check(document, binary, told):
                 for command, shown in block.commands():
                     try:
                         if block.mark and block.mark["by"]:
-                            runner_of(block.mark["by"], command)
+                            runner_of(block.mark["by"], command, document)
                             told[f"run by {block.mark['by']}"] += 1
                         elif block.mark and block.mark["reason"]:
                             told[f"not run: {block.mark['reason']}"] += 1

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use crate::alarm_event::{Alarm, alarms};
-use crate::deployment::CustomResource;
 
 /// The most alarms of one `rearm`.
 const MOST_ALARMS: usize = 20;
@@ -67,8 +66,6 @@ pub enum ScalerEvent {
     },
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
-    /// A deployment asks whether the table fits.
-    Deployment(CustomResource),
 }
 
 /// Units a second that the table is to be able to serve at once, unchecked. 0 asks for none.
@@ -103,14 +100,11 @@ impl ScalerEvent {
     /// Reads an event.
     ///
     /// # Errors
-    /// [`EventError`] where it is neither a direct event, nor an alarm, nor a request of CloudFormation.
+    /// [`EventError`] where it is neither a direct event nor an alarm.
     pub fn parse(event: &Value) -> Result<Self, EventError> {
         let event = event.as_object().ok_or_else(|| wrong("event", "it is not an object".into()))?;
         if let Some(action) = event.get("action") {
             return direct(action, event);
-        }
-        if event.contains_key("ResponseURL") {
-            return CustomResource::parse(event).map(Self::Deployment);
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
@@ -121,7 +115,7 @@ impl ScalerEvent {
     }
 }
 
-pub(crate) fn wrong(field: &'static str, why: String) -> EventError {
+fn wrong(field: &'static str, why: String) -> EventError {
     EventError { field, why }
 }
 

@@ -1,4 +1,4 @@
-//! The shard-scaler: woken by an alarm or by a writer, told directly, or asked by a deployment.
+//! The shard-scaler: woken by an alarm or by a writer, or told directly.
 //!
 //! An alarm names a table and never a key, comes late, twice or not at all; so it is taken as a hint to look, and what is done
 //! follows from the throttled keys, the policy and the protocol, which make a repetition harmless.
@@ -8,7 +8,6 @@ mod alarm_event;
 mod cause;
 mod clients;
 mod config;
-mod deployment;
 mod direct;
 mod directory;
 mod drain;
@@ -35,7 +34,6 @@ pub use alarm_event::{Alarm, AlarmMetric};
 pub use cause::Cause;
 pub use clients::Clients;
 pub use config::ScalerConfig;
-pub use deployment::CustomResource;
 pub use event::{After, EventError, ScalerEvent, WarmUnits};
 pub use failure::Failed;
 
@@ -96,7 +94,6 @@ impl Scaler {
                 tokio::join!(self.rearm(&alarms, deadline), self.learn_warm_throughput(deadline)).0
             }
             Ok(ScalerEvent::Alarms(alarms)) => self.alarms(&alarms, now_seconds, deadline).await,
-            Ok(ScalerEvent::Deployment(request)) => self.deployment(&request, deadline).await,
         };
         tracing::info!(audit = true, %answer, "event handled");
         Failed::check(answer)

@@ -1,6 +1,5 @@
 //! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
 
-use super::cloudformation::CloudFormation;
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
@@ -58,10 +57,6 @@ async fn every_sample_event_has_its_answer() {
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);
     }
-    let cloudformation = CloudFormation::start(200).await;
-    let deployment = cloudformation.ask(event("shard-scaler-deployment"));
-    answers += &format!("shard-scaler-deployment: {}\n", scaler.invoke(deployment).await);
-    assert_eq!(cloudformation.answer().1["Status"], "SUCCESS");
     // As they are, and once more: an old event does nothing, and neither does a list.
     for name in ["shard-scaler-alarm-stale", "shard-scaler-list"] {
         let answer = scaler.invoke(event(name)).await.to_string();
@@ -75,8 +70,7 @@ async fn every_sample_event_has_its_answer() {
         (&json!(6), &json!(3), &json!(5)),
         "{shown}"
     );
-    let log = scaler.stop().await;
-    assert!(!log.contains("Signature"), "the URL of an answer to CloudFormation is a secret: {log}");
+    drop(scaler);
     edition.stop().await;
 }
 

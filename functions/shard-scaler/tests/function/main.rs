@@ -2,8 +2,6 @@
 
 mod alarms;
 mod aws;
-mod cloudformation;
-mod deployment;
 mod events;
 mod failing_services;
 mod warming;

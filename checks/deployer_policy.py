@@ -1,0 +1,293 @@
+"""docs/deployer-policy.json against the templates: it has every right that CloudFormation needs to make, change and
+remove what they declare, and no other.
+
+The rights of each type of resource are those that CloudFormation itself names: cfn-lint brings the schemas of its
+registry, and each has a list of permissions for every handler. Beside them stands here what no schema says (`BESIDES`),
+and what a schema names for properties that the templates do not use (`UNUSED`). An entry of `UNUSED` that no schema
+names any more fails, too.
+"""
+
+import collections
+import importlib.resources
+import json
+import logging
+import os
+import pathlib
+import re
+import sys
+
+from samcli.yamlhelper import yaml_parse
+from samtranslator.translator.transform import transform
+
+# SAM asks for one; nothing is sent there.
+os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+POLICY = ROOT / "docs/deployer-policy.json"
+# The most that IAM allows for the inline policies of a role, without white space.
+MOST_CHARACTERS = 10_240
+HANDLERS = ("create", "read", "update", "delete")
+
+# What no schema says, by why it is needed.
+BESIDES = {
+    "sam deploy makes and carries out a change set, and shows how it goes": {
+        "cloudformation:CreateChangeSet",
+        "cloudformation:DeleteChangeSet",
+        "cloudformation:DescribeChangeSet",
+        "cloudformation:DescribeStackEvents",
+        "cloudformation:ExecuteChangeSet",
+        "cloudformation:GetTemplateSummary",
+    },
+    "sam deploy stores functions and nested templates in a bucket of its own, which it makes once in a region": {
+        "s3:CreateBucket",
+        "s3:GetObject",
+        "s3:ListBucket",
+        "s3:PutBucketPolicy",
+        "s3:PutBucketPublicAccessBlock",
+        "s3:PutBucketTagging",
+        "s3:PutBucketVersioning",
+        "s3:PutEncryptionConfiguration",
+        "s3:PutObject",
+    },
+    "CloudFormation calls the function behind a custom resource as whoever deploys": {"lambda:InvokeFunction"},
+    "API Gateway has its access log delivered as whoever deploys": {
+        "logs:CreateLogDelivery",
+        "logs:DeleteLogDelivery",
+        "logs:DescribeResourcePolicies",
+        "logs:GetLogDelivery",
+        "logs:ListLogDeliveries",
+        "logs:PutResourcePolicy",
+        "logs:UpdateLogDelivery",
+    },
+}
+# What schemas name for what the templates do not use.
+UNUSED = {
+    "import from S3, and replicas in other regions, which copy items": {
+        "dynamodb:AssociateTableReplica",
+        "dynamodb:BatchWriteItem",
+        "dynamodb:CreateTableReplica",
+        "dynamodb:DeleteItem",
+        "dynamodb:DescribeImport",
+        "dynamodb:GetItem",
+        "dynamodb:ImportTable",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "dynamodb:Scan",
+        "dynamodb:UpdateItem",
+        "logs:CreateLogStream",
+        "logs:DescribeLogStreams",
+        "logs:PutLogEvents",
+        "s3:GetObjectMetadata",
+    },
+    "Kinesis": {
+        "dynamodb:DisableKinesisStreamingDestination",
+        "dynamodb:EnableKinesisStreamingDestination",
+        "dynamodb:UpdateKinesisStreamingDestination",
+        "kinesis:DescribeStream",
+        "kinesis:PutRecords",
+    },
+    "policies of tables": {"dynamodb:DeleteResourcePolicy", "dynamodb:PutResourcePolicy"},
+    "functions in a VPC, with file systems or layers, signed or with a key of their own": {
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVpcs",
+        "elasticfilesystem:DescribeMountTargets",
+        "kms:Encrypt",
+        "kms:GenerateDataKey",
+        "lambda:DeleteFunctionCodeSigningConfig",
+        "lambda:GetCodeSigningConfig",
+        "lambda:GetLayerVersion",
+        "lambda:PutFunctionCodeSigningConfig",
+        "s3files:ListMountTargets",
+    },
+    "functions that are kept running, pinned to a runtime, or may call themselves": {
+        "lambda:AssociateRuntimeAlias",
+        "lambda:DeleteProvisionedConcurrencyConfig",
+        "lambda:PassCapacityProvider",
+        "lambda:PutFunctionRecursionConfig",
+        "lambda:PutFunctionScalingConfig",
+        "lambda:PutProvisionedConcurrencyConfig",
+        "lambda:PutRuntimeManagementConfig",
+    },
+    "roles with managed policies, boundaries or descriptions": {
+        "iam:AttachRolePolicy",
+        "iam:DeleteRolePermissionsBoundary",
+        "iam:DetachRolePolicy",
+        "iam:PutRolePermissionsBoundary",
+        "iam:UpdateRole",
+        "iam:UpdateRoleDescription",
+    },
+    "policies of groups and users": {
+        "iam:DeleteGroupPolicy",
+        "iam:DeleteUserPolicy",
+        "iam:GetGroupPolicy",
+        "iam:GetUserPolicy",
+        "iam:PutGroupPolicy",
+        "iam:PutUserPolicy",
+    },
+    "logs with a key, an index, masked fields or another destination": {
+        "firehose:TagDeliveryStream",
+        "logs:AssociateKmsKey",
+        "logs:DeleteDataProtectionPolicy",
+        "logs:DeleteIndexPolicy",
+        "logs:DeleteResourcePolicy",
+        "logs:DeleteRetentionPolicy",
+        "logs:DisassociateKmsKey",
+        "logs:PutBearerTokenAuthentication",
+        "logs:PutDataProtectionPolicy",
+        "logs:PutIndexPolicy",
+        "logs:PutLogGroupDeletionProtection",
+        "s3:REST.PUT.OBJECT",
+    },
+    "topics with masked fields": {"sns:PutDataProtectionPolicy"},
+    "policies of nested stacks": {
+        "cloudformation:GetStackPolicy",
+        "cloudformation:SetStackPolicy",
+        "cloudformation:UpdateTerminationProtection",
+    },
+    "capacity by the clock": {
+        "application-autoscaling:DeleteScheduledAction",
+        "application-autoscaling:PutScheduledAction",
+    },
+    "deployments to machines": {"codedeploy:RegisterOnPremisesInstance"},
+    "what is read by name only where a body in S3 describes it": {"s3:getObject"},
+}
+# Nothing is made for it.
+WITHOUT_RIGHTS = {"AWS::CloudFormation::WaitConditionHandle"}
+# Services and actions that name no resource, or none with the stack's name in it.
+ON_EVERYTHING = {
+    "application-autoscaling",
+    "cloudformation:GetTemplateSummary",
+    "cloudwatch:DescribeAlarms",
+    "cloudwatch:GetMetricData",
+    "kms:ListAliases",
+    "logs:CreateLogDelivery",
+    "logs:DeleteLogDelivery",
+    "logs:DescribeLogGroups",
+    "logs:DescribeResourcePolicies",
+    "logs:GetLogDelivery",
+    "logs:ListLogDeliveries",
+    "logs:PutResourcePolicy",
+    "logs:UpdateLogDelivery",
+}
+
+failed = 0
+
+
+def expect(holds, promise, found=""):
+    global failed
+    failed += not holds
+    print(f"{'ok   ' if holds else 'WRONG'} {promise}{'' if holds else f': {found}'}")
+
+
+class NoManagedPolicies:
+    """The templates attach none, so none has to be looked up."""
+
+    @staticmethod
+    def load():
+        return {}
+
+
+def transformed(path):
+    """What SAM makes of a template, with everything that a parameter may switch on."""
+    template = yaml_parse(path.read_text(encoding="utf-8"))
+    if "Transform" not in template:
+        return template
+    for resource in template["Resources"].values():
+        properties = resource.get("Properties", {})
+        if resource["Type"] == "AWS::Serverless::Function":
+            properties["CodeUri"] = "s3://bucket/key"
+        if resource["Type"] == "AWS::Serverless::Application":
+            properties["Location"] = "https://s3.amazonaws.com/bucket/key"
+    # The code is an object in S3 for each function; the default is a folder.
+    template.get("Globals", {}).get("Function", {}).pop("CodeUri", None)
+    values = {name: parameter.get("Default", "value") for name, parameter in template.get("Parameters", {}).items()}
+    # SAM leaves CodeDeploy out unless it is told so.
+    values |= {name: "true" for name in ("CanaryDeployment",) if name in values}
+    logging.disable()
+    return transform(template, values, NoManagedPolicies())
+
+
+def resource_types():
+    """The types of all templates, each with the resources that have it."""
+    types = collections.defaultdict(list)
+    for path in [ROOT / "template.yaml", *sorted((ROOT / "templates").glob("*.yaml"))]:
+        for name, resource in transformed(path)["Resources"].items():
+            kind = resource["Type"]
+            if not kind.startswith("Custom::") and kind not in WITHOUT_RIGHTS:
+                types[kind].append(name)
+    return types
+
+
+def rights_by_type():
+    """What CloudFormation's handlers need, by type of resource."""
+    rights = {}
+    folder = importlib.resources.files("cfnlint") / "data/schemas/resources"
+    for file in folder.iterdir():
+        if file.name.endswith(".json"):
+            schema = json.loads(file.read_text(encoding="utf-8"))
+            handlers = schema.get("handlers")
+            if handlers:
+                needed = {action for name in HANDLERS for action in handlers.get(name, {}).get("permissions", [])}
+                rights[schema["typeName"]] = needed | rights.get(schema["typeName"], set())
+    return rights
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def main():
+    policy = json.loads(POLICY.read_text(encoding="utf-8"))
+    statements = policy["Statement"]
+    granted = [action for statement in statements for action in as_list(statement["Action"])]
+    types, known = resource_types(), rights_by_type()
+    print(f"      {sum(map(len, types.values()))} resources of {len(types)} types: {', '.join(sorted(types))}")
+
+    expect(
+        not set(types) - set(known), "CloudFormation names the rights of every type", sorted(set(types) - set(known))
+    )
+    named = {action for kind in types for action in known.get(kind, ())}
+    besides = {action for actions in BESIDES.values() for action in actions}
+    unused = {action for actions in UNUSED.values() for action in actions}
+    expect(unused <= named, "every unused right is one that a schema names", sorted(unused - named))
+    expect(not unused & besides, "no right is both unused and needed", sorted(unused & besides))
+    needed = (named - unused) | besides
+    expect(set(granted) >= needed, "the policy has every right that is needed", sorted(needed - set(granted)))
+    expect(set(granted) <= needed, "the policy has no other right", sorted(set(granted) - needed))
+    services = {action.split(":")[0] for action in needed}
+    expect(
+        {action.split(":")[0] for action in granted} == services,
+        f"the services are those of the templates: {', '.join(sorted(services))}",
+    )
+
+    expect(all(statement["Effect"] == "Allow" for statement in statements), "the policy only allows")
+    wild = [action for action in granted if "*" in action]
+    expect(not wild, "no right is given by a pattern", wild)
+    unscoped = {
+        action
+        for statement in statements
+        if "*" in as_list(statement["Resource"])
+        for action in as_list(statement["Action"])
+        if not {action, action.split(":")[0]} & ON_EVERYTHING
+    }
+    expect(not unscoped, "only what names no resource is granted on everything", sorted(unscoped))
+    passing = [statement for statement in statements if "iam:PassRole" in as_list(statement["Action"])]
+    holds = len(passing) == 1 and "iam:PassedToService" in json.dumps(passing[0].get("Condition", {}))
+    expect(holds, "roles are passed to named services only", passing)
+    linked = [statement for statement in statements if "iam:CreateServiceLinkedRole" in as_list(statement["Action"])]
+    holds = len(linked) == 1 and "iam:AWSServiceName" in json.dumps(linked[0].get("Condition", {}))
+    expect(holds, "service-linked roles are made for named services only", linked)
+    length = len(re.sub(r"\s", "", json.dumps(policy)))
+    expect(
+        length <= MOST_CHARACTERS,
+        f"it fits into the inline policy of a role: {length:,} of {MOST_CHARACTERS:,} characters",
+        length,
+    )
+
+    print(f"{failed} wrong")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""`sam deploy --guided` with Enter on everything, at a terminal of its own."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import time
+
+import functions
+from botocore.exceptions import ClientError
+from emulated import PATIENCE, ROOT, Stack, StackFailed
+
+# As samconfig.toml has it.
+NAME = "dynamodb-write-sharding"
+MOST_PARAMETERS = 10
+
+# What the program prints last when it waits for an answer.
+_QUESTION = re.compile(r"\n?[^\n]*(?:\[[^\]\n]*\]|\?|Name|Region) ?: ?$")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Seconds of silence after which a line that looks like a question is one.
+_SILENCE = 0.4
+
+
+class Guided:
+    """One guided deployment: its questions, in order, and how it ended."""
+
+    def __init__(self, questions, output, status):
+        self.questions, self.output, self.status = questions, output, status
+
+    @property
+    def parameters(self):
+        return [question for question in self.questions if question.startswith("Parameter ")]
+
+
+def project(folder, build):
+    """A folder as a stranger has it after `sam build`."""
+    folder.mkdir()
+    shutil.copytree(build, folder / ".aws-sam" / "build", symlinks=True)
+    shutil.copy(ROOT / "samconfig.toml", folder)
+    return folder
+
+
+def deploy(account, folder, *options):
+    """Presses Enter until the program ends."""
+    ours, theirs = pty.openpty()
+    environment = account.environment() | {"TERM": "dumb", "COLUMNS": "200", "NO_COLOR": "1"}
+    command = ["sam", "deploy", "--guided", *options]
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    questions, output, since = [], "", ""
+    until = time.monotonic() + 4 * PATIENCE
+    try:
+        while time.monotonic() < until:
+            ready, _, _ = select.select([ours], [], [], _SILENCE)
+            if ready:
+                try:
+                    text = os.read(ours, 65_536).decode("utf-8", errors="replace")
+                except OSError:
+                    break
+                if not text:
+                    break
+                text = _COLOURS.sub("", text).replace("\r", "")
+                output, since = output + text, since + text
+            elif _QUESTION.search(since):
+                questions.append(since.rstrip("\n").rsplit("\n", 1)[-1].strip())
+                since = ""
+                os.write(ours, b"\n")
+        else:
+            raise TimeoutError(f"sam deploy --guided does not end; it printed {output[-2_000:]}")
+        return Guided(questions, output, process.wait(PATIENCE))
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(ours)
+
+
+def check(report, world):
+    """Enter on everything, in an account with room and in a new one."""
+    for told, concurrency in (("an account", 1_000), ("a new account, which may have ten executions at once", 10)):
+        functions.QUOTA.concurrency = concurrency
+        done = deploy(world.account, project(world.folder / f"guided-{concurrency}", world.template.parent))
+        report.note(f"{len(done.questions)} questions, {len(done.parameters)} of them parameters")
+        report.check(f"{told}: at most {MOST_PARAMETERS} parameters are asked for", len(done.parameters) <= MOST_PARAMETERS, done.parameters)
+        stack = Stack(world.account, NAME)
+        try:
+            status = stack.describe()["StackStatus"]
+        except ClientError as error:
+            status = str(error)
+        if not report.equal(f"{told}: sam deploy --guided, and Enter on everything", (done.status, status), (0, "CREATE_COMPLETE")):
+            report.note(done.output[-3_000:])
+            continue
+        api = world.caller(stack)
+        report.equal(f"{told}: a request succeeds", (api.put("guided", "a").status, api.get("guided", "a").status), (200, 200))
+        world.clear()
+    try:
+        world.stack("reserving", {"ReserveShardScalerConcurrency": "true"})
+        report.check("in a new account a reservation is refused", False, "it is not, so the above shows nothing")
+    except StackFailed as failed:
+        report.check("in a new account a reservation is refused", "UnreservedConcurrentExecution" in str(failed), failed)
+    functions.QUOTA.concurrency = 1_000

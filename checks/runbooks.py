@@ -1,0 +1,154 @@
+"""The runbooks of docs/deploying.md, as they stand there: their commands in one shell each, then what must be true."""
+
+import math
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import documentation
+import guided
+from emulated import ROOT, Stack, await_that
+from environment import ACCOUNT, REGION
+from ministack.core.responses import request_scope
+from ministack.services import dynamodb
+
+DOCUMENT = ROOT / "docs/deploying.md"
+BY = "checks/deployment"
+
+
+def commands():
+    """The commands of each section of the document, by its heading."""
+    found = {}
+    for part in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]:
+        heading = part.split("\n", 1)[0]
+        blocks = [block for block in documentation.blocks_of(part) if block.mark and block.mark["by"] == BY]
+        if blocks:
+            found[heading] = [command for block in blocks for command, _ in block.commands()]
+    return found
+
+
+class Runbook:
+    """One stack, whose keys have changed their shards before and after the second `when`."""
+
+    def __init__(self, world, number, heading, lines):
+        self.world, self.heading, self.lines = world, heading, lines
+        self.name = f"runbook-{number}"
+        self.folder = guided.project(world.folder / self.name, world.template.parent)
+        self.wrong = []
+
+    def holds(self, what, good, found):
+        if not good:
+            self.wrong.append(f"{what}: {found}")
+
+    def scale(self, key, width):
+        event = {"action": "set", "partition_key": key, "number_of_shards": width}
+        answer, failed = self.world.account.invoke(self.stack.outputs["ShardScalerAliasArn"], event)
+        self.holds("a key is given shards", not failed and answer.get("outcome") == "scaled", answer)
+
+    def write(self, key, value, count=12):
+        for number in range(count):
+            answer = self.api.put(key, f"{number:02}", {"value": value})
+            self.holds("a write", answer.status == 200, answer)
+
+    def values(self, key):
+        """What a key's items are, read by pages and one by one."""
+        page = self.api.query(key, consistent="true")
+        items = [item["attributes"]["value"] for item in (page.json or {}).get("items", [])] if page.status == 200 else [repr(page)]
+        single = []
+        for number in range(len(items)):
+            answer = self.api.get(key, f"{number:02}", consistent="true")
+            single.append(answer.json["attributes"]["value"] if answer.status == 200 else repr(answer))
+        return items if items == single else [f"pages {items}, one by one {single}"]
+
+    def run(self):
+        self.stack = Stack(self.world.account, self.name).create(self.world.package, {})
+        self.api = self.world.caller(self.stack)
+        # `early` has grown before the second; `late` grows after it; `changed` is overwritten after it.
+        self.write("early", "kept")
+        self.scale("early", 4)
+        self.write("early", "kept")
+        self.write("changed", "before")
+        self.write("late", "first", 4)
+        when = math.ceil(time.time()) + 1
+        await_that(lambda: time.time() > when + 0.5, "the second is over")
+        self.write("changed", "after")
+        self.scale("late", 8)
+        self.write("late", "second")
+        self.before = (self.stack.outputs["MainTableName"], self.stack.outputs["MetadataTableName"])
+        script = "set -euo pipefail\n" + "\n".join(line.replace("\n> ", "\n") for line in self.lines)
+        given = {"STACK": self.name, "WHEN": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))}
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self.world.account.environment() | given,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        self.holds("the commands end with 0", done.returncode == 0, f"{done.stdout[-500:]} {done.stderr[-1_000:]}")
+        if done.returncode == 0:
+            self.after()
+        return self
+
+    def after(self):
+        # Where the stack is another one, so is its API.
+        self.stack.identity = None
+        self.api = self.world.caller(self.stack)
+        EXPECTED[self.heading](self)
+        self.write("early", "new")
+        self.holds("writes go on, and are read", self.values("early") == ["new"] * 12, self.values("early"))
+        self.scale("changed", 3)
+        self.write("changed", "new")
+        self.holds("a key grows", self.values("changed") == ["new"] * 12, self.values("changed"))
+        self.holds("the tables from before are there", set(self.before) <= self.world.account.tables(), self.world.account.tables())
+
+    def read(self, expected):
+        for key, values in expected.items():
+            self.holds(f"the items of {key}", self.values(key) == values, self.values(key))
+
+    def uses(self, main, metadata):
+        found = (self.stack.outputs["MainTableName"], self.stack.outputs["MetadataTableName"])
+        self.holds("the stack uses the tables", found == (main, metadata), found)
+        with request_scope(ACCOUNT, REGION):
+            unprotected = [name for name in (main, metadata) if not dynamodb._tables[name].get("DeletionProtectionEnabled")]
+        self.holds("its tables are protected", not unprotected, unprotected)
+
+
+def attached(book):
+    book.uses(*book.before)
+    book.read({"early": ["kept"] * 12, "changed": ["after"] * 12, "late": ["second"] * 12})
+
+
+def both(book):
+    book.uses(f"{book.name}-restored", f"{book.name}-restored-metadata")
+    book.read({"early": ["kept"] * 12, "changed": ["before"] * 12, "late": ["first"] * 4})
+
+
+def metadata_alone(book):
+    book.uses(book.before[0], f"{book.name}-restored-metadata")
+    book.read({"early": ["kept"] * 12, "changed": ["after"] * 12, "late": ["second"] * 12})
+
+
+def main_alone(book):
+    book.uses(f"{book.name}-restored", book.before[1])
+    book.read({"early": ["kept"] * 12, "changed": ["before"] * 12, "late": ["first"] * 4})
+
+
+EXPECTED = {
+    "Attach the tables of a deleted stack": attached,
+    "Restore both tables to one point in time": both,
+    "Restore the metadata table alone": metadata_alone,
+    "Restore the main table alone": main_alone,
+}
+
+
+def check(report, world):
+    found = commands()
+    report.equal("docs/deploying.md has the runbooks that are checked", sorted(found), sorted(EXPECTED))
+    world.package  # Made once, before the threads ask for it.
+    books = [Runbook(world, number, heading, lines) for number, (heading, lines) in enumerate(found.items())]
+    with ThreadPoolExecutor(len(books)) as pool:
+        for done in as_completed([pool.submit(book.run) for book in books]):
+            book = done.result()
+            report.check(f"{book.heading}: {len(book.lines)} commands, and what they are for", not book.wrong, book.wrong)

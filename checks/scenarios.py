@@ -1,0 +1,598 @@
+"""What shows a right to be needed: scenarios, and which of them shows which right."""
+
+import json
+import random
+import re
+import time
+
+import functions
+import tables
+from emulated import Stack, await_that
+from environment import ACCOUNT, REGION
+from ministack.core import lambda_runtime
+from ministack.core.responses import request_scope
+from ministack.services import cloudwatch, cloudwatch_logs, dynamodb, sqs
+from ministack.services.cloudformation import custom_resource
+from variants import make_table
+
+# Seconds for what takes effect at once, or never.
+SOON = 8
+KEY = "hot"
+# Enough that some stand on another shard of four than on the first.
+SORTS = "abcdefgh"
+ITEMS = 12
+
+
+class Fails(Exception):
+    """The product does not do what it should; the text says what."""
+
+
+def need(holds, what):
+    if not holds:
+        raise Fails(what)
+
+
+def soon(holds, what, patience=SOON):
+    try:
+        return await_that(holds, what, patience)
+    except TimeoutError as error:
+        raise Fails(what) from error
+
+
+class Stage:
+    """A stack of the rights' check, with what a scenario needs of it."""
+
+    SETTINGS = {
+        "everything": {
+            "ReadReplicas": "1",
+            "MaxWarmWriteUnits": "400000",
+            "MaxWarmReadUnits": "400000",
+            "XRayTracing": "Active",
+            "CanaryDeployment": "true",
+            "DrainSchedule": "rate(1 minute)",
+            "PeakSchedule": "rate(1 day)",
+            "PeakPartitionKey": "peak",
+        },
+        "provisioned": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100"},
+        "existing": {"ExistingTable": "rights-existing"},
+        "drained": {},
+    }
+
+    def __init__(self, world, name, part="all"):
+        self.name, self.shown = name, {}
+        settings = dict(self.SETTINGS[name])
+        if name == "everything":
+            self.key = world.account.client("kms").create_key()["KeyMetadata"]["Arn"]
+            settings["EncryptionKey"] = self.key
+        if "ExistingTable" in settings:
+            make_table(world, settings["ExistingTable"])
+        self.stack = Stack(world.account, f"rights-{name}-{part}").create(world.package, settings)
+        self.outputs = self.stack.outputs
+        self.main, self.metadata = self.outputs["MainTableName"], self.outputs["MetadataTableName"]
+        resources = self.stack.resources()
+        self.roles = {name.split(".")[-1]: role for name, role in self.stack.resources("AWS::IAM::Role").items()}
+        self.functions = [self.outputs[f"{name}FunctionName"] for name in ("Writer", "Reader", "ShardScaler")]
+        self.custom = next(identity for name, identity in resources.items() if name.endswith("CustomResourceFunction"))
+        self.api = world.caller(self.stack)
+        self.account = world.account
+
+    def kind(self, resource):
+        """What a right is on, without the names of this stack."""
+        main, metadata = (f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}" for name in (self.main, self.metadata))
+        exact = {main: "main table", f"{main}/index/*": "its indexes", metadata: "metadata table", "*": "*"}
+        if resource in exact:
+            return exact[resource]
+        parts = {":log-group:": "its log", ":sqs:": "queue of lost events", ":kms:": "the tables' key", ":insight-rule/": "insight rules"}
+        for part, kind in parts.items():
+            if part in resource:
+                return kind
+        if ":alarm:" in resource:
+            return f"alarm {resource.rsplit(':', 1)[-1].removeprefix(f'{self.stack.name}-')}"
+        if resource == self.outputs["ShardScalerAliasArn"]:
+            return "the shard-scaler"
+        for name in ("Writer", "Reader", "ShardScaler"):
+            if resource.startswith(arn := self.outputs[f"{name}FunctionArn"]):
+                return f"function {name}{resource.removeprefix(arn)}"
+        return resource
+
+    # --- What the tables hold.
+
+    def scope(self):
+        return request_scope(ACCOUNT, REGION)
+
+    def reset(self):
+        """New tables, new processes, nothing throttled."""
+        tables.THROTTLE.none(self.main)
+        functions.REPORTS.none(self.main)
+        self.stop()
+        with self.scope():
+            for name in (self.main, self.metadata):
+                table = dynamodb._tables[name]
+                table["items"].clear()
+                dynamodb._items_replaced(table)
+                table.pop("WarmThroughput", None)
+                for index in table.get("GlobalSecondaryIndexes") or []:
+                    index.pop("WarmThroughput", None)
+            for name, alarm in cloudwatch._alarms.items():
+                if name.startswith(f"{self.stack.name}-"):
+                    alarm["StateValue"] = "OK"
+
+    def stop(self):
+        """The next request starts a new process."""
+        for name in self.functions:
+            lambda_runtime.invalidate_worker(name)
+
+    def ready(self):
+        """The tables as they are after the first write."""
+        need(self.api.put("ready", "a").status == 200, "the first write is refused")
+        self.stop()
+
+    def scale(self, event, kind="RequestResponse"):
+        """The shard-scaler's answer."""
+        answer, failed = self.account.invoke(self.outputs["ShardScalerAliasArn"], event, kind)
+        need(not failed, f"the shard-scaler fails: {answer}")
+        return answer
+
+    def grown(self, key, width=4):
+        """A key of several shards, with an item."""
+        answer = self.scale({"action": "set", "partition_key": key, "number_of_shards": width})
+        need(answer["outcome"] == "scaled", f"set: {answer}")
+        for sort in SORTS:
+            need(self.api.put(key, sort).status == 200, "a write is refused")
+
+    def width(self, key):
+        answer = self.api.request("GET", "/shards", {"partition_key": key})
+        return (answer.json or {}).get("number_of_shards", 0) if answer.status == 200 else 0
+
+    def alarm(self, name):
+        return cloudwatch._alarms[f"{self.stack.name}-{name}"]
+
+    def lines(self, function):
+        """How many streams the log of a function has."""
+        with self.scope():
+            group = f"/aws/lambda/{self.stack.name}-{function}" if function != "custom" else self.stack.resource("CustomResourceLogGroup")
+            return len(cloudwatch_logs._log_groups[group]["streams"])
+
+    def messages(self):
+        with self.scope():
+            return sum(len(queue["messages"]) for url, queue in sqs._queues.items() if self.stack.name in url)
+
+    def log(self, function):
+        """All lines of a function's log."""
+        with self.scope():
+            streams = cloudwatch_logs._log_groups[f"/aws/lambda/{self.stack.name}-{function}"]["streams"]
+            return [event["message"] for stream in streams.values() for event in stream["events"]]
+
+    # --- A drain, which waits for two minutes between copying and deleting.
+
+    def long_ago(self):
+        """As if no key had changed its shards lately: a drain waits until no request from before can arrive."""
+        with self.scope():
+            for of_it in dynamodb._tables[self.metadata]["items"].values():
+                for item in of_it.values():
+                    for name, value in item.items():
+                        if name == "last_updated" or name.startswith("key:"):
+                            [(kind, text)] = value.items()
+                            value[kind] = re.sub(r"\b\d{10}\b", lambda second: str(int(second[0]) - 2_000), text)
+        self.stop()
+
+    def stored(self, key):
+        """On which shards a key has items."""
+        with self.scope():
+            return sorted(stored for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith(f"{key}.") and of_it)
+
+    def copies(self):
+        with self.scope():
+            return sum(len(of_it) for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith("k."))
+
+    def begin_drain(self):
+        misplaced(self)
+        moved(self)
+        need(self.copies() > ITEMS, f"nothing is copied: {self.copies()}")
+
+    def await_readers(self):
+        """Until the drain says that nothing is left to wait for."""
+        [key] = self.scale({"action": "drain"})["keys"]
+        need(key["outcome"] == "waiting", str(key))
+        until = key["until"]
+        soon(lambda: time.time() > until + 1, "two minutes pass", 200)
+
+    def remove_old_copies(self):
+        with self.scope():
+            old = dynamodb._tables[self.main]["items"].get("k.1", {})
+            others = [of_it for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith("k.") and stored != "k.1"]
+            for sort in {sort for of_it in others for sort in of_it} & set(old):
+                del old[sort]
+
+    def end_drain(self, vanishing):
+        answer = self.scale({"action": "drain"})
+        need("failed" not in json.dumps(answer), json.dumps(answer))
+        if not vanishing:
+            need(self.copies() == ITEMS, f"old copies stay: {self.copies()}; {answer}")
+
+    def end(self):
+        self.stack.delete()
+
+
+class Scenario:
+    """`prepare` with all rights, `act` with all but one."""
+
+    def __init__(self, act, prepare=None):
+        self.act, self._prepare = act, prepare
+
+    def prepare(self, stage):
+        if self._prepare:
+            self._prepare(stage)
+            stage.stop()
+
+
+def answers(wanted, request):
+    def act(stage):
+        answer = request(stage)
+        need(answer.status == wanted, f"{answer.status} {answer.text[:200]}")
+
+    return act
+
+
+def ready(stage):
+    stage.ready()
+
+
+def with_item(stage):
+    stage.ready()
+    need(stage.api.put("k", "a").status == 200, "a write is refused")
+
+
+def with_grown(stage):
+    stage.ready()
+    stage.grown("k")
+
+
+def with_calm(stage):
+    """A key that grew long ago, and was not drained: an item of it is deleted, and no tombstone stored."""
+    with_grown(stage)
+    stage.long_ago()
+
+
+def logs(function, request):
+    def act(stage):
+        before = stage.lines(function)
+        request(stage)
+        soon(lambda: stage.lines(function) > before, f"no line in the {function}'s log", 2)
+
+    return act
+
+
+def traces(function, request):
+    def act(stage):
+        name = stage.outputs[f"{function}FunctionName"]
+        before = functions.TRACES.count(name)
+        request(stage)
+        soon(lambda: functions.TRACES.count(name) > before, f"no trace of {function}", 2)
+
+    return act
+
+
+def put(stage):
+    return stage.api.put("k", "a")
+
+
+def get(stage):
+    return stage.api.get("k", "a")
+
+
+def show(stage):
+    return stage.scale({"action": "list"})
+
+
+def each(status, request):
+    """The request for each of the items, whatever their shards are."""
+
+    def act(stage):
+        for sort in SORTS:
+            answer = request(stage, sort)
+            need(answer.status == status, f"{answer.status} {answer.text[:200]}")
+
+    return act
+
+
+def created(stage, sort):
+    return stage.api.post("k", f"new-{sort}", headers={"If-None-Match": "*"})
+
+
+def raced(stage):
+    """Somebody else deletes the item a moment before: what stands there is looked at."""
+    tables.RACED.add(stage.main)
+    try:
+        each(204, lambda stage, sort: stage.api.delete("k", sort))(stage)
+    finally:
+        tables.RACED.discard(stage.main)
+
+
+def replicas(stage):
+    """A replica that cannot be read is reported, and the table answers for it: that is the difference."""
+    before = len(stage.log("reader"))
+    for _ in range(12):
+        answer = stage.api.query("k")
+        need(answer.status == 200 and len(answer.json["items"]) == 1, f"{answer.status} {answer.text[:200]}")
+    told = [line for line in stage.log("reader")[before:] if "a read replica cannot be read" in line]
+    need(not told, "degraded by design: it is answered, and the log says: a read replica cannot be read; the table answers for it")
+
+
+def hot_writes(stage):
+    """Most first attempts at the key's one shard are throttled."""
+    chance = random.Random(1)
+    tables.THROTTLE.writes(stage.main, lambda stored: stored == f"{KEY}.1" and chance.random() < 0.7)
+    items = [{"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}} for number in range(150)]
+    stage.api.request("POST", "/items/batch", None, {"items": items})
+    stage.api.request("POST", "/items/batch", None, {"items": items})
+    tables.THROTTLE.none(stage.main)
+    need(stage.width(KEY) > 1, "a throttled key stays at one shard")
+
+
+def short_of_partitions(stage):
+    """Whatever shard a write goes to, it is throttled: more shards do not help, more partitions would."""
+    chance = random.Random(1)
+    tables.THROTTLE.writes(stage.main, lambda stored: stored.startswith(f"{KEY}.") and chance.random() < 0.9)
+    items = [{"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}} for number in range(150)]
+    until = time.monotonic() + 25
+    while time.monotonic() < until and "WarmThroughput" not in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main):
+        stage.api.request("POST", "/items/batch", None, {"items": items})
+    tables.THROTTLE.none(stage.main)
+    need("WarmThroughput" in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main), "the writer does not wake the shard-scaler")
+
+
+def published(stage):
+    stage.ready()
+    stage.scale({"action": "drain"})
+
+
+def scaled(stage):
+    answer = stage.scale({"action": "set", "partition_key": "k", "number_of_shards": 4})
+    need(answer["outcome"] == "scaled", str(answer))
+
+
+def outcome(event, wanted):
+    def act(stage):
+        answer = stage.scale(event)
+        need(answer.get("outcome") == wanted and not answer.get("failed"), str(answer))
+
+    return act
+
+
+def moved(stage):
+    """Draining copies items home."""
+    answer = stage.scale({"action": "settle", "partition_key": "k"})
+    need(answer["outcome"] == "begun", str(answer))
+    answer = stage.scale({"action": "drain"})
+    need(len(stage.stored("k")) > 1, f"no item is copied: {answer}")
+
+
+def misplaced(stage):
+    stage.ready()
+    for number in range(ITEMS):
+        stage.api.put("k", f"{number:02}")
+    answer = stage.scale({"action": "set", "partition_key": "k", "number_of_shards": 4})
+    need(answer["outcome"] == "scaled", str(answer))
+    stage.long_ago()
+
+
+def woken(metric, alarm, check):
+    """An alarm wakes the shard-scaler."""
+
+    def act(stage):
+        with stage.scope():
+            state = {"AlarmName": f"{stage.stack.name}-{alarm}", "StateValue": "ALARM", "StateReason": metric}
+            cloudwatch._set_alarm_state(None, state, False, True)
+        check(stage)
+
+    return act
+
+
+def reported(stage, place=None):
+    stage.ready()
+    functions.REPORTS.tell(place or stage.main, {f"{KEY}.1": 50_000})
+
+
+def grows(stage):
+    soon(lambda: stage.width(KEY) > 1, "the throttled key stays at one shard")
+
+
+def rearmed(stage):
+    for alarm in ("hot-partition", "hot-reads", "write-limit", "read-limit"):
+        stage.alarm(alarm)["StateValue"] = "ALARM"
+    names = [f"{stage.stack.name}-{alarm}" for alarm in ("hot-partition", "hot-reads", "write-limit", "read-limit")]
+    answer = stage.scale({"action": "rearm", "alarms": names})
+    left = [name for name in names if cloudwatch._alarms.get_scoped(ACCOUNT, REGION, name)["StateValue"] != "OK"]
+    need(not left, f"{', '.join(left)} stays in ALARM: {answer}")
+
+
+def index_alarm(stage):
+    """An alarm on an index, whose throttled keys its own rule tells."""
+    index = {"TableName": stage.main, "GlobalSecondaryIndexName": "read-replica-1"}
+    answer = stage.scale(functions.alarm_of({"WriteKeyRangeThroughputThrottleEvents": index}))
+    need("failed" not in json.dumps(answer), json.dumps(answer))
+
+
+def composite(stage):
+    """An alarm that names no metric: the shard-scaler looks at them."""
+    with stage.scope():
+        cloudwatch.record_metric("AWS/DynamoDB", "WriteKeyRangeThroughputThrottleEvents", 500, "Count", {"TableName": stage.main})
+    answer = stage.scale(functions.alarm_of({}))
+    need(stage.width(KEY) > 1, json.dumps(answer))
+
+
+def raised(stage):
+    answer = stage.scale(functions.alarm_of({"WriteProvisionedThroughputThrottleEvents": {"TableName": stage.main}}))
+    need((answer.get("capacity") or {}).get("outcome") == "raised", json.dumps(answer))
+
+
+def lost(stage):
+    """Without the table's own item no process starts, so that each of its tries fails."""
+    before = stage.messages()
+    with stage.scope():
+        del dynamodb._tables[stage.metadata]["items"]["_sharding:table"]
+    stage.scale({"action": "drain"}, "Event")
+    soon(lambda: stage.messages() > before, "the event is lost")
+
+
+def protected(stage):
+    with stage.scope():
+        for name in (stage.main, stage.metadata):
+            dynamodb._tables[name]["DeletionProtectionEnabled"] = False
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{stage.custom}"
+        properties = {"ServiceToken": arn, "Protected": "true", "Tables": [stage.main, stage.metadata], "ServiceTimeout": 60}
+        asked = ("Update", "TableProtection", properties, stage.stack.name, stage.stack.identity, "Custom::DeletionProtection", "created")
+        try:
+            custom_resource.invoke_custom_resource(*asked)
+        except (RuntimeError, TimeoutError) as error:
+            raise Fails(str(error)) from error
+        open_ones = [name for name in (stage.main, stage.metadata) if not dynamodb._tables[name]["DeletionProtectionEnabled"]]
+        need(not open_ones, f"not protected: {open_ones}")
+
+
+def started(stage):
+    """A deployment over an existing table starts the shard-scaler, and fails where that does not start."""
+    arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{stage.custom}"
+    properties = {"ServiceToken": arn, "Function": stage.outputs["ShardScalerFunctionArn"], "ServiceTimeout": 150}
+    asked = ("Update", "ExistingTableCheck", properties, stage.stack.name, stage.stack.identity, "Custom::Start", "created")
+    with stage.scope():
+        try:
+            custom_resource.invoke_custom_resource(*asked)
+        except (RuntimeError, TimeoutError) as error:
+            raise Fails(str(error)) from error
+
+
+def custom_logs(stage):
+    before = stage.lines("custom")
+    protected(stage)
+    soon(lambda: stage.lines("custom") > before, "no line in the log of the custom resources", 2)
+
+
+def scheduled(stage):
+    name = stage.stack.resource("DrainScheduleEntry")
+    with stage.scope():
+        became = functions.fire(name)
+    need(became == "invoked", f"the event is {became}")
+
+
+def kept(stage):
+    functions.UNDELIVERED.add(stage.stack.name)
+    try:
+        before = stage.messages()
+        name = stage.stack.resource("DrainScheduleEntry")
+        with stage.scope():
+            became = functions.fire(name)
+        need(became == "kept" and stage.messages() > before, f"an event that cannot be delivered is {became}")
+    finally:
+        functions.UNDELIVERED.discard(stage.stack.name)
+
+
+SCENARIOS = {
+    "PUT /item": Scenario(answers(200, put), ready),
+    "the first PUT /item of new tables": Scenario(answers(200, put)),
+    "DELETE /item": Scenario(answers(204, lambda stage: stage.api.delete("k", "a")), with_item),
+    "POST /items, create only, of a grown key": Scenario(each(201, created), with_grown),
+    "DELETE /item, which another caller deletes": Scenario(raced, with_calm),
+    "POST /items/batch, throttled": Scenario(hot_writes, ready),
+    "POST /items/batch, throttled on every shard": Scenario(short_of_partitions, published),
+    "the log of PUT /item": Scenario(logs("writer", put), ready),
+    "the trace of PUT /item": Scenario(traces("Writer", put), ready),
+    "GET /item": Scenario(answers(200, get), with_item),
+    "GET /items": Scenario(answers(200, lambda stage: stage.api.query("k", consistent="true")), with_item),
+    "GET /items, twelve times": Scenario(replicas, with_item),
+    "GET /item of a grown key": Scenario(each(200, lambda stage, sort: stage.api.get("k", sort)), with_grown),
+    "the log of GET /item": Scenario(logs("reader", get), with_item),
+    "the trace of GET /item": Scenario(traces("Reader", get), with_item),
+    "set": Scenario(scaled, ready),
+    "the first event of new tables": Scenario(scaled),
+    "drain": Scenario(outcome({"action": "drain"}, "handled"), with_grown),
+    "rebuild": Scenario(outcome({"action": "rebuild"}, "handled"), with_grown),
+    "settle and drain": Scenario(moved, misplaced),
+    "warm": Scenario(outcome({"action": "warm", "write_units": 20_000, "read_units": 20_000}, "warming"), ready),
+    "the alarm hot-partition": Scenario(woken("hot", "hot-partition", grows), reported),
+    "rearm": Scenario(rearmed, ready),
+    "an alarm on a replica": Scenario(index_alarm, lambda stage: reported(stage, f"{stage.main}-read-replica-1")),
+    "an alarm without a metric": Scenario(composite, reported),
+    "an alarm on provisioned capacity": Scenario(raised, ready),
+    "an event that fails": Scenario(lost, with_grown),
+    "the log of list": Scenario(logs("shard-scaler", show), ready),
+    "the trace of list": Scenario(traces("ShardScaler", show), ready),
+    "the protection of the tables": Scenario(protected),
+    "the log of the custom resources": Scenario(custom_logs),
+    "the look at an existing table": Scenario(started, ready),
+    "the schedule drain": Scenario(scheduled, ready),
+    "a schedule's event that cannot be delivered": Scenario(kept, ready),
+}
+
+_MAIN, _METADATA, _INDEXES = "main table", "metadata table", "its indexes"
+_LOG, _KEY, _QUEUE = "its log", "the tables' key", "queue of lost events"
+
+SHOWN_BY = {
+    ("WriterRole", "logs:CreateLogStream", _LOG): "the log of PUT /item",
+    ("WriterRole", "logs:PutLogEvents", _LOG): "the log of PUT /item",
+    ("WriterRole", "dynamodb:PutItem", _MAIN): "PUT /item",
+    ("WriterRole", "dynamodb:DeleteItem", _MAIN): "DELETE /item",
+    ("WriterRole", "dynamodb:GetItem", _MAIN): "DELETE /item, which another caller deletes",
+    ("WriterRole", "dynamodb:BatchGetItem", _MAIN): "POST /items, create only, of a grown key",
+    ("WriterRole", "dynamodb:Query", _MAIN): "POST /items/batch, throttled",
+    ("WriterRole", "dynamodb:GetItem", _METADATA): "PUT /item",
+    ("WriterRole", "dynamodb:UpdateItem", _METADATA): "the first PUT /item of new tables",
+    ("WriterRole", "dynamodb:Scan", _MAIN): "the first PUT /item of new tables",
+    ("WriterRole", "dynamodb:Scan", _METADATA): "the first PUT /item of new tables",
+    ("WriterRole", "lambda:InvokeFunction", "the shard-scaler"): "POST /items/batch, throttled on every shard",
+    ("WriterRole", "kms:Decrypt", _KEY): "PUT /item",
+    ("WriterRole", "xray:PutTraceSegments", "*"): "the trace of PUT /item",
+    ("WriterRole", "xray:PutTelemetryRecords", "*"): "the trace of PUT /item",
+    ("ReaderRole", "logs:CreateLogStream", _LOG): "the log of GET /item",
+    ("ReaderRole", "logs:PutLogEvents", _LOG): "the log of GET /item",
+    ("ReaderRole", "dynamodb:Query", _MAIN): "GET /items",
+    ("ReaderRole", "dynamodb:GetItem", _MAIN): "GET /item",
+    ("ReaderRole", "dynamodb:BatchGetItem", _MAIN): "GET /item of a grown key",
+    ("ReaderRole", "dynamodb:Query", _INDEXES): "GET /items, twelve times",
+    ("ReaderRole", "dynamodb:GetItem", _METADATA): "GET /item",
+    ("ReaderRole", "kms:Decrypt", _KEY): "GET /item",
+    ("ReaderRole", "xray:PutTraceSegments", "*"): "the trace of GET /item",
+    ("ReaderRole", "xray:PutTelemetryRecords", "*"): "the trace of GET /item",
+    ("ShardScalerRole", "logs:CreateLogStream", _LOG): "the log of list",
+    ("ShardScalerRole", "logs:PutLogEvents", _LOG): "the log of list",
+    ("ShardScalerRole", "sqs:SendMessage", _QUEUE): "an event that fails",
+    ("ShardScalerRole", "dynamodb:DescribeContributorInsights", _MAIN): "the alarm hot-partition",
+    ("ShardScalerRole", "dynamodb:DescribeTable", _MAIN): "warm",
+    ("ShardScalerRole", "dynamodb:DescribeContributorInsights", _INDEXES): "an alarm on a replica",
+    ("ShardScalerRole", "dynamodb:UpdateTable", _MAIN): "warm",
+    ("ShardScalerRole", "dynamodb:Query", _MAIN): "set",
+    ("ShardScalerRole", "dynamodb:Scan", _MAIN): "rebuild",
+    ("ShardScalerRole", "dynamodb:PutItem", _MAIN): "settle and drain",
+    ("ShardScalerRole", "cloudwatch:GetInsightRuleReport", "insight rules"): "the alarm hot-partition",
+    ("ShardScalerRole", "cloudwatch:GetMetricData", "*"): "an alarm without a metric",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-partition"): "rearm",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-reads"): "rearm",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm write-limit"): "rearm",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm read-limit"): "rearm",
+    ("ShardScalerRole", "dynamodb:GetItem", _METADATA): "set",
+    ("ShardScalerRole", "dynamodb:UpdateItem", _METADATA): "set",
+    ("ShardScalerRole", "dynamodb:Scan", _METADATA): "drain",
+    ("ShardScalerRole", "kms:Decrypt", _KEY): "set",
+    ("ShardScalerRole", "xray:PutTraceSegments", "*"): "the trace of list",
+    ("ShardScalerRole", "xray:PutTelemetryRecords", "*"): "the trace of list",
+    ("CustomResourceRole", "logs:CreateLogStream", _LOG): "the log of the custom resources",
+    ("CustomResourceRole", "logs:PutLogEvents", _LOG): "the log of the custom resources",
+    ("CustomResourceRole", "dynamodb:DescribeTable", _MAIN): "the protection of the tables",
+    ("CustomResourceRole", "dynamodb:DescribeTable", _METADATA): "the protection of the tables",
+    ("CustomResourceRole", "dynamodb:UpdateTable", _MAIN): "the protection of the tables",
+    ("CustomResourceRole", "dynamodb:UpdateTable", _METADATA): "the protection of the tables",
+    ("ScheduleRole", "lambda:InvokeFunction", "the shard-scaler"): "the schedule drain",
+    ("ScheduleRole", "sqs:SendMessage", _QUEUE): "a schedule's event that cannot be delivered",
+}
+
+# What stacks of other kinds give besides, or by another statement.
+ONLY = {
+    "provisioned": {("ShardScalerRole", "dynamodb:UpdateTable", _MAIN): "an alarm on provisioned capacity"},
+    "existing": {("CustomResourceRole", "lambda:InvokeFunction", "function ShardScaler"): "the look at an existing table"},
+}
+# What a drain does two minutes after its beginning.
+SHOWN_AFTER_A_DRAIN = {
+    ("ShardScalerRole", "dynamodb:DeleteItem", _MAIN): "a drain deletes what it has copied",
+    ("ShardScalerRole", "dynamodb:GetItem", _MAIN): "a drain meets a copy that is gone",
+}

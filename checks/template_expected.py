@@ -1,0 +1,395 @@
+"""What the template must be: the variables, rights and refusals that template_contract.py holds it against, by deployment."""
+
+import re
+
+from template_flat import ROOT
+
+# What `sam deploy --guided` asks for.
+MOST_PARAMETERS = 10
+ALIAS = "live"
+RETAINED = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
+# What earlier templates put out, and what a consumer of the stream and a caller of the functions need.
+OUTPUTS = {
+    "ApiUrl",
+    "MainTableName",
+    "MetadataTableName",
+    "LostEventsQueueUrl",
+    *(
+        f"{function}{what}"
+        for function in ("Writer", "Reader", "ShardScaler")
+        for what in ("FunctionName", "FunctionArn", "AliasArn")
+    ),
+}
+# Where there is a stream, or a mail address.
+OUTPUTS_BY = {
+    "StreamArn": lambda values: values["StreamView"] != "none",
+    "NotificationTopicArn": lambda values: values["NotificationEmail"] != "",
+}
+
+VARIABLES = {
+    "TABLE_NAME",
+    "METADATA_TABLE_NAME",
+    "PARTITION_KEY_NAME",
+    "SORT_KEY_NAME",
+    "SORT_KEY_TYPE",
+    "SHARD_PLACEMENT",
+    "SHARD_SEPARATOR",
+    "MAX_SHARDS",
+    "COOLDOWN_SECONDS",
+    "LEASE_MS",
+    "WRITES",
+    "REGISTER_KEYS",
+    "SCALING",
+    "SCALING_POLICY",
+    "READ_REPLICAS",
+    "TTL_ATTRIBUTE",
+    "LET_EXPIRE_SECONDS",
+    "ADOPT_UNSHARDED",
+    "ADOPT_SHARDS",
+}
+# What the functions' log reads.
+LOG_VARIABLES = {"RUST_LOG"}
+# What the shard-scaler has besides; no other function has it.
+SCALER_VARIABLES = {
+    "MAX_EVENT_AGE_SECONDS",
+    "MAX_READ_UNITS",
+    "MAX_WRITE_UNITS",
+    "MAX_WARM_READ_UNITS",
+    "MAX_WARM_WRITE_UNITS",
+    "SHRINK_AFTER_SECONDS",
+    "SETTLE_AFTER_SECONDS",
+    "DRAIN_SHARE_PERCENT",
+    "DRY_RUN",
+}
+
+# What the writer has besides, where it is to wake the shard-scaler; no other function has it.
+WAKING_VARIABLES = {"SHARD_SCALER_FUNCTION"}
+
+# Variables that are not named as their setting, and those that follow from more than one.
+NAMED_OTHERWISE = {"TTL_ATTRIBUTE": "TimeToLiveAttribute", "RUST_LOG": "LogLevel"}
+MADE_OF_SEVERAL = {
+    "TABLE_NAME",
+    "METADATA_TABLE_NAME",
+    "READ_REPLICAS",
+    "MAX_READ_UNITS",
+    "MAX_WRITE_UNITS",
+    "SHARD_SCALER_FUNCTION",
+}
+
+# Where the functions read them: `read.set(…, "LEASE_MS", …)`.
+CONFIGURATIONS = {
+    ROOT / "shared/src/config.rs": VARIABLES,
+    ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
+    ROOT / "functions/writer/src/shard_scaler.rs": WAKING_VARIABLES,
+}
+METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
+VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
+
+ROUTES = {
+    "WriterFunction": {"POST /items", "POST /items/batch", "PUT /item", "DELETE /item"},
+    "ReaderFunction": {"GET /items", "GET /item", "GET /shards"},
+    "ShardScalerFunction": set(),
+}
+
+ROLES = {"WriterFunction": "WriterRole", "ReaderFunction": "ReaderRole", "ShardScalerFunction": "ShardScalerRole"}
+
+LOG = {"its log": {"logs:CreateLogStream", "logs:PutLogEvents"}}
+METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:UpdateItem"}
+# Of each role, in every deployment.
+RIGHTS = {
+    "WriterRole": {
+        "MainTable": {
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:GetItem",
+            "dynamodb:BatchGetItem",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+        },
+        "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
+    }
+    | LOG,
+    "ReaderRole": {
+        "MainTable": {"dynamodb:Query", "dynamodb:GetItem", "dynamodb:BatchGetItem"},
+        "MetadataTable": {"dynamodb:GetItem"},
+    }
+    | LOG,
+    "ShardScalerRole": {
+        "MainTable": {
+            "dynamodb:DescribeContributorInsights",
+            "dynamodb:DescribeTable",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+        },
+        "the indexes of MainTable": {"dynamodb:DescribeContributorInsights"},
+        "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
+        "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
+        "every metric": {"cloudwatch:GetMetricData"},
+        "alarm hot-partition": {"cloudwatch:SetAlarmState"},
+        "alarm hot-reads": {"cloudwatch:SetAlarmState"},
+        "alarm write-limit": {"cloudwatch:SetAlarmState"},
+        "alarm read-limit": {"cloudwatch:SetAlarmState"},
+        "LostEventsQueue": {"sqs:SendMessage"},
+    }
+    | LOG,
+    "CustomResourceRole": {"MainTable": {"dynamodb:DescribeTable"}, "MetadataTable": {"dynamodb:DescribeTable"}} | LOG,
+    "ScheduleRole": {
+        "the alias of ShardScalerFunction": {"lambda:InvokeFunction"},
+        "LostEventsQueue": {"sqs:SendMessage"},
+    },
+}
+# What a role may do besides: where the main table has read replicas,
+REPLICA_RIGHTS = {"ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}}}
+# where the shard-scaler may raise its provisioned capacity,
+CAPACITY_RIGHTS = {"ShardScalerRole": {"MainTable": {"dynamodb:UpdateTable"}}}
+# where it may raise its warm throughput, and that of its indexes,
+TABLE_AND_INDEXES = ("MainTable", "the indexes of MainTable")
+WARM_RIGHTS = {"ShardScalerRole": dict.fromkeys(TABLE_AND_INDEXES, {"dynamodb:UpdateTable"})}
+# where the writer wakes the shard-scaler for that, at once,
+WAKING_RIGHTS = {"WriterRole": {"the alias of ShardScalerFunction": {"lambda:InvokeFunction"}}}
+# where the tables are encrypted with a key of the customer's,
+KEY_RIGHTS = dict.fromkeys(ROLES.values(), {"the tables' key": {"kms:Decrypt"}})
+# where the functions trace,
+TRACE_RIGHTS = dict.fromkeys(ROLES.values(), {"every trace": {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}})
+# where the stack has made the table, which it protects,
+TABLE_RIGHTS = {"CustomResourceRole": {"MainTable": {"dynamodb:UpdateTable"}}}
+METADATA_TABLE_RIGHTS = {"CustomResourceRole": {"MetadataTable": {"dynamodb:UpdateTable"}}}
+# where the deployment looks whether the shard-scaler starts over tables that were there before,
+START_RIGHTS = {"CustomResourceRole": {"ShardScalerFunction, any version": {"lambda:InvokeFunction"}}}
+# and where CodeDeploy moves the traffic.
+CANARY_RIGHTS = {
+    "DeploymentRole": {
+        f"{function}, any version": {"lambda:GetAlias", "lambda:UpdateAlias", "lambda:GetProvisionedConcurrencyConfig"}
+        for function in ROLES
+    }
+    | {"every alarm": {"cloudwatch:DescribeAlarms"}}
+}
+# Whom a role is for. Where a service takes a role for its own, it must be told whose resources it acts for.
+TRUSTED = dict.fromkeys([*ROLES.values(), "CustomResourceRole"], "lambda.amazonaws.com") | {
+    "ScheduleRole": "scheduler.amazonaws.com",
+    "DeploymentRole": "codedeploy.amazonaws.com",
+}
+FOR_THIS_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
+# Where the functions' own metrics get their names.
+NAMESPACE = (ROOT / "functions/api/src/telemetry.rs", re.compile(r'NAMESPACE: &str = "(\w+)"'))
+METRIC_SOURCES = ("shared/src", "functions")
+METRIC_WRITTEN = re.compile(r'\b(?:counter|gauge|histogram)!\(\s*(?:(?:\w+::)*(\w+)|"(\w+)")')
+CONSTANT = re.compile(r'const ([A-Z_]+): &str =\s*"(\w+)"')
+
+SAM_CONFIGURATION = ROOT / "samconfig.toml"
+
+READ_REPLICA_COUNTS = ["0", "1", "2", "3"]
+
+ALARM_PRINCIPAL = "lambda.alarms.cloudwatch.amazonaws.com"
+ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:"
+TABLE_ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/"
+
+# Contributor Insights makes these rules, so the template cannot refer to them; the permission exists for nothing else.
+INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
+# These actions know no resources.
+EVERYWHERE = {
+    "cloudwatch:GetMetricData": "every metric",
+    "cloudwatch:DescribeAlarms": "every alarm",
+    "xray:PutTraceSegments": "every trace",
+    "xray:PutTelemetryRecords": "every trace",
+}
+INSIGHT_RULES = (
+    "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:insight-rule/DynamoDBContributorInsights"
+)
+
+KEY_ARN = "arn:aws:kms:us-east-1:123456789012:key/0b5d2f6e-0000-4000-8000-000000000000"
+
+# Deployments whose rights differ, and what each function may do in them besides.
+DEPLOYMENTS = {
+    "no read replicas": ({"ReadReplicas": 0}, []),
+    "1 read replica": ({"ReadReplicas": 1}, [REPLICA_RIGHTS]),
+    "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
+    "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
+    "fixed capacity": ({"CapacityMode": "provisioned"}, []),
+    "fewer shards again": (
+        {"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": "86400", "SettleAfterSeconds": "86400"},
+        [],
+    ),
+    "appends only": ({"Writes": "appends"}, []),
+    "values of its own": (
+        {
+            "PartitionKeyName": "day",
+            "SortKeyName": "order",
+            "SortKeyType": "N",
+            "ShardPlacement": "modulo-md5",
+            "ShardSeparator": "#",
+            "MaxShards": 300,
+            "CooldownSeconds": 3,
+            "LeaseMs": 900,
+            "RegisterKeys": "true",
+            "LetExpireSeconds": 60,
+            "AdoptShards": 7,
+            "Scaling": "writer",
+            "ScalingPolicy": "doubling",
+            "MaxEventAgeSeconds": 700,
+            "DrainSchedule": "rate(7 minutes)",
+            "ShrinkAfterSeconds": "800",
+            "SettleAfterSeconds": "900",
+            "DrainSharePercent": 40,
+            "DryRun": "true",
+            "LogLevel": "warn",
+        },
+        [],
+    ),
+    "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
+    "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
+    "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
+    "writes that may be warmed": ({"MaxWarmWriteUnits": 40000}, [WARM_RIGHTS, WAKING_RIGHTS]),
+    "writes that may be warmed, and writers that scale": (
+        {"MaxWarmWriteUnits": 40000, "Scaling": "writer"},
+        [WARM_RIGHTS, WAKING_RIGHTS],
+    ),
+    "writes that may be warmed, and alarms that scale": (
+        {"MaxWarmWriteUnits": 40000, "Scaling": "alarm"},
+        [WARM_RIGHTS],
+    ),
+    "reads that may be warmed": ({"MaxWarmReadUnits": 40000}, [WARM_RIGHTS]),
+    "rising write capacity that may be warmed": (
+        {"CapacityMode": "provisioned", "MaxWriteUnits": 500, "MaxWarmWriteUnits": 40000},
+        [CAPACITY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
+    ),
+    "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
+    "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
+    "traces": ({"XRayTracing": "Active"}, [TRACE_RIGHTS]),
+    "canary deployments": ({"CanaryDeployment": "true"}, [CANARY_RIGHTS]),
+    "few logs": ({"LogLevel": "error", "SystemLogLevel": "WARN", "ApiAccessLogs": "false"}, []),
+    "no protection": ({"DeletionProtection": "false"}, []),
+    "the profile development": ({"Profile": "development"}, []),
+    "the profile production": ({"Profile": "production"}, [TRACE_RIGHTS, CANARY_RIGHTS]),
+    "an existing table": ({"ExistingTable": "orders"}, []),
+    "an existing metadata table": ({"ExistingMetadataTable": "orders-metadata"}, []),
+    "both tables existing": ({"ExistingTable": "orders", "ExistingMetadataTable": "orders-metadata"}, []),
+    "both tables existing, in production": (
+        {
+            "ExistingTable": "orders",
+            "ExistingMetadataTable": "orders-metadata",
+            "Profile": "production",
+            "ReadReplicas": 1,
+        },
+        [REPLICA_RIGHTS, TRACE_RIGHTS, CANARY_RIGHTS],
+    ),
+    "an existing table with everything": (
+        {
+            "ExistingTable": "orders",
+            "ReadReplicas": 3,
+            "EncryptionKey": KEY_ARN,
+            "TimeToLiveAttribute": "expires",
+            "MaxWriteUnits": 500,
+            "MaxWarmWriteUnits": 40000,
+        },
+        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
+    ),
+    "an existing table of provisioned capacity": ({"ExistingTable": "orders", "CapacityMode": "provisioned"}, []),
+    "everything": (
+        {
+            "ReadReplicas": 3,
+            "EncryptionKey": KEY_ARN,
+            "PeakSchedule": "cron(45 17 ? * FRI *)",
+            "PeakPartitionKey": "/a",
+            "PeakWriteUnits": 20000,
+            "MaxWarmWriteUnits": 40000,
+            "DrainSchedule": "rate(5 minutes)",
+            "ShrinkAfterSeconds": "86400",
+            "NotificationEmail": "a@example.com",
+            "NotificationTopicArn": "arn:aws:sns:us-east-1:123456789012:a",
+            "StreamView": "KEYS_ONLY",
+            "TimeToLiveAttribute": "expires",
+            "CorsAllowOrigins": "https://example.com",
+            "CanaryDeployment": "true",
+            "XRayTracing": "Active",
+            "ReserveShardScalerConcurrency": "true",
+        },
+        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS, TRACE_RIGHTS, CANARY_RIGHTS],
+    ),
+}
+
+OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
+JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
+# What every operation of the API asks for.
+SECURITY = {"IAM": ({}, [{"AWS_IAM": []}]), "JWT": (JWT, [{"Jwt": []}]), "NONE, said twice": (OPEN, None)}
+# What the main table is, by its parameters. None where nothing is said of it.
+KMS = {"SSEEnabled": True, "SSEType": "KMS"}
+TABLE_OPTIONS = [
+    ({}, "BillingMode", "PAY_PER_REQUEST"),
+    ({}, "ProvisionedThroughput", None),
+    ({}, "OnDemandThroughput", None),
+    ({}, "WarmThroughput", None),
+    ({}, "TimeToLiveSpecification", None),
+    ({}, "StreamSpecification", None),
+    ({}, "SSESpecification", {"SSEEnabled": False}),
+    # TableProtection says it, last of all.
+    ({}, "DeletionProtectionEnabled", None),
+    ({}, "PointInTimeRecoverySpecification", {"PointInTimeRecoveryEnabled": "true"}),
+    ({}, "ContributorInsightsSpecification", {"Enabled": True, "Mode": "THROTTLED_KEYS"}),
+    ({"CapacityMode": "provisioned"}, "BillingMode", "PROVISIONED"),
+    (
+        {"CapacityMode": "provisioned", "ReadUnits": 7},
+        "ProvisionedThroughput",
+        {"ReadCapacityUnits": "7", "WriteCapacityUnits": "5"},
+    ),
+    ({"CapacityMode": "provisioned", "MaxReadUnits": 9}, "OnDemandThroughput", None),
+    ({"MaxReadUnits": 9}, "OnDemandThroughput", {"MaxReadRequestUnits": "9"}),
+    ({"MaxWriteUnits": 9}, "OnDemandThroughput", {"MaxWriteRequestUnits": "9"}),
+    (
+        {"WarmReadUnits": 13000, "WarmWriteUnits": 5000},
+        "WarmThroughput",
+        {"ReadUnitsPerSecond": "13000", "WriteUnitsPerSecond": "5000"},
+    ),
+    ({"TimeToLiveAttribute": "expires"}, "TimeToLiveSpecification", {"AttributeName": "expires", "Enabled": True}),
+    ({"StreamView": "KEYS_ONLY"}, "StreamSpecification", {"StreamViewType": "KEYS_ONLY"}),
+    ({"EncryptionKey": "aws-managed"}, "SSESpecification", KMS),
+    ({"EncryptionKey": KEY_ARN}, "SSESpecification", KMS | {"KMSMasterKeyId": KEY_ARN}),
+]
+
+# Values that the rules must refuse.
+REFUSED = {
+    "NONE said once": {"ApiAuth": "NONE"},
+    "open with IAM": {"ApiOpenToEveryone": "true"},
+    "JWT without issuer": JWT | {"ApiJwtIssuer": ""},
+    "JWT without audience": JWT | {"ApiJwtAudience": ""},
+    "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
+    "one warm throughput": {"WarmReadUnits": 20000},
+    "shrinking without a schedule": {"ShrinkAfterSeconds": "3600"},
+    "settling without a schedule": {"SettleAfterSeconds": "3600"},
+    "settling appends": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)", "Writes": "appends"},
+    "settling what is placed at random": {
+        "SettleAfterSeconds": "3600",
+        "DrainSchedule": "rate(5 minutes)",
+        "ShardPlacement": "random",
+    },
+    "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
+    "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
+    "a warm peak without a budget": {"PeakWriteUnits": 20000},
+    "equal key names": {"SortKeyName": "partition_key"},
+    "a key of the metadata's name": {"PartitionKeyName": "generation"},
+    "a key of the name of the metadata's last attribute": {"PartitionKeyName": "short_generation"},
+    "rising reads of an existing table": {
+        "ExistingTable": "orders",
+        "CapacityMode": "provisioned",
+        "MaxReadUnits": 500,
+    },
+    "rising writes of an existing table": {
+        "ExistingTable": "orders",
+        "CapacityMode": "provisioned",
+        "MaxWriteUnits": 500,
+    },
+    "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
+    "a stream of an existing table": {"ExistingTable": "orders", "StreamView": "KEYS_ONLY"},
+    "a key that expires": {"TimeToLiveAttribute": "sort_key"},
+    "one table for both": {"ExistingTable": "orders", "ExistingMetadataTable": "orders"},
+    "a table of no such name": {"ExistingTable": "no such name!"},
+    "a setting beyond its limits": {"MaxShards": 1001},
+    "a setting below its limits": {"LeaseMs": 99},
+    "a setting that is no number": {"AlarmThreshold": "many"},
+    "a setting that is none of the allowed": {"Scaling": "nobody"},
+    "a setting of another pattern": {"PeakPartitionKey": 'a"b'},
+}

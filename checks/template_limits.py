@@ -1,0 +1,84 @@
+"""What is refused, and what nothing goes beyond."""
+
+from template_claims import FUNCTION, Claims, claim, told
+from template_expected import DEPLOYMENTS, REFUSED, ROUTES, SECURITY
+from template_flat import Deployment
+
+
+class Limits(Claims):
+    @claim
+    def wrong_combinations_are_refused(self):
+        for what, values in REFUSED.items():
+            refusals = Deployment(self.templates, **values).refusals()
+            self.expect(
+                len(refusals) == 1,
+                f"refused, {what}: {' '.join(refusals)}",
+                f"{what} should be refused by one rule, and is by {refusals}",
+            )
+        for what, values in [(what, values) for what, (values, _) in (DEPLOYMENTS | SECURITY).items()]:
+            refusals = Deployment(self.templates, **values).refusals()
+            self.expect(not refusals, f"not refused: {what}", f"{what} is refused: {refusals}")
+
+    @claim
+    def the_scaler_raises_what_auto_scaling_may_raise(self):
+        for deployed, deployment in self.deployments.items():
+            targets = {
+                target["ScalableDimension"].removeprefix("dynamodb:table:"): target["MaxCapacity"]
+                for target in deployment.of_type("AWS::ApplicationAutoScaling::ScalableTarget").values()
+            }
+            variables = self.variables_of(deployment, "ShardScalerFunction")
+            raised = {
+                f"{kind}CapacityUnits": variables[f"MAX_{kind.upper()}_UNITS"]
+                for kind in ("Read", "Write")
+                if variables[f"MAX_{kind.upper()}_UNITS"] != "0"
+            }
+            policies = deployment.of_type("AWS::ApplicationAutoScaling::ScalingPolicy")
+            self.expect(
+                raised == targets and len(policies) == len(targets),
+                f"with {deployed}, auto scaling and the shard-scaler raise {', '.join(sorted(targets)) or 'nothing'}",
+                f"with {deployed}, auto scaling raises {targets} by {len(policies)} policies, the shard-scaler {raised}",
+            )
+
+    @claim
+    def the_table_is_warmed_within_its_budget_only(self):
+        """A raise is charged, and cannot be undone: nothing is raised by default."""
+        for kind in ("Read", "Write"):
+            name, variable = f"MaxWarm{kind}Units", f"MAX_WARM_{kind.upper()}_UNITS"
+            defaults = set(self.templates.settings[name].values())
+            found = self.variables_of(Deployment(self.templates, **{name: "40000"}), "ShardScalerFunction")[variable]
+            self.expect(
+                (defaults, found) == ({"0"}, "40000"),
+                f"{variable} is {name}, by default 0",
+                f"{variable} is {found}, not {name}, whose defaults are {defaults}",
+            )
+
+    @claim
+    def concurrency_is_reserved_on_request_only(self):
+        """A new account's quota rejects any reservation, and with it the deployment."""
+        profiles = self.templates.parameters["Profile"]["AllowedValues"]
+        rows = [({"Profile": profile}, None) for profile in profiles] + [({"ReserveShardScalerConcurrency": "true"}, 1)]
+        for values, wanted in rows:
+            functions = Deployment(self.templates, **values).of_type(FUNCTION)
+            reserved = {name: each.get("ReservedConcurrentExecutions") for name, each in functions.items()}
+            self.expect(
+                reserved == dict.fromkeys(ROUTES) | {"ShardScalerFunction": wanted},
+                f"with {told(values)}, the shard-scaler reserves {wanted or 'no'} concurrent execution, the others none",
+                f"with {told(values)}, the functions reserve {reserved}",
+            )
+
+    @claim
+    def lost_events_are_kept(self):
+        for deployed, deployment in self.deployments.items():
+            found = {name: each.get("EventInvokeConfig") for name, each in deployment.of_type(FUNCTION).items()}
+            wanted = {
+                "MaximumEventAgeInSeconds": deployment.values["MaxEventAgeSeconds"],
+                "MaximumRetryAttempts": 2,
+                "DestinationConfig": {
+                    "OnFailure": {"Type": "SQS", "Destination": {"Fn::GetAtt": ["LostEventsQueue", "Arn"]}}
+                },
+            }
+            self.expect(
+                found == dict.fromkeys(ROUTES) | {"ShardScalerFunction": wanted},
+                f"with {deployed}, events that the shard-scaler loses are kept",
+                f"with {deployed}, the functions take events so: {found}",
+            )

@@ -1,0 +1,49 @@
+"""The dashboard, and the metrics that are looked at."""
+
+import json
+import re
+
+from template_claims import Claims, claim
+from template_expected import ALARM_ARN, NAMESPACE
+from template_metrics import metrics_written
+
+
+class Observed(Claims):
+    @claim
+    def the_dashboard_is_json(self):
+        alarms = {
+            each["AlarmName"]["Fn::Sub"]
+            for name, each in self.of_type("AWS::CloudWatch::Alarm").items()
+            if "AlarmActions" in each
+        }
+        for name, properties in self.of_type("AWS::CloudWatch::Dashboard").items():
+            try:
+                widgets = json.loads(properties["DashboardBody"]["Fn::Sub"])["widgets"]
+            except ValueError as error:
+                self.failures.append(f"the body of {name} is not JSON: {error}")
+                continue
+            shown = {
+                arn.removeprefix(ALARM_ARN) for widget in widgets for arn in widget["properties"].get("alarms", [])
+            }
+            self.expect(
+                shown == alarms,
+                f"{name} shows {len(widgets)} widgets and {len(shown)} alarms",
+                f"{name} shows other alarms: {sorted(shown ^ alarms)}",
+            )
+
+    @claim
+    def the_functions_write_the_metrics_that_are_looked_at(self):
+        path, pattern = NAMESPACE
+        [namespace], written = set(pattern.findall(path.read_text(encoding="utf-8"))), metrics_written()
+        looked_at = {
+            alarm["MetricName"]
+            for alarm in self.of_type("AWS::CloudWatch::Alarm").values()
+            if alarm.get("Namespace") == namespace
+        }
+        for properties in self.of_type("AWS::CloudWatch::Dashboard").values():
+            looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', properties["DashboardBody"]["Fn::Sub"]))
+        self.expect(
+            "KeysAtMaxShards" in looked_at and looked_at <= written,
+            f"the functions write {', '.join(sorted(looked_at))} in {namespace}",
+            f"of {sorted(looked_at)} in {namespace}, the functions write only {sorted(written & looked_at)}",
+        )
