@@ -95,6 +95,7 @@ enum Relief {
     /// It adds what it has seen to what others have.
     Adding {
         attempt: Attempt,
+        until: Duration,
     },
     /// It leaves others time to add theirs.
     Added {
@@ -564,7 +565,7 @@ impl Instance {
                 let attempt = Attempt::at(now);
                 self.relief = match then {
                     _ if self.entry.is_closing => Relief::Idle,
-                    Then::Add => Relief::Adding { attempt },
+                    Then::Add => Relief::Adding { attempt, until: now + TOGETHER },
                     Then::ReadShortage => Relief::ReadingShortage { attempt },
                     Then::ReadEvidence => Relief::ReadingEvidence { attempt },
                     Then::Decide => Relief::Reading { why: Why::Decide, attempt },
@@ -577,13 +578,19 @@ impl Instance {
                 } else if self.is_known_short(key, now) {
                     Relief::Idle
                 } else {
-                    Relief::Adding { attempt: Attempt::at(now + STEP) }
+                    Relief::Adding { attempt: Attempt::at(now + STEP), until: now + TOGETHER }
                 };
                 false
             }
-            Relief::Adding { attempt } if now >= attempt.at => {
+            Relief::Adding { attempt, until } if now >= attempt.at => {
                 self.relief = if !key.table.write(MetadataItem::Evidence, now) {
-                    Relief::Adding { attempt: attempt.repeated(now, &mut key.rng) }
+                    // So many add what they saw that this one is not missed.
+                    if now >= until {
+                        self.be_quiet(now + EVIDENCE_LASTS, false);
+                        Relief::Idle
+                    } else {
+                        Relief::Adding { attempt: attempt.repeated(now, &mut key.rng), until }
+                    }
                 } else if self.is_known_short(key, now) {
                     Relief::Idle
                 } else if ScalingPolicy::is_sure(self.add_evidence(key, now)) {

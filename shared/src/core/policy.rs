@@ -196,6 +196,18 @@ const SHORT_SECONDS: u64 = 2;
 /// has fewer to read.
 const SPARE_PARTITIONS: f64 = 3.0;
 
+/// Why what is rejected may say less of the key's demand than it seems to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Doubt {
+    None,
+    /// Shards that meet by bad luck look like a larger demand.
+    BadLuck,
+    /// So many growths in a row let in hardly more: other keys fill the partitions.
+    InVain {
+        growths: u32,
+    },
+}
+
 impl ScalingPolicy {
     /// Whether this much says for certain that no more than a negligible part of the demand is rejected.
     #[must_use]
@@ -230,7 +242,12 @@ impl ScalingPolicy {
         let backlog = if is_behind { BACKLOG } else { 0.0 };
         // Of the most shards, a lower part says that they are too few: it comes and goes around what is negligible.
         let is_widest = metadata.number_of_shards >= self.max_shards;
-        let least = if is_widest { NEGLIGIBLE / 2.0 } else { NEGLIGIBLE };
+        let least = match (Self::is_sure(seen.pressure), is_widest) {
+            // Of ten thousand instances that see little, some are unlucky.
+            (false, _) if seen.is_sample => NEGLIGIBLE * 3.0,
+            (_, true) => NEGLIGIBLE / 2.0,
+            (_, false) => NEGLIGIBLE,
+        };
         let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
         let is_certain = certain >= least || seen.is_behind();
         let turned_away = seen.pressure.rejected_bound(self.confidence).max(backlog);
@@ -250,9 +267,15 @@ impl ScalingPolicy {
             // An estimate from enough successes is as often too high as too low, and a width that is a little too low is another change.
             let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
             let estimated = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
-            let in_vain = grown_in_vain(metadata, turned_away, now_seconds);
-            let in_vain = in_vain.then(|| self.record(metadata, seen).fruitless);
-            return self.decide_on(partitions, metadata, (estimated, certain), in_vain, now_seconds);
+            let is_wide = metadata.number_of_shards > ShardCount::ONE;
+            let doubt = if grown_in_vain(metadata, seen.pressure.rejected_bound(self.confidence), now_seconds) {
+                Doubt::InVain { growths: self.record(metadata, seen).fruitless }
+            } else if is_wide && estimated < MOST_BY_BAD_LUCK && !seen.is_behind() {
+                Doubt::BadLuck
+            } else {
+                Doubt::None
+            };
+            return self.decide_on(partitions, metadata, (estimated, certain), doubt, now_seconds);
         }
         let fruitless = self.record(metadata, seen).fruitless;
         // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
@@ -285,14 +308,13 @@ impl ScalingPolicy {
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain; and
-    /// where so many growths in a row were in vain.
+    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain.
     fn decide_on(
         &self,
         partitions: u32,
         metadata: &ShardMetadata,
         (rejected, certain): (f64, f64),
-        in_vain: Option<u32>,
+        doubt: Doubt,
         now_seconds: u64,
     ) -> ScalingDecision {
         let (width, most) = (metadata.number_of_shards, self.max_shards);
@@ -306,17 +328,15 @@ impl ScalingPolicy {
         if width >= most {
             return self.short_of_partitions(partitions, width, certain, now_seconds);
         }
-        // Shards that meet by bad luck look like a larger demand; one shard meets none. And so do the other keys of a full table.
-        let is_luck = width > ShardCount::ONE && rejected < MOST_BY_BAD_LUCK;
-        let wanted = match in_vain {
-            Some(fruitless) if fruitless >= MOST_FRUITLESS => {
+        let wanted = match doubt {
+            Doubt::None => wanted,
+            Doubt::BadLuck => wanted.min(sizing::unlucky(demand, rejected, width)),
+            Doubt::InVain { growths: 0..MOST_FRUITLESS } => wanted.min(f64::from(width.get()) * LEAST_STEP),
+            Doubt::InVain { .. } => {
                 let half_more = u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
                 let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
                 return ScalingDecision::ShortOfPartitions { until, write_units: Some(half_more) };
             }
-            Some(_) => wanted.min(f64::from(width.get()) * LEAST_STEP),
-            None if is_luck => wanted.min(sizing::unlucky(demand, rejected, width)),
-            None => wanted,
         };
         // Readers still look at the shards that a shrink has begun to give up.
         let wanted = wanted.max(step).max(metadata.read_shards.get().into()).ceil() as u32;
@@ -385,8 +405,8 @@ impl ScalingPolicy {
     }
 }
 
-/// Whether the last growth has let in hardly more of the demand, of which this part is rejected now. Growing would let in as many times more as there are shards more, if the key's own demand were all that its
-/// partitions have to bear.
+/// Whether the last growth has let in hardly more of the demand, of which this part is rejected now. Growing lets in as many times more as
+/// there are shards more, where the key's own demand is all that its partitions have to bear.
 fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, now_seconds: u64) -> bool {
     let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < IN_VAIN_SECONDS);
     let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));

@@ -10,8 +10,12 @@ use rand::{RngExt, SeedableRng};
 use super::collisions;
 use super::key::ShardCount;
 
-/// So many placements are drawn for each width.
+/// So many placements are drawn for each width...
 const PLACEMENTS: u32 = 192;
+/// ...and fewer of many shards, so that no more shards are drawn than this: the more there are, the less does luck decide.
+const DRAWN_SHARDS: u32 = 40_000;
+/// But as many as this.
+const FEWEST_PLACEMENTS: u32 = 8;
 /// Any number does.
 const SEED: u64 = 0x51_2A_12_D5;
 /// A partition is filled no further than this leaves room for: a demand is estimated, it comes unevenly, and what has piled up must drain.
@@ -76,15 +80,16 @@ pub(crate) fn unlucky(demand: f64, rejected: f64, shards: ShardCount) -> f64 {
 fn likelihood(demand: f64, shards: ShardCount, partitions: u32) -> f64 {
     let of_shard = demand / f64::from(shards.get());
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let placements = (DRAWN_SHARDS / shards.get()).clamp(FEWEST_PLACEMENTS, PLACEMENTS);
     let mut relieved = 0;
-    for _ in 0..PLACEMENTS {
+    for _ in 0..placements {
         let mut places: Vec<u32> = (0..shards.get()).map(|_| rng.random_range(0..partitions.max(1))).collect();
         places.sort_unstable();
         let together = places.chunk_by(|one, other| one == other);
         let rejected: f64 = together.map(|shards| (shards.len() as f64 * of_shard - 1.0).max(0.0)).sum();
         relieved += u32::from(rejected < RELIEVED * demand);
     }
-    f64::from(relieved) / f64::from(PLACEMENTS)
+    f64::from(relieved) / f64::from(placements)
 }
 
 #[cfg(test)]

@@ -343,8 +343,8 @@ impl KeyJob<'_> {
                     return Ok(SeenTogether::Pressure(together.seen));
                 }
             }
-            // It is less, and still evidence.
-            Err(error) if error.is_retryable() => return Ok(SeenTogether::Pressure(own)),
+            // So many add what they saw that this instance is not missed.
+            Err(error) if error.is_retryable() => return Ok(SeenTogether::Pressure(Pressure::default())),
             Err(error) => return Err(error),
         }
         // Others need a moment for theirs.
