@@ -123,7 +123,7 @@ pub enum ConfigError {
 /// The most global secondary indexes of a table. [DynamoDB limits]
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width and _deleted, and from the metadata's own attributes, and does not begin with key:";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
 
 impl TableConfig {
     /// A configuration with the defaults of every optional variable.

@@ -23,6 +23,7 @@ pub use core::key::{
 pub use core::load::Load;
 pub use core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use core::number::{Number, NumberError};
+pub use core::patch::{Merge, Patch, PatchError};
 pub use core::placement::Placement;
 pub use core::policy::{
     Growth, LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, ShrinkDecision, TOGETHER,
@@ -30,6 +31,7 @@ pub use core::policy::{
 pub use core::pressure::{Pressure, PressureTracker, Seen};
 pub use core::query::{Order, PageQuery};
 pub use core::survey::{KeyFindings, Survey};
+pub use core::tag::{Conditions, ItemTag, Tags};
 pub use core::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units};
 pub use core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use environment::{Clock, Environment, SystemClock};
@@ -49,8 +51,9 @@ pub use sharded_table::read::{Page, ReadError};
 pub use sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use sharded_table::scale::{EVIDENCE_LASTS, ScaleError, ScaleOutcome};
 pub use sharded_table::survey::{Rebuilt, SurveyPage};
+pub use sharded_table::update::Updated;
 pub use sharded_table::write::{WriteError, WriteErrorKind, Written};
 pub use sharded_table::{Deadline, ShardedTable};
 pub use table::ScanPosition;
 pub use table::attributes::RESERVED as RESERVED_ATTRIBUTES;
-pub use table::error::TableError;
+pub use table::error::{Cause, TableError};

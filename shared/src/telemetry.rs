@@ -14,7 +14,14 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
     let (outcome, in_time) = match result.as_ref().map_err(|error| &error.kind) {
         Ok(_) => return counter!("Writes").increment(1),
         // An answer is no failure.
-        Err(WriteErrorKind::Exists | WriteErrorKind::IdempotencyKeyReused | WriteErrorKind::AppendOnly) => return,
+        Err(
+            WriteErrorKind::Exists
+            | WriteErrorKind::IdempotencyKeyReused
+            | WriteErrorKind::AppendOnly
+            | WriteErrorKind::Precondition
+            | WriteErrorKind::Absent
+            | WriteErrorKind::Patch(_),
+        ) => return,
         Err(WriteErrorKind::Capacity(_)) => ("no-capacity", false),
         Err(WriteErrorKind::Contended) => ("contended", false),
         Err(WriteErrorKind::Unknown(_)) => ("unknown", false),

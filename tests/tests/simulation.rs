@@ -21,7 +21,15 @@ const SHRINKING_SEEDS: (u64, u64) = (8, 1);
 const APPENDING_SEEDS: [(u64, u64); 2] = [(8, 2), (4, 1)];
 
 fn as_built(seed: u64) -> Plan {
-    Plan { seed, without_waiting: false, shrinking: Shrinking::Never, settling: false, adopting: false, appends: false }
+    Plan {
+        seed,
+        without_waiting: false,
+        shrinking: Shrinking::Never,
+        settling: false,
+        adopting: false,
+        appends: false,
+        updates: false,
+    }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -100,6 +108,27 @@ fn no_seed_finds_a_violation() {
             && totals.existed > count
             && totals.reads > 10 * count
             && totals.faults > 10 * count
+    });
+}
+
+/// Clients race with `If-Match`, and add to counters under keys that they repeat.
+fn updates_enough(count: u64, totals: &Totals) -> bool {
+    totals.changed > 5 * count && totals.differed > count && totals.added > 10 * count && totals.repeated_additions > 0
+}
+
+#[test]
+fn no_seed_finds_a_violation_while_items_are_updated() {
+    let plan = |seed| Plan { updates: true, ..as_built(seed) };
+    hold("updates, growth", seeds(SEEDS), plan, |count, totals| {
+        totals.growths >= count && updates_enough(count, totals)
+    });
+}
+
+#[test]
+fn no_seed_finds_a_violation_while_items_are_updated_and_keys_shrink_again() {
+    let plan = |seed| Plan { updates: true, shrinking: Shrinking::AsBuilt, settling: seed % 2 == 0, ..as_built(seed) };
+    hold("updates, shrinking and settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
+        totals.shrinks + totals.settlings > 0 && updates_enough(count, totals)
     });
 }
 

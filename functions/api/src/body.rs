@@ -27,11 +27,17 @@ impl<'a> Body<'a> {
     /// # Errors
     /// 415, 413 and 400 as [`Problem`].
     pub fn of(request: &'a Request) -> Result<Self, Problem> {
+        Self::of_type(request, &["application/json"]).map(|(_, body)| body)
+    }
+
+    /// As [`of`](Self::of), of one of these media types; and which it is.
+    pub(crate) fn of_type(request: &'a Request, allowed: &[&'static str]) -> Result<(&'static str, Self), Problem> {
         let content_type = request.headers().get("content-type").map(|value| value.to_str().unwrap_or("not ASCII"));
         let essence = content_type.and_then(|value| value.split(';').next()).map(str::trim);
-        if !essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
-            return Err(Problem::media_type(content_type));
-        }
+        let is_it = |allowed: &&&'static str| essence.is_some_and(|essence| essence.eq_ignore_ascii_case(allowed));
+        let Some(media_type) = allowed.iter().find(is_it) else {
+            return Err(Problem::media_type_but(content_type, allowed));
+        };
         let bytes: &[u8] = request.body();
         let text = std::str::from_utf8(bytes)
             .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}")))?;
@@ -40,8 +46,12 @@ impl<'a> Body<'a> {
             return Err(Problem::body_too_large(text.len(), carried));
         }
         serde_json::from_str(text)
-            .map(Self)
+            .map(|raw| (*media_type, Self(raw)))
             .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
+    }
+
+    pub(crate) const fn raw(&self) -> &'a RawValue {
+        self.0
     }
 }
 
@@ -190,7 +200,10 @@ fn item_attributes(attributes: Option<&RawValue>, table: &ShardedTable) -> Resul
 }
 
 /// The members of an object by name, each at most once and no others.
-fn fields<'a, const N: usize>(raw: &'a RawValue, names: [&str; N]) -> Result<[Option<&'a RawValue>; N], Problem> {
+pub(crate) fn fields<'a, const N: usize>(
+    raw: &'a RawValue,
+    names: [&str; N],
+) -> Result<[Option<&'a RawValue>; N], Problem> {
     if Kind::of(raw) != Kind::Object {
         return Err(Problem::bad(
             "wrong_type",
@@ -219,11 +232,11 @@ fn fields<'a, const N: usize>(raw: &'a RawValue, names: [&str; N]) -> Result<[Op
     Ok(found)
 }
 
-fn required<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, Problem> {
+pub(crate) fn required<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, Problem> {
     field.ok_or_else(|| Problem::bad("missing_field", name, "it is missing"))
 }
 
-fn read_partition_key(raw: &RawValue, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+pub(crate) fn read_partition_key(raw: &RawValue, table: &ShardedTable) -> Result<PartitionKey, Problem> {
     let text = text(raw, "partition_key", "a string is needed")?;
     check_partition_key(&text, table)
 }
@@ -239,7 +252,7 @@ pub(crate) fn check_partition_key(text: &str, table: &ShardedTable) -> Result<Pa
         .map_err(|error: KeyError| Problem::key("invalid_partition_key", "partition_key", &error))
 }
 
-fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
+pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<SortKey, Problem> {
     let text = match (key_type, Kind::of(raw)) {
         (SortKeyType::String, _) => text(raw, "sort_key", "this table's sort key is a string")?,
         (SortKeyType::Number, Kind::Number) => raw.get().to_owned(),

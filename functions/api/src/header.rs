@@ -1,7 +1,7 @@
 //! Request headers that change what a write does.
 
 use lambda_http::Request;
-use sharding::IdempotencyKey;
+use sharding::{Conditions, IdempotencyKey, ItemTag, Tags};
 
 use crate::problem::Problem;
 
@@ -29,16 +29,70 @@ pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
     }
 }
 
+/// The conditions of a request about one item.
+///
+/// # Errors
+/// 400 for what is neither `*` nor a list of entity tags.
+pub fn conditions(request: &Request) -> Result<Conditions, Problem> {
+    let tags = |header, weak_counts| tags(request, header, weak_counts);
+    // RFC 9110: If-Match compares strongly, so that a weak tag matches nothing; If-None-Match compares weakly.
+    Ok(Conditions { matches: tags(IF_MATCH, false)?, differs: tags(IF_NONE_MATCH, true)? })
+}
+
+fn tags(request: &Request, header: &'static str, weak_counts: bool) -> Result<Option<Tags>, Problem> {
+    let mut lines = Vec::new();
+    for value in request.headers().get_all(header) {
+        let line = value.to_str().map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))?;
+        lines.push(line);
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let list = lines.join(",");
+    if list.trim() == "*" {
+        return Ok(Some(Tags::Any));
+    }
+    let wrong = || {
+        let why = "it is not a list of entity tags; allowed: *, or tags such as \"1\", W/\"1\", separated by commas";
+        Problem::bad("invalid_header", header, why)
+    };
+    let tags = entity_tags(&list).filter(|tags| !tags.is_empty()).ok_or_else(wrong)?;
+    let tags = tags.into_iter().filter(|(is_weak, _)| weak_counts || !is_weak);
+    Ok(Some(Tags::Of(tags.map(|(_, text)| ItemTag::new(text)).collect())))
+}
+
+/// The tags of a list, each with whether it is weak; `None` where it is no list of tags.
+fn entity_tags(list: &str) -> Option<Vec<(bool, &str)>> {
+    let (mut tags, mut rest) = (Vec::new(), list.trim_matches([' ', '\t', ',']));
+    while !rest.is_empty() {
+        let (is_weak, quoted) = rest.strip_prefix("W/").map_or((false, rest), |quoted| (true, quoted));
+        let (text, after) = quoted.strip_prefix('"')?.split_once('"')?;
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        tags.push((is_weak, text));
+        let after = after.trim_start_matches([' ', '\t']);
+        if !after.is_empty() && !after.starts_with(',') {
+            return None;
+        }
+        rest = after.trim_start_matches([' ', '\t', ',']);
+    }
+    Some(tags)
+}
+
 /// Whether the write is create-only: `If-None-Match: *`.
 ///
 /// # Errors
-/// 400 for any other condition: items have no entity tags.
+/// 400 for any other condition: the item may be stored under any sort key.
 pub fn create_only(request: &Request) -> Result<bool, Problem> {
     refuse(request, &[IF_MATCH])?;
     match single(request, IF_NONE_MATCH)? {
         None => Ok(false),
         Some("*") => Ok(true),
-        Some(other) => Err(Problem::bad("invalid_header", IF_NONE_MATCH, format_args!("it is {other:?}; allowed: *"))),
+        Some(other) => {
+            let why = format_args!("it is {other:?}; allowed: *; PUT /item takes entity tags").to_string();
+            Err(Problem::bad("invalid_header", IF_NONE_MATCH, why))
+        }
     }
 }
 
@@ -54,7 +108,8 @@ fn refuse(request: &Request, headers: &[&'static str]) -> Result<(), Problem> {
     match headers.iter().find(|header| request.headers().contains_key(**header)) {
         None => Ok(()),
         Some(header) => {
-            let why = "this route takes no such condition; POST /items takes If-None-Match: *";
+            let why =
+                "this route takes no such condition; POST /items takes If-None-Match: *, and /item every condition";
             Err(Problem::bad("invalid_header", *header, why))
         }
     }
@@ -67,4 +122,49 @@ fn single<'a>(request: &'a Request, header: &'static str) -> Result<Option<&'a s
         return Err(Problem::bad("invalid_header", header, "it is given twice"));
     }
     value.to_str().map(Some).map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(headers: &[(&'static str, &str)]) -> Result<Conditions, Problem> {
+        let mut request = Request::default();
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        conditions(&request)
+    }
+
+    #[test]
+    fn conditions_are_lists_of_tags_or_a_star() {
+        let tags = |texts: &[&str]| Some(Tags::Of(texts.iter().map(|text| ItemTag::new(text)).collect()));
+        for (value, matches, differs) in [
+            ("*", Some(Tags::Any), Some(Tags::Any)),
+            (" * ", Some(Tags::Any), Some(Tags::Any)),
+            (r#""1""#, tags(&["1"]), tags(&["1"])),
+            (r#""1", "2" ,"a,b""#, tags(&["1", "2", "a,b"]), tags(&["1", "2", "a,b"])),
+            (r#", "1",,"2","#, tags(&["1", "2"]), tags(&["1", "2"])),
+            (r#"W/"1", "2""#, tags(&["2"]), tags(&["1", "2"])),
+            (r#"W/"1""#, tags(&[]), tags(&["1"])),
+            (r#""""#, tags(&[""]), tags(&[""])),
+        ] {
+            let expected = Conditions { matches, differs: None };
+            assert_eq!(of(&[(IF_MATCH, value)]), Ok(expected), "{value}");
+            assert_eq!(of(&[(IF_NONE_MATCH, value)]), Ok(Conditions { matches: None, differs }), "{value}");
+        }
+        let two = of(&[(IF_MATCH, r#""1""#), (IF_MATCH, r#""2""#)]);
+        assert_eq!(two.unwrap().matches, tags(&["1", "2"]), "two lines are one list");
+    }
+
+    #[test]
+    fn what_is_no_list_of_tags_is_refused_by_name() {
+        for value in ["", ",", "1", r#""1"#, r#"w/"1""#, r#""1" "2""#, r#"*, "1""#, r#""a b""#, r#""1";"#] {
+            for header in [IF_MATCH, IF_NONE_MATCH] {
+                let problem = of(&[(header, value)]).unwrap_err();
+                assert_eq!(problem.code(), "invalid_header", "{value}");
+                assert!(problem.detail().starts_with(header), "{value}: {}", problem.detail());
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! object with one member whose name begins with `$`: `{"$binary": "…base64…"}`, `{"$string_set": […]}`, `{"$number_set": […]}`
 //! and `{"$binary_set": […]}`. A map that happens to look like that is wrapped as `{"$map": {…}}`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
 
@@ -12,27 +12,86 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
-use sharding::{Attributes, Item, Number, RESERVED_ATTRIBUTES, SortKey, Value};
+use sharding::{Attributes, Item, Merge, Number, RESERVED_ATTRIBUTES, SortKey, Value};
 
 use crate::object::{Kind, Members};
 use crate::problem::Problem;
 
 /// DynamoDB nests no deeper.
 const MAX_DEPTH: usize = 32;
+/// The most attributes that one request adds to: an expression may name so many and be short enough.
+const MAX_ADDITIONS: usize = 50;
 
 /// The attributes of an item. `keys` are the names of the table's own keys, which no attribute may shadow.
 pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
     let attributes = read_map(raw, "attributes", 1)?;
-    for name in attributes.keys() {
+    allowed(attributes.keys(), "attributes", keys)?;
+    Ok(attributes)
+}
+
+/// Refuses names that belong to the table's keys or to the service.
+fn allowed<'a>(names: impl Iterator<Item = &'a String>, path: &str, keys: [&str; 2]) -> Result<(), Problem> {
+    for name in names {
         if keys.contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()) {
             return Err(Problem::bad(
                 "reserved_attribute",
-                format!("attributes.{name}"),
+                format!("{path}.{name}"),
                 "the name belongs to a key or to the service; any other name is allowed",
             ));
         }
     }
-    Ok(attributes)
+    Ok(())
+}
+
+/// Changes of attributes: as attributes, but null removes, and an object without a type merges into the map that stands.
+pub(crate) fn read_merge(raw: &RawValue, keys: [&str; 2]) -> Result<BTreeMap<String, Merge>, Problem> {
+    let changes = read_changes(raw, "attributes", 1)?;
+    allowed(changes.keys(), "attributes", keys)?;
+    Ok(changes)
+}
+
+fn read_changes(raw: &RawValue, path: &str, depth: usize) -> Result<BTreeMap<String, Merge>, Problem> {
+    let changes = object(raw, path)?.0.into_iter().map(|(name, value)| {
+        let inner = format!("{path}.{name}");
+        Ok(match Kind::of(value) {
+            Kind::Null if !name.is_empty() => (name, Merge::Remove),
+            Kind::Object if !name.is_empty() && !is_marked(value, &inner)? => {
+                if depth >= MAX_DEPTH {
+                    let why = format_args!("it is nested deeper than {MAX_DEPTH} levels").to_string();
+                    return Err(Problem::bad("invalid_attribute", inner, why));
+                }
+                (name, Merge::Into(read_changes(value, &inner, depth + 1)?))
+            }
+            _ => {
+                let (name, value) = read_member(name, value, path, depth)?;
+                (name, Merge::Set(value))
+            }
+        })
+    });
+    changes.collect()
+}
+
+/// Whether an object is one of the forms for what JSON has no type for, or looks like one.
+fn is_marked(raw: &RawValue, path: &str) -> Result<bool, Problem> {
+    let members = object(raw, path)?;
+    Ok(matches!(members.0.as_slice(), [(name, _)] if name.starts_with('$')))
+}
+
+/// What is added to attributes: numbers, and sets.
+pub(crate) fn read_additions(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
+    let additions = read_map(raw, "add", 1)?;
+    allowed(additions.keys(), "add", keys)?;
+    if !(1..=MAX_ADDITIONS).contains(&additions.len()) {
+        let why = format_args!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len()).to_string();
+        return Err(Problem::bad("invalid_attribute", "add", why));
+    }
+    for (name, value) in &additions {
+        if !matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
+            let why = format!("it is {}; a number or a set is needed", value.type_name());
+            return Err(Problem::bad("wrong_type", format!("add.{name}"), why));
+        }
+    }
+    Ok(additions)
 }
 
 fn read_map(raw: &RawValue, path: &str, depth: usize) -> Result<Attributes, Problem> {

@@ -1,11 +1,13 @@
 //! How much one invocation carries. Request and response bodies travel as JSON strings inside Lambda's own JSON, so each
 //! quotation mark, backslash and line break of a body counts twice, and most other control characters six times.
 
+use lambda_http::{Body, Response};
 use serde_json::value::{RawValue, to_raw_value};
 use sharding::Item;
 
 use crate::item::ItemJson;
 use crate::problem::Problem;
+use crate::respond::json;
 
 /// What Lambda takes as an event, and as a response. (AWS Lambda developer guide, "Lambda quotas".)
 const LAMBDA_PAYLOAD_BYTES: usize = 6 * 1_024 * 1_024;
@@ -41,6 +43,15 @@ pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
         fitting.push(json);
     }
     Ok(fitting)
+}
+
+/// A response that is one item.
+#[must_use]
+pub fn item(status: u16, item: &Item) -> Response<Body> {
+    match fitting_items(std::slice::from_ref(item)) {
+        Ok(items) => json(status, &items.first()),
+        Err(problem) => problem.into_response(),
+    }
 }
 
 const fn escaped_byte(byte: u8) -> usize {

@@ -1,10 +1,16 @@
 //! Errors as `application/problem+json` (RFC 9457), each with a stable code.
 
+use std::error::Error;
+
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::{KeyError, ReadError, SortKey, TableError, WriteError, WriteErrorKind};
+use sharding::{
+    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
+};
 
+use crate::patch::PATCHES;
 use crate::payload::MAX_PAYLOAD_BYTES;
+use crate::respond::etag;
 
 /// A request that was not carried out, told to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +30,20 @@ struct Members {
     retry_after: Option<u32>,
     #[serde(skip)]
     allow: Option<&'static str>,
+    #[serde(skip)]
+    accept_patch: bool,
+    #[serde(skip)]
+    tag: Option<ItemTag>,
+}
+
+/// An error with all that is behind it, for the log.
+fn with_sources(error: &dyn Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }
 
 /// Seconds after which a client may try again: about the time that a scale-out takes.
@@ -40,6 +60,8 @@ impl Problem {
             field: None,
             retry_after: None,
             allow: None,
+            accept_patch: false,
+            tag: None,
         }))
     }
 
@@ -115,9 +137,60 @@ impl Problem {
     /// 415: the body is not declared as JSON.
     #[must_use]
     pub fn media_type(given: Option<&str>) -> Self {
+        Self::media_type_but(given, &["application/json"])
+    }
+
+    /// 415: the body is not declared as one of these. A patch also says which it may be in `Accept-Patch` (RFC 5789).
+    pub(crate) fn media_type_but(given: Option<&str>, allowed: &[&str]) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
-        let detail = format!("content-type: it is {given}; allowed: application/json");
-        Self::new(415, "unsupported_media_type", "The media type is not supported", detail).on("content-type")
+        let detail = format!("content-type: it is {given}; allowed: {}", allowed.join(", "));
+        let problem = Self::new(415, "unsupported_media_type", "The media type is not supported", detail);
+        let mut problem = problem.on("content-type");
+        problem.0.accept_patch = allowed == PATCHES;
+        problem
+    }
+
+    /// 412: the conditions do not hold. The state of the item is in `ETag`, where there is an item.
+    #[must_use]
+    pub fn precondition_failed(stands: Option<ItemTag>) -> Self {
+        let detail = match &stands {
+            Some(_) => {
+                "the item is in another state than If-Match or If-None-Match asks for; nothing was changed; ETag names its state"
+            }
+            None => {
+                "there is no item with this partition_key and sort_key, which If-Match asks for; nothing was changed"
+            }
+        };
+        Self::new(412, "precondition_failed", "The condition does not hold", detail).of(stands)
+    }
+
+    /// With the state of the item.
+    fn of(mut self, tag: Option<ItemTag>) -> Self {
+        self.0.tag = tag;
+        self
+    }
+
+    /// 404: there is no such item.
+    #[must_use]
+    pub fn no_item() -> Self {
+        Self::absent("there is no item with this partition_key and sort_key")
+    }
+
+    fn patch(error: &PatchError) -> Self {
+        let why = |attribute: &str, why: String| format!("add.{attribute}: {why}; nothing was changed");
+        match error {
+            PatchError::WrongType { attribute, .. } => {
+                let detail = why(attribute, error.to_string());
+                Self::new(409, "wrong_attribute_type", "The item does not take the change", detail)
+                    .on(format!("add.{attribute}"))
+            }
+            PatchError::Sum { attribute, cause } => {
+                let detail = why(attribute, format!("{error}: {cause}"));
+                Self::new(409, "invalid_sum", "The item does not take the change", detail)
+                    .on(format!("add.{attribute}"))
+            }
+            PatchError::TooLarge { bytes } => Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES),
+        }
     }
 
     fn exists() -> Self {
@@ -134,7 +207,7 @@ impl Problem {
     /// 405: the table takes appends only. `allow` names the methods that the route still has.
     #[must_use]
     pub fn append_only(allow: &'static str) -> Self {
-        let detail = "the table takes appends only (WRITES=appends, or random placement): neither PUT nor DELETE nor If-None-Match; allowed: plain POST";
+        let detail = "the table takes appends only (WRITES=appends, or random placement): neither PUT, PATCH, DELETE nor If-None-Match; allowed: plain POST";
         let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
         problem.0.allow = Some(allow);
         problem
@@ -149,6 +222,7 @@ impl Problem {
     /// What a failed write is to the client. What only the operator can mend goes to the log, not into the answer.
     #[must_use]
     pub fn from_write(error: WriteError) -> Self {
+        let stands = error.stands;
         match error.kind {
             WriteErrorKind::Capacity(scope) => Self::unavailable(
                 "no_capacity",
@@ -159,8 +233,8 @@ impl Problem {
                 ),
             ),
             WriteErrorKind::Unknown(cause) => {
-                tracing::warn!(cause, "the outcome of a write is unknown");
-                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST with its Idempotency-Key; without one, repeat a plain POST or a PUT with the same sort_key; read before you repeat a DELETE or a create-only POST";
+                tracing::warn!(cause = with_sources(&cause), "the outcome of a write is unknown");
+                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST with its Idempotency-Key; without one, repeat a plain POST or a PUT with the same sort_key; a PATCH with its Idempotency-Key; read before you repeat a DELETE, a create-only POST, or a request with If-Match";
                 Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
             }
             WriteErrorKind::Contended => Self::unavailable(
@@ -169,7 +243,10 @@ impl Problem {
                 "nothing was changed: other writes of the same item were under way until the deadline; try again"
                     .to_owned(),
             ),
-            WriteErrorKind::Exists => Self::exists(),
+            WriteErrorKind::Exists => Self::exists().of(stands),
+            WriteErrorKind::Precondition => Self::precondition_failed(stands),
+            WriteErrorKind::Absent => Self::no_item(),
+            WriteErrorKind::Patch(error) => Self::patch(&error),
             WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
             WriteErrorKind::AppendOnly => Self::append_only("GET, POST"),
             WriteErrorKind::Table(error) => Self::from_table(&error),
@@ -194,18 +271,15 @@ impl Problem {
     pub fn from_table(error: &TableError) -> Self {
         match error {
             TableError::Capacity(_) | TableError::Conflict | TableError::Transient(_) => {
-                tracing::warn!(%error, "the tables did not answer in time");
+                tracing::warn!(error = with_sources(error), "the tables did not answer in time");
                 Self::unavailable(
                     "no_capacity",
                     "No capacity in time",
                     "no answer came before the deadline; try again".into(),
                 )
             }
-            TableError::Rejected(message) if message.contains("Item size") => {
-                Self::new(413, "item_too_large", "Too large", "attributes: the item is over 400 KB").on("attributes")
-            }
             TableError::Rejected(message) => {
-                tracing::warn!(%message, "DynamoDB refused a request");
+                tracing::warn!(error = with_sources(error), "DynamoDB refused a request");
                 Self::new(400, "refused", "The request is not valid", format!("DynamoDB refused the item: {message}"))
             }
             TableError::Occupied => Self::conflict("ambiguous_key", &error.to_string()),
@@ -219,14 +293,14 @@ impl Problem {
                 )
             }
             TableError::Unsupported(message) => {
-                tracing::error!(%message, "the DynamoDB server lacks an operation");
+                tracing::error!(error = with_sources(error), "the DynamoDB server lacks an operation");
                 let detail = format!(
                     "the DynamoDB server behind this API lacks an operation that the request needs ({message}); DynamoDB itself has it"
                 );
                 Self::new(501, "not_supported", "Not supported by the server", detail)
             }
             TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
-                tracing::error!(%error, "a request failed for good");
+                tracing::error!(error = with_sources(error), "a request failed for good");
                 Self::internal()
             }
         }
@@ -300,6 +374,12 @@ impl Problem {
         }
         if let Some(allow) = self.0.allow {
             response = response.header("allow", allow);
+        }
+        if self.0.accept_patch {
+            response = response.header("accept-patch", PATCHES.join(", "));
+        }
+        if let Some(tag) = &self.0.tag {
+            response = response.header("etag", etag(tag));
         }
         response.body(Body::from(body)).unwrap_or_default()
     }

@@ -61,9 +61,7 @@ pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableErro
         };
         match agreed {
             Ok(()) => return Ok(()),
-            Err(TableError::Unusable(why))
-                if why.starts_with("AccessDenied") && Deadline::now() + RIGHT_PAUSE < deadline =>
-            {
+            Err(error) if error.is_access_denied() && Deadline::now() + RIGHT_PAUSE < deadline => {
                 tokio::time::sleep(RIGHT_PAUSE).await;
             }
             Err(error) => {

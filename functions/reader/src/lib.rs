@@ -1,18 +1,33 @@
 //! The reader: fan-out and merge.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::{Parameters, Problem, Request, Response, json};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sharding::{Deadline, Order, PageQuery, ShardedTable, SortKeyType, cursor};
+use sharding::cursor::{self, Position};
+use sharding::{Conditions, Deadline, Order, PageQuery, RESERVED_ATTRIBUTES, ShardedTable, SortKeyType};
 
+/// The most items that one response counts, where no other number is asked for.
+const MAX_COUNT: usize = 10_000;
+/// The most attributes that are asked for by name.
+const MAX_FIELDS: usize = 100;
 /// The longest that an answer waits for what it can do without.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct PageAnswer {
     items: Vec<Box<RawValue>>,
+    cursor: Option<String>,
+    previous: Option<String>,
+    shards: usize,
+    consumed_capacity: f64,
+}
+
+#[derive(Serialize)]
+struct CountAnswer {
+    count: usize,
     cursor: Option<String>,
     shards: usize,
     consumed_capacity: f64,
@@ -48,7 +63,7 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
         ("GET", "/item") => get_item(table, &request, deadline).await,
         ("GET", "/shards") => get_shards(table, &request, deadline).await,
         (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
-        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, DELETE")),
+        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, PATCH, DELETE")),
         (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
         (method, path @ "/shards") => Err(Problem::method(method, path, "GET")),
         (_, path) => Err(Problem::no_route(path)),
@@ -61,26 +76,85 @@ async fn get_items(
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
-    let known = ["partition_key", "limit", "cursor", "order", "from", "to", "prefix", "consistent"];
-    let query = page_query(table, &Parameters::of(request, &known)?)?;
-    let page = table.query(&query, deadline).await.map_err(Problem::from_read)?;
-    let items = api::fitting_items(&page.items)?;
+    let known = ["partition_key", "limit", "cursor", "order", "from", "to", "prefix", "consistent", "fields", "count"];
+    let parameters = Parameters::of(request, &known)?;
+    let counts = api::flag(&parameters, "count")?;
+    let query = page_query(table, &parameters, counts)?;
+    let position = match parameters.get("cursor") {
+        Some(text) => {
+            let position = cursor::decode(&query, table.config().sort_key_type, text);
+            Some(position.map_err(|error| Problem::bad("invalid_cursor", "cursor", error))?)
+        }
+        None => None,
+    };
+    let run = async |query: PageQuery| table.query(&query, deadline).await.map_err(Problem::from_read);
+    if counts {
+        let after = match position {
+            None | Some(Position::First) => None,
+            Some(Position::After(after)) => Some(after),
+            Some(Position::Before(_) | Position::Last) => {
+                return Err(Problem::bad("invalid_cursor", "cursor", "it goes back; items are counted forwards"));
+            }
+        };
+        let page = run(PageQuery { after, ..query.clone() }).await?;
+        let answer = CountAnswer {
+            count: page.items.len(),
+            cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
+            shards: page.shards,
+            consumed_capacity: page.consumed_capacity,
+        };
+        return Ok(json(200, &answer));
+    }
+    let (mut page, goes_back, is_first) = match position {
+        None | Some(Position::First) => (run(query.clone()).await?, false, true),
+        Some(Position::After(after)) => (run(PageQuery { after: Some(after), ..query.clone() }).await?, false, false),
+        Some(back @ (Position::Before(_) | Position::Last)) => {
+            let before = if let Position::Before(before) = back { Some(before) } else { None };
+            let order = query.order.reversed();
+            let mut page = run(PageQuery { after: before, order, ..query.clone() }).await?;
+            while page.items.is_empty()
+                && let Some(next) = page.next
+            {
+                page = run(PageQuery { after: Some(next), order, ..query.clone() }).await?;
+            }
+            (page, true, false)
+        }
+    };
+    let mut items = api::fitting_items(&page.items)?;
     // What does not fit is read again by the next page.
-    let next = match page.items.get(..items.len()).and_then(<[_]>::last) {
-        Some(last) if items.len() < page.items.len() => Some(&last.sort_key),
-        _ => page.next.as_ref(),
+    let is_cut = items.len() < page.items.len();
+    page.items.truncate(items.len());
+    let first = page.items.first().map(|item| item.sort_key.clone());
+    let last = page.items.last().map(|item| item.sort_key.clone());
+    let on = if is_cut { last } else { page.next };
+    let (cursor, previous) = if goes_back {
+        items.reverse();
+        // After a page before all items comes the first one.
+        (Some(first.map_or(Position::First, Position::After)), on.map(Position::Before))
+    } else {
+        // Before a page after all items comes the last one.
+        let back = first.map_or(Position::Last, Position::Before);
+        (on.map(Position::After), (!is_first).then_some(back))
     };
     let answer = PageAnswer {
         items,
-        cursor: next.map(|position| cursor::encode(&query, position)),
+        cursor: cursor.map(|at| cursor::encode(&query, &at)),
+        previous: previous.map(|at| cursor::encode(&query, &at)),
         shards: page.shards,
         consumed_capacity: page.consumed_capacity,
     };
     Ok(json(200, &answer))
 }
 
-fn page_query(table: &ShardedTable, parameters: &Parameters) -> Result<PageQuery, Problem> {
+fn page_query(table: &ShardedTable, parameters: &Parameters, counts: bool) -> Result<PageQuery, Problem> {
     let mut query = PageQuery::new(api::partition_key(parameters, table)?);
+    query.fields = fields(table, parameters)?;
+    if counts {
+        if query.fields.is_some() {
+            return Err(Problem::bad("invalid_parameter", "fields", "it cannot be combined with count=true"));
+        }
+        (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNT);
+    }
     if let Some(limit) = parameters.get("limit") {
         let number = limit.parse().ok().filter(|limit| (1..=PageQuery::MAX_LIMIT).contains(limit));
         query.limit = number.ok_or_else(|| {
@@ -109,11 +183,32 @@ fn page_query(table: &ShardedTable, parameters: &Parameters) -> Result<PageQuery
         return Err(Problem::bad("invalid_range", "from", "it is above to; it must not be"));
     }
     query.prefix = prefix(table, parameters, query.from.is_some() || query.to.is_some())?;
-    if let Some(text) = parameters.get("cursor") {
-        let position = cursor::decode(&query, table.config().sort_key_type, text);
-        query.after = Some(position.map_err(|error| Problem::bad("invalid_cursor", "cursor", error))?);
-    }
     Ok(query)
+}
+
+/// The attributes that are asked for, separated by commas.
+fn fields(table: &ShardedTable, parameters: &Parameters) -> Result<Option<BTreeSet<String>>, Problem> {
+    let Some(list) = parameters.get("fields") else { return Ok(None) };
+    let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
+    let config = table.config();
+    let mut fields = BTreeSet::new();
+    for name in list.split(',') {
+        let is_own = RESERVED_ATTRIBUTES.contains(&name)
+            || *name == *config.sort_key_name
+            || *name == *config.partition_key_name;
+        if name.is_empty() || is_own {
+            return wrong(format!(
+                "{name:?} is no attribute; the keys are always part of an item, and need not be named"
+            ));
+        }
+        if !fields.insert(name.to_owned()) {
+            return wrong(format!("{name:?} is given twice"));
+        }
+    }
+    if fields.len() > MAX_FIELDS {
+        return wrong(format!("it names {} attributes; allowed: at most {MAX_FIELDS}", fields.len()));
+    }
+    Ok(Some(fields))
 }
 
 fn prefix(table: &ShardedTable, parameters: &Parameters, has_range: bool) -> Result<Option<String>, Problem> {
@@ -132,14 +227,24 @@ async fn get_item(
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
-    let parameters = Parameters::of(request, &["partition_key", "sort_key", "consistent"])?;
+    let conditions = api::conditions(request)?;
+    let parameters = Parameters::of(request, &["partition_key", "sort_key", "consistent", "fields"])?;
     let key = api::partition_key(&parameters, table)?;
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
     let consistent = api::flag(&parameters, "consistent")?;
-    match table.get(&key, &sort_key, consistent, deadline).await.map_err(Problem::from_read)? {
-        Some(item) => Ok(json(200, &api::fitting_items(std::slice::from_ref(&item))?.first())),
-        None => Err(Problem::absent("there is no item with this partition_key and sort_key")),
+    let fields = fields(table, &parameters)?;
+    let found = table.get_tagged(&key, &sort_key, consistent, deadline).await.map_err(Problem::from_read)?;
+    let (mut item, tag) = found.ok_or_else(Problem::no_item)?;
+    if !(Conditions { differs: None, ..conditions.clone() }).hold(Some(&tag)) {
+        return Err(Problem::precondition_failed(Some(tag)));
     }
+    if !conditions.hold(Some(&tag)) {
+        return Ok(api::not_modified(&tag));
+    }
+    if let Some(fields) = fields {
+        item.attributes.retain(|name, _| fields.contains(name));
+    }
+    Ok(api::tagged(api::item(200, &item), Some(&tag)))
 }
 
 async fn get_shards(

@@ -26,6 +26,7 @@ async fn every_sample_event_has_its_answer() {
         "reader-get-items-bad-cursor",
         "reader-get-items-limit-zero",
         "reader-get-item",
+        "reader-get-item-not-modified",
         "reader-get-item-absent",
         "reader-get-shards-never-grown",
         "reader-unknown-parameter",

@@ -5,7 +5,7 @@ pub mod shortage;
 
 use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
 use serde::Serialize;
-use sharding::{Deadline, Item, PartitionKey, ShardedTable, SortKey, WriteError, Writes, Written};
+use sharding::{Deadline, Item, ItemTag, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
 
 pub use shard_scaler::{NotWoken, ShardScaler};
 
@@ -45,10 +45,11 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
         ("POST", "/items") => Box::pin(post_item(table, &request, deadline)).await,
         ("POST", "/items/batch") => Box::pin(post_batch(table, &request, deadline)).await,
         ("PUT", "/item") => Box::pin(put_item(table, &request, deadline)).await,
+        ("PATCH", "/item") => Box::pin(patch_item(table, &request, deadline)).await,
         ("DELETE", "/item") => Box::pin(delete_item(table, &request, deadline)).await,
         (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
         (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
-        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, DELETE")),
+        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, PATCH, DELETE")),
         (_, path) => Err(Problem::no_route(path)),
     };
     result.unwrap_or_else(Problem::into_response)
@@ -70,7 +71,7 @@ async fn post_item(
     } else {
         table.put(&item, deadline).await
     };
-    Ok(answer(written, &item.sort_key, |done| json(201, &stored(&item, done))))
+    Ok(answer(written, &item.sort_key, |done| api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())))
 }
 
 async fn put_item(
@@ -78,11 +79,36 @@ async fn put_item(
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
+    let conditions = api::conditions(request)?;
+    api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
     takes_point_writes(table)?;
-    let written = table.put(&item, deadline).await;
-    Ok(answer(written, &item.sort_key, |done| json(200, &stored(&item, done))))
+    let written = table.put_if(&item, &conditions, deadline).await;
+    Ok(answer(written, &item.sort_key, |done| api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())))
+}
+
+async fn patch_item(
+    table: &ShardedTable,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
+    let conditions = api::conditions(request)?;
+    let idempotency_key = api::idempotency_key(request)?;
+    let (partition_key, sort_key) = item_keys(table, request)?;
+    let patch = api::patch_body(request, table, &partition_key, &sort_key)?;
+    takes_point_writes(table)?;
+    let keys = (&partition_key, &sort_key);
+    let updated = table.update(keys, &patch, &conditions, idempotency_key.as_ref(), deadline).await;
+    let (written, updated) = match updated {
+        Ok(updated) => (Ok(updated.written), Some(updated)),
+        Err(error) => (Err(error), None),
+    };
+    let item = |_: &Written| match &updated {
+        Some(Updated { item, tag, .. }) => api::tagged(api::item(200, item), Some(tag)),
+        None => api::no_content(),
+    };
+    Ok(answer(written, &sort_key, item))
 }
 
 async fn delete_item(
@@ -90,15 +116,15 @@ async fn delete_item(
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
+    let conditions = api::conditions(request)?;
+    api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
     takes_point_writes(table)?;
-    let deleted = table.delete(&partition_key, &sort_key, deadline).await;
+    let deleted = table.delete_if(&partition_key, &sort_key, &conditions, deadline).await;
     Ok(answer(deleted, &sort_key, |_| api::no_content()))
 }
 
 fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
-    api::unconditional(request)?;
-    api::no_idempotency_key(request)?;
     let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
     let partition_key = api::partition_key(&parameters, table)?;
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
@@ -123,6 +149,11 @@ fn answer(
     };
     effort.tell(&mut response);
     response
+}
+
+/// The state that the item was stored in, where it is known.
+fn tag(item: &Item, done: &Written) -> Option<ItemTag> {
+    done.version.map(|version| ItemTag::of(version, &item.attributes))
 }
 
 fn stored<'a>(item: &'a Item, done: &Written) -> Stored<'a> {

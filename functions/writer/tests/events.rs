@@ -28,6 +28,10 @@ async fn every_sample_event_has_its_answer() {
         "writer-post-item-idempotency-key",
         "writer-post-item-idempotency-key",
         "writer-put-item",
+        "writer-put-item-if-match",
+        "writer-patch-item-merge",
+        "writer-patch-item-add",
+        "writer-patch-item-add",
         "writer-delete-item",
     ] {
         answers += &format!("{name}: {}\n", told(&writer.invoke(event(name)).await));

@@ -76,7 +76,7 @@ impl fmt::Display for Migration {
 /// [`TableError`] where the tables cannot be used; the text of [`DrainRefused::NotAdopting`] where the table is not adopted.
 pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Result<Migration, TableError> {
     if !config.adopt_unsharded {
-        return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string()));
+        return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string().into()));
     }
     config.drain.units_per_second = options.drain_units;
     if let Some(seconds) = options.drain_wait {
@@ -96,7 +96,7 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
             let more = look.page().await?;
             if look.survey.unknown() > 0 {
                 bar.finish_and_clear();
-                return Err(TableError::Rejected(UNKNOWN_ITEMS.to_owned()));
+                return Err(TableError::Rejected(UNKNOWN_ITEMS.into()));
             }
             let found = look.survey.take_unsharded().into_iter();
             round.extend(found.filter(|(key, _)| !told.failed.contains_key(key.as_str())));

@@ -40,7 +40,8 @@ async fn open(options: &TableOptions, config: TableConfig) -> Result<(ShardedTab
     };
     let described = client.describe_table().table_name(&config.table_name).send().await;
     let described = described.map_err(|error| {
-        TableError::Unusable(format!("{}: {}", config.table_name, aws_sdk_dynamodb::error::DisplayErrorContext(&error)))
+        let why = format!("{}: {}", config.table_name, aws_sdk_dynamodb::error::DisplayErrorContext(&error));
+        TableError::Unusable(why.into())
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
     Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))

@@ -13,7 +13,8 @@ use super::key::{SortKey, SortKeyType};
 use super::placement::first_u64;
 use super::query::PageQuery;
 
-const FORMAT: u8 = 1;
+/// A cursor that goes on after its position, one that goes back before it, and those of the two ends.
+const FORMATS: [u8; 4] = [1, 2, 3, 4];
 const CHECKSUM: usize = 8;
 /// The longest cursor that can have been made: 1,024 bytes of sort key with its frame, in base64.
 pub const MAX_CURSOR_CHARS: usize = 1_400;
@@ -34,10 +35,29 @@ pub enum CursorError {
     OtherQuery,
 }
 
-/// Writes the cursor of a query that continues after `position`.
+/// Where a page lies in its query's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position {
+    /// It begins after this sort key.
+    After(SortKey),
+    /// It ends before this sort key.
+    Before(SortKey),
+    /// It is the first: where a page that ends before the first item leads on.
+    First,
+    /// It is the last: where a page that begins after the last item leads back.
+    Last,
+}
+
+/// Writes the cursor of a page of a query.
 #[must_use]
-pub fn encode(query: &PageQuery, position: &SortKey) -> String {
-    let body = [[FORMAT].as_slice(), &query_binding(query), position.to_string().as_bytes()].concat();
+pub fn encode(query: &PageQuery, position: &Position) -> String {
+    let (format, at) = match position {
+        Position::After(at) => (FORMATS[0], at.to_string()),
+        Position::Before(at) => (FORMATS[1], at.to_string()),
+        Position::First => (FORMATS[2], String::new()),
+        Position::Last => (FORMATS[3], String::new()),
+    };
+    let body = [[format].as_slice(), &query_binding(query), at.as_bytes()].concat();
     URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
 }
 
@@ -45,7 +65,7 @@ pub fn encode(query: &PageQuery, position: &SortKey) -> String {
 ///
 /// # Errors
 /// [`CursorError`] says whether it is broken, of another version or of another query.
-pub fn decode(query: &PageQuery, key_type: SortKeyType, cursor: &str) -> Result<SortKey, CursorError> {
+pub fn decode(query: &PageQuery, key_type: SortKeyType, cursor: &str) -> Result<Position, CursorError> {
     if cursor.len() > MAX_CURSOR_CHARS {
         return Err(CursorError::Broken);
     }
@@ -55,15 +75,21 @@ pub fn decode(query: &PageQuery, key_type: SortKeyType, cursor: &str) -> Result<
         return Err(CursorError::Broken);
     }
     let (format, rest) = body.split_first().ok_or(CursorError::Broken)?;
-    if *format != FORMAT {
+    if !FORMATS.contains(format) {
         return Err(CursorError::Version);
     }
     let (binding, position) = rest.split_first_chunk::<CHECKSUM>().ok_or(CursorError::Broken)?;
     if *binding != query_binding(query) {
         return Err(CursorError::OtherQuery);
     }
+    let is_first = *format == FORMATS[2];
+    if is_first || *format == FORMATS[3] {
+        let end = if is_first { Position::First } else { Position::Last };
+        return if position.is_empty() { Ok(end) } else { Err(CursorError::Broken) };
+    }
     let text = std::str::from_utf8(position).map_err(|_| CursorError::Broken)?;
-    SortKey::parse(key_type, text).map_err(|_| CursorError::Broken)
+    let at = SortKey::parse(key_type, text).map_err(|_| CursorError::Broken)?;
+    Ok(if *format == FORMATS[0] { Position::After(at) } else { Position::Before(at) })
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
@@ -93,13 +119,21 @@ mod tests {
     use crate::core::key::tests::{key, text};
     use proptest::prelude::*;
 
-    fn decoded(partition_key: &str, cursor: &str) -> Result<SortKey, CursorError> {
+    fn decoded(partition_key: &str, cursor: &str) -> Result<Position, CursorError> {
         decode(&PageQuery::new(key(partition_key)), SortKeyType::String, cursor)
     }
 
     #[test]
+    fn the_ends_have_cursors() {
+        for end in [Position::First, Position::Last] {
+            let cursor = encode(&PageQuery::new(key("k")), &end);
+            assert_eq!((decoded("k", &cursor), decoded("k2", &cursor)), (Ok(end), Err(CursorError::OtherQuery)));
+        }
+    }
+
+    #[test]
     fn the_longest_cursor_stays_under_two_kilobytes() {
-        let (partition_key, position) = ("k".repeat(2_040), text(&"s".repeat(1_024)));
+        let (partition_key, position) = ("k".repeat(2_040), Position::Before(text(&"s".repeat(1_024))));
         let cursor = encode(&PageQuery::new(key(&partition_key)), &position);
         assert!(cursor.len() <= MAX_CURSOR_CHARS, "{}", cursor.len());
         assert_eq!(decoded(&partition_key, &cursor), Ok(position));
@@ -108,10 +142,11 @@ mod tests {
     proptest! {
         #[test]
         fn cursors_round_trip_and_any_change_breaks_them(
-            k in "\\PC{1,20}", position in "\\PC{1,60}", at in any::<prop::sample::Index>(), to in "[A-Za-z0-9_-]",
+            k in "\\PC{1,20}", back: bool, position in "\\PC{1,60}", at in any::<prop::sample::Index>(), to in "[A-Za-z0-9_-]",
         ) {
-            let good = encode(&PageQuery::new(key(&k)), &text(&position));
-            prop_assert_eq!(decoded(&k, &good), Ok(text(&position)));
+            let position = if back { Position::Before(text(&position)) } else { Position::After(text(&position)) };
+            let good = encode(&PageQuery::new(key(&k)), &position);
+            prop_assert_eq!(decoded(&k, &good), Ok(position));
             prop_assert_eq!(decoded(&format!("{k}2"), &good), Err(CursorError::OtherQuery));
             prop_assert_eq!(decoded(&k, &good[1..]), Err(CursorError::Broken));
             let at = at.index(good.len());

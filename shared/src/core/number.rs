@@ -69,6 +69,14 @@ impl Number {
         self.0 == 0
     }
 
+    /// The sum, exactly.
+    ///
+    /// # Errors
+    /// [`NumberError`] where it has too many digits, or is out of range.
+    pub fn plus(&self, other: &Self) -> Result<Self, NumberError> {
+        (&self.0 + &other.0).to_scientific_notation().parse()
+    }
+
     /// One text per value, for hashing: an integer without trailing zeros and a power of ten.
     #[must_use]
     pub fn canonical(&self) -> String {

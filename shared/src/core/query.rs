@@ -1,5 +1,7 @@
 //! What a caller asks a page of.
 
+use std::collections::BTreeSet;
+
 use super::key::{PartitionKey, SortKey};
 
 /// The order of a page.
@@ -19,6 +21,15 @@ impl Order {
         match self {
             Self::Ascending => one.cmp(other),
             Self::Descending => other.cmp(one),
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Ascending => Self::Descending,
+            Self::Descending => Self::Ascending,
         }
     }
 
@@ -51,6 +62,8 @@ pub struct PageQuery {
     pub prefix: Option<String>,
     /// Whether every write acknowledged before must be seen; costs twice as much.
     pub consistent: bool,
+    /// Only these attributes of the items, besides their keys; `None` for all. Fewer bytes are sent, and the same read units are charged.
+    pub fields: Option<BTreeSet<String>>,
 }
 
 impl PageQuery {
@@ -93,6 +106,7 @@ impl PageQuery {
             to: None,
             prefix: None,
             consistent: false,
+            fields: None,
         }
     }
 }

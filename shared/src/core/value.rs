@@ -32,6 +32,25 @@ pub enum Value {
     Bs(Vec<Vec<u8>>),
 }
 
+impl Value {
+    /// The type, in words.
+    #[must_use]
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Self::S(_) => "a string",
+            Self::N(_) => "a number",
+            Self::B(_) => "bytes",
+            Self::Bool(_) => "a boolean",
+            Self::Null => "null",
+            Self::L(_) => "a list",
+            Self::M(_) => "a map",
+            Self::Ss(_) => "a set of strings",
+            Self::Ns(_) => "a set of numbers",
+            Self::Bs(_) => "a set of bytes",
+        }
+    }
+}
+
 /// Named values: an item's attributes without its keys.
 pub type Attributes = BTreeMap<String, Value>;
 

@@ -63,6 +63,11 @@ impl Append {
         self.unanswered.map_or(view.map(|view| view.asked_at), |(_, asked_at)| asked_at)
     }
 
+    /// The version that it stores.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
     /// Whether an attempt may have been applied.
     pub const fn is_in_doubt(&self) -> bool {
         self.is_in_doubt

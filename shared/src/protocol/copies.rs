@@ -1,5 +1,6 @@
 //! Copies of an item, and the conditions under which one may be written or removed.
 
+use super::applied::{Applied, Once};
 use super::version::Version;
 
 /// What stands of an item at one place, as far as the protocol is concerned.
@@ -12,6 +13,20 @@ pub struct Copy {
     pub write_id: Option<String>,
     /// Whether it is an item of the key. In a table that is adopted, an item of another key may stand there.
     pub is_ours: bool,
+    /// Which updates were applied to it, if any that may be repeated.
+    pub applied: Option<Box<Applied>>,
+}
+
+impl Copy {
+    /// Whether it is an item, and not a tombstone or another key's.
+    pub const fn is_item(&self) -> bool {
+        self.is_ours && !self.is_tombstone
+    }
+
+    /// Whether an update was applied to it.
+    pub fn has_applied(&self, once: Option<Once>) -> bool {
+        once.is_some_and(|once| self.applied.as_ref().is_some_and(|applied| applied.contains(once.id)))
+    }
 }
 
 /// What must stand at a place for a request to be applied.
@@ -23,6 +38,8 @@ pub enum Condition {
     Buries { version: Version, write_id: Option<String> },
     /// Exactly this version; `None` for nothing.
     Unchanged(Option<Version>),
+    /// An item of this version or a higher one; and where the update must be applied once, one that takes its id.
+    Stands { from: Version, once: Option<Once> },
 }
 
 impl Condition {
@@ -33,6 +50,11 @@ impl Condition {
             (Self::AbsentOrBelow(version), Some(copy)) => copy.version < *version,
             (Self::Buries { version, write_id }, Some(copy)) => copy.version < *version && copy.write_id == *write_id,
             (Self::Unchanged(version), stands) => stands.map(|copy| copy.version) == *version,
+            (Self::Stands { .. }, None) => false,
+            (Self::Stands { from, once }, Some(copy)) => {
+                let takes = |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
+                copy.is_item() && copy.version >= *from && once.as_ref().is_none_or(takes)
+            }
         }
     }
 }
@@ -53,6 +75,8 @@ pub enum Effect {
     Bury { version: Version, write_id: Option<String> },
     /// Remove what stands.
     Remove,
+    /// Add to what stands: its version rises by [`Version::STEP`], and it notes the id if there is one.
+    Add { once: Option<Once> },
 }
 
 /// What became of a request.

@@ -5,6 +5,7 @@
 //! and the model in `tests/model` drives this same code. Each rule is in docs/protocol.md with the trace that it prevents.
 
 pub mod append;
+pub mod applied;
 pub mod copies;
 pub mod directory;
 pub mod drain;

@@ -60,6 +60,19 @@ impl Version {
         Self::new(self.era(), self.epoch_micros() + 1, tie_breaker)
     }
 
+    /// The lowest version of an era.
+    pub const fn lowest_of(era: u64) -> Self {
+        Self::new(era, 0, 0)
+    }
+
+    /// By how much an update in place raises a version: one microsecond. So updates need not know the version that they raise.
+    pub const STEP: u32 = TIE_BREAKERS;
+
+    /// The version after an update in place.
+    pub const fn stepped(self) -> Self {
+        Self(self.0 + Self::STEP as u128)
+    }
+
     /// Reads a stored version; `None` where it is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

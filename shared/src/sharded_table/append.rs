@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::keys::KeyJob;
-use super::write::{Attempts, End, WriteError, WriteErrorKind, WriteRun, Written};
+use super::write::{Attempts, Deed, End, Payload, WriteError, WriteErrorKind, WriteRun, Written};
 use super::{Deadline, Inner, ShardedTable};
 use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
@@ -23,7 +23,7 @@ use crate::protocol::view::View;
 use crate::protocol::write::{Kind, Outcome};
 use crate::protocol::write_id::WriteId;
 use crate::table::error::TableError;
-use crate::table::{ATTEMPT_TIMEOUT, LeaseLasts};
+use crate::table::{ATTEMPT_TIMEOUT, Content, LeaseLasts};
 
 /// The most items of a batch that are on their way at once.
 const BATCH_CONCURRENCY: usize = 64;
@@ -90,7 +90,7 @@ impl ShardedTable {
         };
         self.inner.may_point_write(deadline).await?;
         let job = self.inner.job(&item.partition_key, deadline);
-        WriteRun::new(job, Kind::Create(write_id), &item.sort_key, Some(item)).run().await
+        WriteRun::new(job, Kind::Create(write_id), &item.sort_key, Deed::Put(item)).run().await
     }
 
     /// Deletes an item. That none stands is no error.
@@ -106,7 +106,7 @@ impl ShardedTable {
         self.inner.may_point_write(deadline).await?;
         let job = self.inner.job(key, deadline);
         let may_look = job.state.may_look(self.inner.environment.now());
-        WriteRun::new(job, Kind::Delete { may_look }, sort_key, None).run().await
+        WriteRun::new(job, Kind::Delete { may_look }, sort_key, Deed::Delete).run().await
     }
 }
 
@@ -120,7 +120,7 @@ impl Inner {
         })
     }
 
-    async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {
+    pub(super) async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {
         match self.config.writes() {
             Writes::Items => self.may_write(deadline).await,
             Writes::Appends => Err(WriteErrorKind::AppendOnly.after(0, 0)),
@@ -133,7 +133,7 @@ impl Inner {
         match self.config.writes() {
             Writes::Items => {
                 let kind = if once { Kind::CreateOnce } else { Kind::Put };
-                WriteRun::new(job, kind, &item.sort_key, Some(item)).run().await
+                WriteRun::new(job, kind, &item.sort_key, Deed::Put(item)).run().await
             }
             Writes::Appends => AppendRun::new(job, item, once).run().await,
         }
@@ -209,7 +209,7 @@ impl<'a> AppendRun<'a> {
     fn new(job: KeyJob<'a>, item: &'a Item, once: bool) -> Self {
         let (inner, tie_breaker) = (job.inner, job.inner.environment.below(TIE_BREAKERS));
         let append = Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
-        Self { attempts: Attempts::new(job, &item.sort_key, Some(item)), item, append, occupied: 0 }
+        Self { attempts: Attempts::new(job, &item.sort_key), item, append, occupied: 0 }
     }
 
     async fn run(mut self) -> Result<Written, WriteError> {
@@ -234,7 +234,9 @@ impl<'a> AppendRun<'a> {
             if !self.attempts.may_go_on() {
                 return Err(None);
             }
-            let answer = self.attempts.send((shard, width), &request, self.lease(shard, view)).await?;
+            let content = Content { item: self.item, applied: None };
+            let payload = Payload::Content(Some(content), self.lease(shard, view));
+            let answer = self.attempts.send((shard, width), &request, payload).await?;
             if let Some(Answer::Refused(Some(copy))) = &answer
                 && !copy.is_ours
             {
@@ -251,6 +253,7 @@ impl<'a> AppendRun<'a> {
             let answer = answer.unwrap_or(Answer::Rejected);
             self.append.answered(shard, view, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {
+                self.attempts.version = (answer == Answer::Applied).then(|| self.append.version());
                 self.attempts.job.note_load(view, || self.item.write_units());
                 self.attempts.job.after_write();
                 return Ok((Outcome::Done, (shard, width)));

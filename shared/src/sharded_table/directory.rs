@@ -240,7 +240,7 @@ impl Inner {
             }
             let mut failed = None;
             while let Some(sent) = sending.join_next().await {
-                match sent.map_err(|died| TableError::Transient(died.to_string()))? {
+                match sent.map_err(|died| TableError::Transient(died.to_string().into()))? {
                     (copy, Ok(())) => publication.is_told(copy),
                     (_, Err(error)) => failed = Some(error),
                 }
@@ -379,7 +379,7 @@ impl ShardedTable {
     pub async fn raise_directory_copies(&self, copies: u32, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         if !(1..=MAX_COPIES).contains(&copies) {
-            return Err(TableError::Rejected(format!("copies is {copies}; allowed: 1 to {MAX_COPIES}")));
+            return Err(TableError::Rejected(format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into()));
         }
         self.claim_mode(deadline).await?;
         // From here on, everybody who changes a key writes to the new copies, too; then they are filled, then read.

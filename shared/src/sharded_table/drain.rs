@@ -508,7 +508,7 @@ impl DrainRun<'_> {
             }
             let Some(done) = sending.join_next().await else { return stop.map_or(Ok(()), Err) };
             let (Move { copy, at, home }, sent, is_certain) =
-                done.map_err(|died| TableError::Transient(died.to_string()))?;
+                done.map_err(|died| TableError::Transient(died.to_string().into()))?;
             if is_certain {
                 own.pass.answered();
             }

@@ -13,6 +13,7 @@ pub(crate) mod retry;
 pub(crate) mod scale;
 pub(crate) mod survey;
 mod throughput;
+pub(crate) mod update;
 mod views;
 pub(crate) mod write;
 

@@ -6,7 +6,7 @@ use super::{Deadline, Inner, ShardedTable};
 use crate::config::Writes;
 use crate::protocol::directory::{MAX_COPIES, PAGES};
 use crate::protocol::version::Version;
-use crate::table::error::TableError;
+use crate::table::error::{Cause, TableError};
 use crate::table::{Mode, PageCopy, TABLE_KEY, TableItem};
 
 /// The protocol that this release follows (docs/protocol.md). Processes of different protocols cannot use one table.
@@ -114,12 +114,12 @@ impl Inner {
     async fn is_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
         let (keys, _) = retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
-            return Err(TableError::Unusable(format!(
+            return Err(TableError::Unusable(Cause::from(format!(
                 "{} has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
                  Stop all writers and rebuild the metadata, or use a new table",
                 self.config.metadata_table_name,
                 key.as_str()
-            )));
+            ))));
         }
         let page = retrying(&self.environment, deadline, || self.tables.scan(None)).await?;
         if page.items.iter().flatten().any(|item| item.version > Version::NONE) {
@@ -135,11 +135,11 @@ impl Inner {
     pub(super) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
         let (stored, own) = (&table.mode, self.own_mode());
         if *stored != own {
-            return Err(TableError::Unusable(format!(
+            return Err(TableError::Unusable(Cause::from(format!(
                 "it takes {} by protocol {}, as the item {TABLE_KEY} of {} says; this process is for {} by protocol {} \
                  (WRITES, SHARD_PLACEMENT): see \"Changing WRITES\" in docs/operations.md",
                 stored.writes, stored.protocol, self.config.metadata_table_name, own.writes, own.protocol
-            )));
+            ))));
         }
         if table.pages == 0 || table.copies == 0 {
             return Err(TableError::Damaged(format!("the item {TABLE_KEY} does not say how large the directory is")));

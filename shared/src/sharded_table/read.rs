@@ -15,11 +15,12 @@ use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
 use crate::core::placement::Placement;
 use crate::core::query::{Order, PageQuery};
+use crate::core::tag::ItemTag;
 use crate::core::value::{Item, attributes_size};
 use crate::protocol::layout::Places;
 use crate::protocol::read::{ReadEnd, knows_era, read_end};
 use crate::protocol::view::{Moment, View};
-use crate::table::error::TableError;
+use crate::table::error::{Cause, TableError};
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
 use crate::telemetry;
 
@@ -98,6 +99,35 @@ impl ShardedTable {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
+        Ok(self.get_stored(key, sort_key, consistent, deadline).await?.and_then(|stored| stored.item))
+    }
+
+    /// Reads one item, and its state.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn get_tagged(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<(Item, ItemTag)>, ReadError> {
+        let stored = self.get_stored(key, sort_key, consistent, deadline).await?;
+        Ok(stored.and_then(|Stored { version, item, .. }| {
+            let item = item?;
+            let tag = ItemTag::of(version, &item.attributes);
+            Some((item, tag))
+        }))
+    }
+
+    async fn get_stored(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        consistent: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Stored<Item>>, ReadError> {
         let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         let target = GetTarget { partition_key: key, sort_key, consistent };
         let began = inner.environment.now();
@@ -109,7 +139,7 @@ impl ShardedTable {
             let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
             if job.stands(began, era, &view).await? {
                 job.end().await;
-                return Ok(found.and_then(|copy| copy.stored.item));
+                return Ok(found.map(|copy| copy.stored));
             }
         }
     }
@@ -187,7 +217,7 @@ impl<'a> PageRun<'a> {
                     self.merge.supply(shard, page);
                 }
                 Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
-                Ok(Some(Err(died))) => failed = Some(TableError::Transient(died.to_string())),
+                Ok(Some(Err(died))) => failed = Some(TableError::Transient(Cause::by("a task died", died))),
                 Ok(None) => break,
                 Err(_) => {
                     telemetry::missed_deadline();
@@ -212,7 +242,9 @@ impl<'a> PageRun<'a> {
             return Err(error.into());
         }
         let (items, next) = self.merge.finish();
-        state.learn_page(self.bytes, self.query.after.as_ref(), &items);
+        if self.query.fields.is_none() {
+            state.learn_page(self.bytes, self.query.after.as_ref(), &items);
+        }
         telemetry::page(shards, self.consumed);
         Ok((Page { items, next, shards, consumed_capacity: self.consumed }, self.era, view))
     }

@@ -15,7 +15,7 @@ use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::view::View;
 use crate::sharded_table::events::ScalingReason;
 use crate::table::ScanPosition;
-use crate::table::error::TableError;
+use crate::table::error::{Cause, TableError};
 
 /// How often a rebuild is begun anew because another actor changed the metadata.
 const ATTEMPTS: u32 = 5;
@@ -142,9 +142,9 @@ impl ShardedTable {
             };
             let (width, most) = (findings.width(), inner.config.policy.max_shards);
             if width > most {
-                return Err(TableError::Rejected(format!(
+                return Err(TableError::Rejected(Cause::from(format!(
                     "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
-                )));
+                ))));
             }
             // What its page tells, where the item is lost: the page's entry must be superseded.
             let told = job.listed().await?;

@@ -33,7 +33,7 @@ impl ShardedTable {
                 publishing.spawn(async move { inner.publish_warm_throughput_to(at, warm, deadline).await });
             }
             while let Some(published) = publishing.join_next().await {
-                published.map_err(|died| TableError::Transient(died.to_string()))??;
+                published.map_err(|died| TableError::Transient(died.to_string().into()))??;
             }
         }
         Ok(())

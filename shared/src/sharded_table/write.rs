@@ -1,5 +1,7 @@
 //! Writes: what they end in, and the loop that carries one out.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,18 +9,22 @@ use tokio::time::{Instant, timeout_at};
 
 use super::keys::KeyJob;
 use super::retry::{Backoff, retrying};
+use super::update::{Changing, newest};
 use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{ShardCount, ShardNumber, SortKey};
+use crate::core::merge::Stored;
+use crate::core::patch::PatchError;
 use crate::core::pressure::Pressure;
-use crate::core::value::Item;
-use crate::protocol::copies::{Answer, Copy, Request};
+use crate::core::tag::ItemTag;
+use crate::core::value::{Attributes, Item};
+use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::layout::Places;
-use crate::protocol::version::TIE_BREAKERS;
+use crate::protocol::version::{TIE_BREAKERS, Version};
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
-use crate::table::error::TableError;
-use crate::table::{LeaseLasts, Place, Sent};
+use crate::table::error::{Cause, TableError};
+use crate::table::{Content, LeaseLasts, Place, Sent, Standing};
 use crate::telemetry;
 
 /// A repetition that would be cut off by the deadline is not sent: its outcome would be unknown, where all before it were refused.
@@ -35,11 +41,12 @@ pub struct Written {
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
+    /// The version of the item that was stored. `None` of a delete, and where an earlier request may have stored it and a later one replaced it.
+    pub version: Option<Version>,
 }
 
-/// A write that was not, or not certainly, carried out, and the attempts that it took.
-#[derive(Debug, thiserror::Error)]
-#[error("{kind}")]
+/// A write that was not, or not certainly, carried out, and the attempts that it took. Its source is that of its kind.
+#[derive(Debug)]
 pub struct WriteError {
     /// Why, and whether trying again helps.
     pub kind: WriteErrorKind,
@@ -47,6 +54,8 @@ pub struct WriteError {
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
+    /// The state of the item that stood in the way, where one did.
+    pub stands: Option<ItemTag>,
 }
 
 /// Why a write was not, or not certainly, carried out.
@@ -67,18 +76,40 @@ pub enum WriteErrorKind {
     /// Nothing was changed: the table takes appends only.
     #[error("the table takes appends only")]
     AppendOnly,
+    /// Nothing was changed: the item is not in a state that the write's conditions allow. Read it, and decide anew.
+    #[error("the item is not in a state that the conditions allow")]
+    Precondition,
+    /// Nothing was changed: there is no item to update.
+    #[error("there is no such item")]
+    Absent,
+    /// Nothing was changed: the change does not fit what stands, and repeating it will not help.
+    #[error("the change does not fit the item")]
+    Patch(#[source] PatchError),
     /// The outcome is unknown: an attempt had no response in time. A put may be repeated as it is.
     #[error("the outcome is unknown: {0}")]
-    Unknown(String),
+    Unknown(Cause),
     /// Nothing was changed, and repeating it will not help.
     #[error(transparent)]
     Table(TableError),
 }
 
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl Error for WriteError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // The cause itself is part of the message.
+        if let WriteErrorKind::Unknown(cause) = &self.kind { cause.source() } else { self.kind.source() }
+    }
+}
+
 impl WriteErrorKind {
     /// With the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
-        WriteError { kind: self, attempts, throttled }
+        WriteError { kind: self, attempts, throttled, stands: None }
     }
 }
 
@@ -89,8 +120,10 @@ pub(super) type End = (Outcome, (ShardNumber, ShardCount));
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
     pub(super) sort_key: &'a SortKey,
-    /// What a put brings.
-    pub(super) item: Option<&'a Item>,
+    /// The version that a write has stored, or was refused by.
+    pub(super) version: Option<Version>,
+    /// Why an update was declined; `None` where there is nothing to do.
+    pub(super) declined: Option<WriteErrorKind>,
     count: u32,
     pub(super) throttled: u32,
     /// An attempt may have been applied, or may be later.
@@ -100,9 +133,19 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(job: KeyJob<'a>, sort_key: &'a SortKey, item: Option<&'a Item>) -> Self {
+    pub(super) fn new(job: KeyJob<'a>, sort_key: &'a SortKey) -> Self {
         let backoff = Backoff::default();
-        Self { job, sort_key, item, count: 0, throttled: 0, in_doubt: false, last: None, backoff }
+        Self {
+            job,
+            sort_key,
+            version: None,
+            declined: None,
+            count: 0,
+            throttled: 0,
+            in_doubt: false,
+            last: None,
+            backoff,
+        }
     }
 
     /// Whether enough time is left for one more attempt, and to hear what became of it.
@@ -111,16 +154,27 @@ impl<'a> Attempts<'a> {
         Instant::now() + least < self.job.deadline
     }
 
-    /// One attempt on a shard, placed under this width; with a lease, it is sent only while that lasts. `None` where it was throttled.
+    /// One attempt on a shard, placed under this width. `None` where it was throttled.
     pub(super) async fn send(
         &mut self,
         (shard, width): (ShardNumber, ShardCount),
         request: &Request,
-        lasts: Option<LeaseLasts>,
+        payload: Payload<'_>,
     ) -> Result<Option<Answer>, TableError> {
         let place = Place { partition_key: self.job.key, sort_key: self.sort_key, shard, width };
         self.count += 1;
-        let sent = self.job.inner.tables.send(place, request, self.item, lasts);
+        let tables = &self.job.inner.tables;
+        let sent = async {
+            match payload {
+                Payload::Content(content, lasts) => tables.send(place, request, content, lasts).await,
+                Payload::Additions(additions, added) => {
+                    let once = if let Effect::Add { once } = request.effect { once } else { None };
+                    let (sent, item) = tables.add(place, (once, &request.condition), additions).await?;
+                    *added = item;
+                    Ok(sent)
+                }
+            }
+        };
         Ok(Some(match timeout_at(self.job.deadline, sent).await {
             Ok(Ok(Sent::Applied)) => {
                 self.pressed(width, false);
@@ -158,6 +212,8 @@ impl<'a> Attempts<'a> {
                     Ok(_) | Err(_) => Ok(None),
                 };
             }
+            // What is added does not fit what stands: that is read, to say what is wrong.
+            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => Answer::Refused(None),
             Ok(Err(error @ TableError::Transient(_))) => {
                 self.in_doubt = true;
                 self.last = Some(error);
@@ -192,17 +248,21 @@ impl<'a> Attempts<'a> {
         let (attempts, throttled) = (self.count, self.throttled);
         let ended = match end {
             Ok((Outcome::Done, (shard, number_of_shards))) => {
-                Ok(Written { shard, number_of_shards, attempts, throttled })
+                Ok(Written { shard, number_of_shards, attempts, throttled, version: self.version })
             }
+            Ok((Outcome::Declined, (shard, number_of_shards))) => match self.declined.take() {
+                Some(kind) => Err(kind),
+                None => Ok(Written { shard, number_of_shards, attempts, throttled, version: None }),
+            },
             Ok((Outcome::Exists, _)) => Err(WriteErrorKind::Exists),
             Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
-            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.to_owned())),
+            Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
             Ok((Outcome::Occupied, _)) => Err(WriteErrorKind::Table(TableError::Occupied)),
             Ok((Outcome::Lost, _)) => Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into()))),
             Err(error) => Err(match error.or_else(|| self.last.take()) {
                 last if self.in_doubt => {
-                    let cause = last.map_or_else(String::new, |error| format!("; then: {error}"));
-                    WriteErrorKind::Unknown(format!("an attempt had no response in time{cause}"))
+                    let why = "an attempt had no response in time";
+                    WriteErrorKind::Unknown(last.map_or_else(|| why.into(), |last| Cause::by(why, last)))
                 }
                 Some(TableError::Capacity(scope)) => WriteErrorKind::Capacity(scope),
                 Some(TableError::Conflict) => WriteErrorKind::Contended,
@@ -211,32 +271,67 @@ impl<'a> Attempts<'a> {
                 Some(_) | None => WriteErrorKind::Capacity(CapacityScope::Unknown),
             }),
         };
-        let written = ended.map_err(|kind| kind.after(attempts, throttled));
+        let written = ended.map_err(|kind| WriteError {
+            stands: self.version.filter(|_| matches!(kind, WriteErrorKind::Exists)).and_then(ItemTag::of_version),
+            ..kind.after(attempts, throttled)
+        });
         telemetry::write(&written);
         written
     }
+}
+
+/// What a request carries.
+pub(super) enum Payload<'a> {
+    /// What a put stores. With a lease, the request is sent only while that lasts.
+    Content(Option<Content<'a>>, Option<LeaseLasts>),
+    /// What is added in place, and where to leave the item as it is then.
+    Additions(&'a Attributes, &'a mut Option<Stored<Item>>),
 }
 
 /// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
     attempts: Attempts<'a>,
     write: Write,
+    deed: Deed<'a>,
+}
+
+/// What a write brings.
+pub(super) enum Deed<'a> {
+    Put(&'a Item),
+    Delete,
+    Change(Box<Changing<'a>>),
+}
+
+impl Deed<'_> {
+    fn content(&self) -> Option<Content<'_>> {
+        match self {
+            Self::Put(item) => Some(Content { item, applied: None }),
+            Self::Delete => None,
+            Self::Change(changing) => changing.content(),
+        }
+    }
 }
 
 impl<'a> WriteRun<'a> {
-    pub(super) fn new(job: KeyJob<'a>, kind: Kind, sort_key: &'a SortKey, item: Option<&'a Item>) -> Self {
+    pub(super) fn new(job: KeyJob<'a>, kind: Kind, sort_key: &'a SortKey, deed: Deed<'a>) -> Self {
         let tie_breaker = job.inner.environment.below(TIE_BREAKERS);
         let write = Write::new(kind, job.inner.config.waits(), tie_breaker);
-        Self { attempts: Attempts::new(job, sort_key, item), write }
+        Self { attempts: Attempts::new(job, sort_key), write, deed }
     }
 
-    pub(super) async fn run(mut self) -> Result<Written, WriteError> {
+    pub(super) async fn run(self) -> Result<Written, WriteError> {
+        self.run_to_the_end().await.0
+    }
+
+    /// As [`run`](Self::run), and returns what the write has brought.
+    pub(super) async fn run_to_the_end(mut self) -> (Result<Written, WriteError>, Deed<'a>) {
         // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
         let end = Box::pin(self.until_the_end()).await;
         self.attempts.job.end().await;
         // Applied, perhaps, and no newer view has confirmed it.
         self.attempts.in_doubt |= end.is_err() && self.write.is_over();
-        self.attempts.ended(end)
+        self.attempts.version = self.write.stored();
+        (self.attempts.ended(end), self.deed)
     }
 
     async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
@@ -250,10 +345,11 @@ impl<'a> WriteRun<'a> {
             let place = (places.home, view.layout.number_of_shards);
             match self.write.next(&view, &places, inner.environment.now()) {
                 Next::Done(outcome) => {
-                    let Attempts { job, item, .. } = &self.attempts;
+                    let job = &self.attempts.job;
                     if outcome == Outcome::Done {
-                        job.note_load(Some(&view), || item.map_or(1, Item::write_units));
-                        if item.is_some() {
+                        let content = self.deed.content();
+                        job.note_load(Some(&view), || content.map_or(1, |content| content.item.write_units()));
+                        if content.is_some() {
                             job.after_write();
                         }
                     }
@@ -266,15 +362,38 @@ impl<'a> WriteRun<'a> {
                     view = self.look(None).await?;
                 }
                 Next::Read => {
-                    let copies = Box::pin(self.read(&places)).await?;
-                    self.write.read(&copies, &places, &view, inner.environment.now());
+                    let standing = Box::pin(self.read(&places)).await?;
+                    let copies: Vec<_> =
+                        standing.iter().map(|(shard, standing)| (*shard, standing.copy.clone())).collect();
+                    let now = inner.environment.now();
+                    self.write.read(&copies, &places, &view, now);
+                    if let Deed::Change(changing) = &mut self.deed
+                        && self.write.has_read()
+                        && !self.write.is_over()
+                    {
+                        let newest = newest(standing, |standing| inner.tables.as_item(key, standing))?;
+                        self.attempts.declined =
+                            changing.judge(newest, inner.own_bytes(key, sort_key), now).err().flatten();
+                        if changing.is_declined() {
+                            self.write.declined(&view, now);
+                        }
+                    }
                 }
                 Next::Send(request) => {
                     if !self.attempts.may_go_on() {
                         return Err(None);
                     }
                     // Not checked between signing and sending: a write that is sent late is acknowledged under a newer view only.
-                    let answer = self.attempts.send(place, &request, None).await?;
+                    if let (Deed::Change(changing), Effect::Put { version, .. }) = (&mut self.deed, &request.effect) {
+                        changing.sent = Some(*version);
+                    }
+                    let adds = matches!(request.effect, Effect::Add { .. });
+                    let payload = if let (true, Deed::Change(changing)) = (adds, &mut self.deed) {
+                        changing.additions()
+                    } else {
+                        Payload::Content(self.deed.content(), None)
+                    };
+                    let answer = self.attempts.send(place, &request, payload).await?;
                     let newer = if answer.is_none() { self.attempts.job.state.view() } else { None };
                     let answer = answer.unwrap_or(Answer::Rejected);
                     // After a refusal, what stands is known and the next attempt goes out at once; all others wait a little.
@@ -307,12 +426,12 @@ impl<'a> WriteRun<'a> {
         job.view(|view, now| view.is_asked_since(since, now)).await
     }
 
-    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, Copy)>, TableError> {
+    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, Standing)>, TableError> {
         let Attempts { job: KeyJob { inner, key, deadline, .. }, sort_key, .. } = &self.attempts;
         let mut missing: Vec<ShardNumber> = places.all().into_iter().collect();
         let (mut found, mut backoff) = (Vec::new(), Backoff::default());
         loop {
-            let look = || inner.tables.find_copies(key, sort_key, &missing);
+            let look = || inner.tables.find_standing(key, sort_key, &missing);
             let (copies, unprocessed) = retrying(&inner.environment, *deadline, look).await?;
             found.extend(copies);
             missing = unprocessed;

@@ -1,6 +1,6 @@
 //! Between the core's values and the SDK's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,6 +11,7 @@ use crate::config::TableConfig;
 use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::core::merge::Stored;
 use crate::core::value::{Item, Value};
+use crate::protocol::applied::{Applied, UpdateId};
 use crate::protocol::copies::Copy;
 use crate::protocol::version::Version;
 
@@ -24,8 +25,16 @@ pub(crate) const WRITE_ID: &str = "_write_id";
 pub(crate) const WIDTH: &str = "_width";
 /// True on a tombstone: a deleted item, which hides older copies on other shards.
 pub(crate) const DELETED: &str = "_deleted";
+/// The updates that were applied to the item lately: the younger generation of them.
+pub(crate) const APPLIED: &str = "_applied";
+/// The older generation, and since when each of them is, in epoch milliseconds: a map.
+pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
+/// Its members.
+pub(crate) const BEGAN: &str = "began";
+pub(crate) const KNOWN_SINCE: &str = "known_since";
+pub(crate) const IDS: &str = "ids";
 /// Attributes that belong to the product; a caller's item cannot carry them.
-pub const RESERVED: [&str; 5] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED];
+pub const RESERVED: [&str; 7] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 
@@ -80,16 +89,27 @@ pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeVa
     SortKey::parse(config.sort_key_type, text).map_err(|error| why(format!("is unusable: {error}")))
 }
 
+/// What a put stores.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content<'a> {
+    pub(crate) item: &'a Item,
+    /// The updates that the item has seen.
+    pub(crate) applied: Option<&'a Applied>,
+}
+
 /// An item as it is stored at a place. `None` is a tombstone: nothing of the item but its keys, and never a time to live.
 pub(super) fn item_to_sdk(
     config: &TableConfig,
-    item: Option<&Item>,
+    content: Option<Content<'_>>,
     (place, shard_key): (Place<'_>, String),
     (version, write_id): (Version, Option<&str>),
 ) -> SdkItem {
-    let mut stored = SdkItem::with_capacity(item.map_or(1, |item| item.attributes.len()) + 6);
-    match item {
-        Some(item) => stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone())))),
+    let mut stored = SdkItem::with_capacity(content.map_or(1, |content| content.item.attributes.len()) + 6);
+    match content {
+        Some(Content { item, applied }) => {
+            stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
+            applied.into_iter().for_each(|applied| set_applied(&mut stored, applied));
+        }
         None => drop(stored.insert(DELETED.to_owned(), AttributeValue::Bool(true))),
     }
     stored.insert(config.partition_key_name.clone(), AttributeValue::S(shard_key));
@@ -138,7 +158,44 @@ pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, Tab
         is_tombstone: is_tombstone(stored),
         write_id: stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned(),
         is_ours,
+        applied: applied_from_sdk(stored)?.map(Box::new),
     })
+}
+
+fn set_applied(stored: &mut SdkItem, applied: &Applied) {
+    let ids = |ids: &BTreeSet<UpdateId>| AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.bytes())).collect());
+    let millis = |at: u64| AttributeValue::N(at.to_string());
+    let mut before = HashMap::from([
+        (BEGAN.to_owned(), millis(applied.began)),
+        (KNOWN_SINCE.to_owned(), millis(applied.known_since)),
+    ]);
+    // A set has at least one member.
+    if !applied.old.is_empty() {
+        before.insert(IDS.to_owned(), ids(&applied.old));
+    }
+    stored.insert(APPLIED_BEFORE.to_owned(), AttributeValue::M(before));
+    if !applied.young.is_empty() {
+        stored.insert(APPLIED.to_owned(), ids(&applied.young));
+    }
+}
+
+/// What an item remembers of updates. An item without a version is another program's, which may use the attributes for something else.
+fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
+    let Some(before) = stored.get(APPLIED_BEFORE).filter(|_| stored.contains_key(VERSION)) else { return Ok(None) };
+    let member = |name: &str| before.as_m().ok()?.get(name);
+    let number = |name: &str| member(name)?.as_n().ok()?.parse().ok();
+    let ids = |value: Option<&AttributeValue>| match value {
+        None => Some(BTreeSet::new()),
+        Some(value) => {
+            let id = |id: &Blob| Some(UpdateId::from_bytes(id.as_ref().try_into().ok()?));
+            value.as_bs().ok()?.iter().map(id).collect()
+        }
+    };
+    let parts = (number(BEGAN), number(KNOWN_SINCE), ids(stored.get(APPLIED)), ids(member(IDS)));
+    let (Some(began), Some(known_since), Some(young), Some(old)) = parts else {
+        return Err(TableError::Damaged(format!("an item's {APPLIED} is not what this product stores")));
+    };
+    Ok(Some(Applied { began, known_since, young, old }))
 }
 
 /// An item as the caller sees it, with its version; a tombstone has none.
@@ -156,6 +213,9 @@ pub(crate) fn item_from_sdk(
     for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID, WIDTH, DELETED] {
         stored.remove(name);
     }
+    if stored.remove(APPLIED_BEFORE).is_some() {
+        stored.remove(APPLIED);
+    }
     let attributes =
         stored.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?))).collect::<Result<_, TableError>>()?;
     let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
@@ -170,7 +230,12 @@ mod tests {
     fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
         let (partition_key, sort_key) = (key("orders"), text("order-1"));
         let place = Place { partition_key: &partition_key, sort_key: &sort_key, shard: shard(2), width: count(4) };
-        item_to_sdk(config, item, (place, "orders.2".to_owned()), (Version::new(3, 7, 9), Some("id")))
+        item_to_sdk(
+            config,
+            item.map(|item| Content { item, applied: None }),
+            (place, "orders.2".to_owned()),
+            (Version::new(3, 7, 9), Some("id")),
+        )
     }
 
     #[test]
@@ -180,7 +245,7 @@ mod tests {
         let item = Item { partition_key: key("orders"), sort_key: text("order-1"), attributes };
         let (version, write_id) = (Version::new(3, 7, 9), Some("id".to_owned()));
         let stored = stored(&config, Some(&item));
-        let copy = Copy { version, is_tombstone: false, write_id, is_ours: true };
+        let copy = Copy { version, is_tombstone: false, write_id, is_ours: true, applied: None };
         assert_eq!(copy_from_sdk(&stored, true).unwrap(), copy);
         assert_eq!(width_from_sdk(&config, stored.get(WIDTH)).unwrap(), count(4));
         let read = item_from_sdk(&config, &key("orders"), stored).unwrap();

@@ -6,11 +6,16 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
-use super::attributes::{LOGICAL_KEY, SdkItem, VERSION, WRITE_ID};
+use super::attributes::{
+    self, APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, SdkItem, VERSION, WRITE_ID,
+};
 use crate::core::key::{PartitionKey, ShardNumber};
+use crate::core::value::Attributes;
+use crate::protocol::applied::{Once, youngest_too_old};
 use crate::protocol::copies::Condition;
 use crate::protocol::version::Version;
 
@@ -76,7 +81,26 @@ impl Expression {
             Condition::Unchanged(None) => Self::absent(partition_key_name),
             Condition::Unchanged(Some(Version::NONE)) => Self::unversioned(partition_key_name),
             Condition::Unchanged(Some(version)) => Self::exactly(*version),
+            Condition::Stands { from, once } => Self::stands(*from, *once),
         }
+    }
+
+    /// An item of at least this version, which takes the update's id.
+    fn stands(from: Version, once: Option<Once>) -> Self {
+        let stands = Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
+        let Some(once) = once else { return stands };
+        let taken = "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
+        let millis = |at: u64| AttributeValue::N(at.to_string());
+        let taken = Self::of(taken)
+            .name("#y", APPLIED)
+            .name("#o", APPLIED_BEFORE)
+            .name("#b", BEGAN)
+            .value(":b", millis(youngest_too_old(once)))
+            .name("#s", KNOWN_SINCE)
+            .value(":s", millis(once.sent_at))
+            .name("#i", IDS)
+            .value(":id", AttributeValue::B(Blob::new(once.id.bytes())));
+        stands.and(taken)
     }
 
     /// Nothing stands.
@@ -131,6 +155,24 @@ impl Expression {
         (clauses.join(" "), self)
     }
 
+    /// An update that adds to attributes in place and raises the version, and the condition with the names and values of both. To be called on
+    /// a condition on the version.
+    pub(super) fn addition(mut self, once: Option<Once>, additions: &Attributes) -> (String, Self) {
+        let mut terms = Vec::with_capacity(additions.len() + 1);
+        for (index, (name, value)) in additions.iter().enumerate() {
+            let (placeholder, named) = (format!("#n{index}"), format!(":n{index}"));
+            terms.push(format!("{placeholder} {named}"));
+            self.names.insert(placeholder, name.clone());
+            self.values.insert(named, attributes::to_sdk(value.clone()));
+        }
+        if let Some(once) = once {
+            terms.push("#y :ids".to_owned());
+            self.values.insert(":ids".to_owned(), AttributeValue::Bs(vec![Blob::new(once.id.bytes())]));
+        }
+        self.values.insert(":step".to_owned(), AttributeValue::N(Version::STEP.to_string()));
+        (format!("SET #v = #v + :step ADD {}", terms.join(", ")), self)
+    }
+
     /// For a request builder: the expression, the names, and the values if there are any.
     pub(super) fn into_parts(self) -> (String, HashMap<String, String>, Option<SdkItem>) {
         let values = (!self.values.is_empty()).then_some(self.values);
@@ -146,7 +188,7 @@ impl Tables {
             Condition::AbsentOrBelow(_) | Condition::Buries { .. } => self.claimed(demanded, Claim::OursOrNone, place),
             // Where nothing stands, nothing of another key does.
             Condition::Unchanged(None) => demanded,
-            Condition::Unchanged(Some(_)) => self.claimed(demanded, Claim::Ours, place),
+            Condition::Unchanged(Some(_)) | Condition::Stands { .. } => self.claimed(demanded, Claim::Ours, place),
         }
     }
 
@@ -187,12 +229,14 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::applied::UpdateId;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_condition_names_what_it_uses_and_no_more() {
         let version = Version::new(2, 3, 4);
         let demanded = |condition: &Condition| Expression::demanded(condition, "key");
+        let once = Once { id: UpdateId::from_bytes([7; 8]), sent_at: 9 };
         let nine = AttributeValue::N("9".into());
         let same = Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
         let rows = [
@@ -208,6 +252,11 @@ mod tests {
             (demanded(&Condition::Unchanged(None)), "attribute_not_exists(#p)"),
             (demanded(&Condition::Unchanged(Some(Version::NONE))), "attribute_exists(#p) AND attribute_not_exists(#v)"),
             (demanded(&Condition::Unchanged(Some(version))), "#v = :v"),
+            (demanded(&Condition::Stands { from: version, once: None }), "#v >= :v AND attribute_not_exists(#d)"),
+            (
+                demanded(&Condition::Stands { from: version, once: Some(once) }),
+                "(#v >= :v AND attribute_not_exists(#d)) AND (#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id))",
+            ),
             (same, "#v = :v AND #a0 = :a0 AND attribute_not_exists(#a1)"),
         ];
         for (expression, expected) in rows {

@@ -48,7 +48,7 @@ impl StoredCopy {
             return self;
         }
         let units = Some(self.write_units());
-        let copy = Copy { write_id: None, ..self.copy };
+        let copy = Copy { write_id: None, applied: None, ..self.copy };
         Self { sort_key: self.sort_key, copy, ttl: self.ttl, stored: SdkItem::new(), units }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_remembered_of_a_copy_is_enough_to_delete_it() {
         let stored = SdkItem::from([("text".to_owned(), AttributeValue::S("x".repeat(2_000)))]);
         let (version, ttl) = (Version::new(1, 2, 3), Some(AttributeValue::N("9".into())));
-        let copy = Copy { version, is_tombstone: false, write_id: Some("id".into()), is_ours: true };
+        let copy = Copy { version, is_tombstone: false, write_id: Some("id".into()), is_ours: true, applied: None };
         let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };
         let remembered = read.clone().remembered();
         assert_eq!((remembered.copy.version, &remembered.ttl), (read.copy.version, &read.ttl));

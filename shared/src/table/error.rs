@@ -1,46 +1,107 @@
 //! What a request to DynamoDB can end in, sorted by what the caller does about it.
 
 use std::error::Error;
+use std::fmt;
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 use crate::core::capacity::CapacityScope;
 
+/// What went wrong, in words; and the error that it was seen by, where there is one.
+#[derive(Debug)]
+pub struct Cause {
+    why: String,
+    /// DynamoDB's own code.
+    code: Option<String>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Cause {
+    /// With the error behind it.
+    pub(crate) fn by(why: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { why: why.into(), code: None, source: Some(Box::new(source)) }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cause {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), code: None, source: None }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as &(dyn Error + 'static))
+    }
+}
+
 /// A request that did not succeed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum TableError {
     /// Throttled, and not applied. Try again later; scale out where the scope is a key range.
-    #[error("throttled ({})", .0.name())]
     Capacity(CapacityScope),
     /// The condition did not hold; nothing was changed. Read again and decide anew.
-    #[error("the condition of the update did not hold")]
     ConditionFailed,
     /// Another request was at the same item; nothing was changed. Try again.
-    #[error("another request was changing the same item")]
     Conflict,
     /// A key's metadata is gone, or older than what is known. Reads would miss items; rebuild it, for repeating will not help.
-    #[error("the key's metadata is lost: {0}; rebuild it from the table")]
     Lost(String),
     /// An item of another key stands where the item would: a bare key of an adopted table looks like this key's shard key. Nothing was
     /// changed; repeating will not help.
-    #[error("an item of another partition key, which looks like a shard of this one, stands in its place")]
     Occupied,
     /// No answer, or a server fault: it may or may not have been applied. Try again at the same place.
-    #[error("no certain answer: {0}")]
-    Transient(String),
+    Transient(Cause),
     /// The request itself is wrong. Repeating it will not help.
-    #[error("DynamoDB refused the request: {0}")]
-    Rejected(String),
+    Rejected(Cause),
     /// What is stored is not what this product stores. Repair it; repeating will not help.
-    #[error("stored data is damaged: {0}")]
     Damaged(String),
     /// The server does not know the operation: it speaks DynamoDB's protocol, but not all of it.
-    #[error("the DynamoDB server does not know this operation: {0}")]
-    Unsupported(String),
+    Unsupported(Cause),
     /// The table is missing or this function may not use it. Repair the deployment; repeating will not help.
-    #[error("the table cannot be used: {0}")]
-    Unusable(String),
+    Unusable(Cause),
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity(scope) => write!(f, "throttled ({})", scope.name()),
+            Self::ConditionFailed => f.write_str("the condition of the update did not hold"),
+            Self::Conflict => f.write_str("another request was changing the same item"),
+            Self::Lost(why) => write!(f, "the key's metadata is lost: {why}; rebuild it from the table"),
+            Self::Occupied => f.write_str(
+                "an item of another partition key, which looks like a shard of this one, stands in its place",
+            ),
+            Self::Transient(cause) => write!(f, "no certain answer: {cause}"),
+            Self::Rejected(cause) => write!(f, "DynamoDB refused the request: {cause}"),
+            Self::Damaged(why) => write!(f, "stored data is damaged: {why}"),
+            Self::Unsupported(cause) => write!(f, "the DynamoDB server does not know this operation: {cause}"),
+            Self::Unusable(cause) => write!(f, "the table cannot be used: {cause}"),
+        }
+    }
+}
+
+impl Error for TableError {
+    /// What the cause was seen by; the cause itself is part of the message.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Transient(cause) | Self::Rejected(cause) | Self::Unsupported(cause) | Self::Unusable(cause) => {
+                cause.source()
+            }
+            Self::Capacity(_)
+            | Self::ConditionFailed
+            | Self::Conflict
+            | Self::Lost(_)
+            | Self::Occupied
+            | Self::Damaged(_) => None,
+        }
+    }
 }
 
 impl TableError {
@@ -48,6 +109,12 @@ impl TableError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Capacity(_) | Self::Conflict | Self::Transient(_))
+    }
+
+    /// Whether the caller lacks the right to use the table: a right that was granted a moment ago may not hold yet.
+    #[must_use]
+    pub fn is_access_denied(&self) -> bool {
+        matches!(self, Self::Unusable(Cause { code: Some(code), .. }) if code == "AccessDeniedException")
     }
 
     /// Sorts an SDK error.
@@ -58,8 +125,8 @@ impl TableError {
     {
         let SdkError::ServiceError(service) = &error else {
             return match error {
-                SdkError::ConstructionFailure(_) => Self::Unusable(DisplayErrorContext(&error).to_string()),
-                _ => Self::Transient(DisplayErrorContext(&error).to_string()),
+                SdkError::ConstructionFailure(_) => Self::Unusable(Cause::by("the request could not be made", error)),
+                _ => Self::Transient(Cause::by("no response came", error)),
             };
         };
         let message = service.err().message().unwrap_or("no message").to_owned();
@@ -76,11 +143,14 @@ impl TableError {
             // Another program's transaction, or a write in another region.
             "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
             "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException" => {
-                Self::Rejected(message)
+                Self::Rejected(Cause::by(message, error))
             }
-            "UnknownOperationException" => Self::Unsupported(message),
-            _ if status >= 500 => Self::Transient(message),
-            code => Self::Unusable(format!("{code}: {message}")),
+            "UnknownOperationException" => Self::Unsupported(Cause::by(message, error)),
+            _ if status >= 500 => Self::Transient(Cause::by(message, error)),
+            code => {
+                let (code, why) = (code.to_owned(), format!("{code}: {message}"));
+                Self::Unusable(Cause { code: Some(code), ..Cause::by(why, error) })
+            }
         }
     }
 }
@@ -99,6 +169,15 @@ fn throttling_reasons(body: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_keeps_what_it_was_seen_by() {
+        let cause = Cause::by("no response came", std::io::Error::other("the line is cut"));
+        let error = TableError::Transient(cause);
+        assert_eq!(error.to_string(), "no certain answer: no response came");
+        assert_eq!(error.source().map(ToString::to_string), Some("the line is cut".to_owned()));
+        assert!(TableError::Transient("the deadline passed".into()).source().is_none());
+    }
 
     #[test]
     fn reasons_are_read_in_both_spellings() {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
-use super::error::TableError;
+use super::attributes::{self, DELETED, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::error::{Cause, TableError};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
@@ -36,6 +36,13 @@ pub(crate) struct GetTarget<'a> {
 pub(crate) struct FoundCopy {
     pub(crate) stored: Stored<Item>,
     is_bare: bool,
+}
+
+/// What stands at a place, with the attributes that it has.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) copy: Copy,
+    item: SdkItem,
 }
 
 /// What was found of an item.
@@ -79,6 +86,17 @@ impl Tables {
         for (name, value) in bounds {
             call = call.expression_attribute_values(name, value);
         }
+        if let Some(fields) = &query.fields {
+            // What tells copies apart is read, too.
+            let own = [LOGICAL_KEY, VERSION, DELETED, self.config.sort_key_name.as_str()];
+            let mut terms = Vec::with_capacity(fields.len() + own.len());
+            for (index, name) in own.into_iter().chain(fields.iter().map(String::as_str)).enumerate() {
+                let placeholder = format!("#f{index}");
+                call = call.expression_attribute_names(&placeholder, name);
+                terms.push(placeholder);
+            }
+            call = call.projection_expression(terms.join(", "));
+        }
         let answer = call.send().await.map_err(TableError::from_sdk)?;
         let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
         let ours = self.ours(answer.items, &query.partition_key, request.shard);
@@ -115,17 +133,24 @@ impl Tables {
         Ok(FoundCopies { newest, unprocessed })
     }
 
-    /// What stands at places of an item, of another key too, strongly consistent.
-    pub(crate) async fn find_copies(
+    /// What stands at places of an item, of another key too, strongly consistent; and each item as it is stored.
+    pub(crate) async fn find_standing(
         &self,
         key: &PartitionKey,
         sort_key: &SortKey,
         shards: &[ShardNumber],
-    ) -> Result<Found<Copy>, TableError> {
+    ) -> Result<Found<Standing>, TableError> {
         let target = GetTarget { partition_key: key, sort_key, consistent: true };
         let (found, unprocessed) = self.get_all(target, shards).await?;
-        let copy = |(shard, item): (ShardNumber, SdkItem)| Ok::<_, TableError>((shard, self.copy(&item, key, shard)?));
-        Ok((found.into_iter().map(copy).collect::<Result<_, _>>()?, unprocessed))
+        let standing = |(shard, item): (ShardNumber, SdkItem)| {
+            Ok::<_, TableError>((shard, Standing { copy: self.copy(&item, key, shard)?, item }))
+        };
+        Ok((found.into_iter().map(standing).collect::<Result<_, _>>()?, unprocessed))
+    }
+
+    /// An item as the caller sees it.
+    pub(crate) fn as_item(&self, key: &PartitionKey, standing: Standing) -> Result<Stored<Item>, TableError> {
+        attributes::item_from_sdk(&self.config, key, standing.item)
     }
 
     async fn get_all(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Found<SdkItem>, TableError> {
@@ -143,7 +168,8 @@ impl Tables {
             }
             let keys = places.keys().map(|shard_key| self.key(shard_key.clone(), target.sort_key)).collect();
             let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(target.consistent).build();
-            let wanted = wanted.map_err(|error| TableError::Rejected(error.to_string()))?;
+            let wanted =
+                wanted.map_err(|error| TableError::Rejected(Cause::by("the request could not be made", error)))?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
             let answer = call.send().await.map_err(TableError::from_sdk)?;
             let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
@@ -173,10 +199,9 @@ impl Tables {
     }
 
     pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {
-        self.config
-            .shard_keys
-            .build(key, shard)
-            .map_err(|error| TableError::Rejected(format!("the partition key with its shard suffix: {error}")))
+        self.config.shard_keys.build(key, shard).map_err(|error| {
+            TableError::Rejected(Cause::by(format!("the partition key with its shard suffix: {error}"), error))
+        })
     }
 
     pub(super) fn key(&self, shard_key: String, sort_key: &SortKey) -> SdkItem {

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
-use super::error::TableError;
+use super::error::{Cause, TableError};
 use super::metadata_item::{COPIES, WARM_THROUGHPUT, number};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
@@ -125,7 +125,9 @@ impl Tables {
             // What stands is as high, or the same.
             Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
             // Not the caller's request, nor an item of the key: the page is as large as an item can be.
-            Err(TableError::Rejected(why)) => Err(TableError::Unusable(format!("{} takes no more: {why}", at.key()))),
+            Err(TableError::Rejected(why)) => {
+                Err(TableError::Unusable(Cause::by(format!("{} takes no more: {why}", at.key()), why)))
+            }
             Err(error) => Err(error),
         }
     }

@@ -9,17 +9,20 @@ use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
 use super::Tables;
-use super::attributes::{self, SdkItem};
+use super::attributes::{self, Content, SdkItem};
 use super::condition::Expression;
 use super::error::TableError;
 use super::items::GetTarget;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::value::Item;
-use crate::protocol::copies::{Copy, Effect, Request};
+use crate::core::merge::Stored;
+use crate::core::value::{Attributes, Item};
+use crate::protocol::applied::Once;
+use crate::protocol::copies::{Condition, Copy, Effect, Request};
 
 /// Where a request goes: an item's place.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +118,7 @@ macro_rules! send {
 }
 
 impl Tables {
-    /// Carries out one conditional request about an item. `item` is what a put stores. With a lease, the request is sent only if the lease
+    /// Carries out one conditional request about an item. `content` is what a put stores. With a lease, the request is sent only if the lease
     /// still lasts once it is signed.
     ///
     /// # Errors
@@ -125,21 +128,64 @@ impl Tables {
         &self,
         place: Place<'_>,
         request: &Request,
-        item: Option<&Item>,
+        content: Option<Content<'_>>,
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
         let at = (partition_key, sort_key, shard);
         let condition = self.expression(&request.condition, (partition_key, shard));
-        let (version, write_id, item) = match (&request.effect, item) {
-            (Effect::Put { version, write_id }, Some(item)) => (*version, write_id.as_deref(), Some(item)),
+        let (version, write_id, content) = match (&request.effect, content) {
+            (Effect::Put { version, write_id }, Some(content)) => (*version, write_id.as_deref(), Some(content)),
             (Effect::Put { .. }, None) => return Err(TableError::Rejected("a put without an item".into())),
             (Effect::Bury { version, write_id }, _) => (*version, write_id.as_deref(), None),
             (Effect::Remove, _) => return self.delete(at, condition, lasts).await,
+            (Effect::Add { .. }, _) => return Err(TableError::Rejected("an addition without what is added".into())),
         };
-        debug_assert!(item.is_none_or(|item| item.sort_key == *sort_key), "a request is about one item");
+        debug_assert!(content.is_none_or(|it| it.item.sort_key == *sort_key), "a request is about one item");
         let place = (place, self.shard_key(partition_key, shard)?);
-        self.put(at, attributes::item_to_sdk(&self.config, item, place, (version, write_id)), condition, lasts).await
+        self.put(at, attributes::item_to_sdk(&self.config, content, place, (version, write_id)), condition, lasts).await
+    }
+
+    /// Adds to an item in place. Returns it as it is then, if it was applied.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) async fn add(
+        &self,
+        place: Place<'_>,
+        (once, condition): (Option<Once>, &Condition),
+        additions: &Attributes,
+    ) -> Result<(Sent, Option<Stored<Item>>), TableError> {
+        let Place { partition_key, sort_key, shard, .. } = place;
+        let condition = self.expression(condition, (partition_key, shard));
+        let (update, condition) = condition.addition(once, additions);
+        let (condition, names, values) = condition.into_parts();
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.config.table_name)
+            .set_key(Some(self.key(self.shard_key(partition_key, shard)?, sort_key)))
+            .update_expression(update)
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values)
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let refused = match Box::pin(request.send()).await {
+            Ok(done) => {
+                let item = done.attributes.unwrap_or_default();
+                return Ok((Sent::Applied, Some(attributes::item_from_sdk(&self.config, partition_key, item)?)));
+            }
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => Ok(failed.item().cloned()),
+                _ => Err(TableError::from_sdk(error)),
+            },
+        };
+        // Where nothing is shown, the caller reads what stands at all places of the item.
+        if matches!(refused, Ok(None)) {
+            return Ok((Sent::Refused(None), None));
+        }
+        Ok((self.conclude((partition_key, sort_key, shard), refused).await?, None))
     }
 
     /// Stores what is given on a shard, if the condition holds.

@@ -7,7 +7,7 @@ use sharding::ShardNumber;
 use sharding::protocol::copies::{Answer, Condition, Copy, Effect, Request};
 use sharding::protocol::version::Version;
 
-use super::state::{Body, Key, State, Step, Stored, Value, index};
+use super::state::{Body, Content, Key, State, Step, Stored, index};
 use super::{ProtocolModel, Story};
 
 impl ProtocolModel {
@@ -18,7 +18,9 @@ impl ProtocolModel {
         story.tell(format_args!("{} is applied{late}", self.sender(request.from)));
         let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
-            Body::Item { place, key, value, request } => self.apply_to_item(state, place, key, value, &request, story),
+            Body::Item { place, key, content, request } => {
+                self.apply_to_item(state, place, key, content, &request, story)
+            }
             Body::Metadata { generation, new } if !self.rules.generation || state.metadata.generation == generation => {
                 story.tell(format_args!("metadata: {}", super::told(&new.layout())));
                 state.metadata = new;
@@ -51,7 +53,7 @@ impl ProtocolModel {
         state: &mut State,
         place: ShardNumber,
         key: Key,
-        value: Option<Value>,
+        Content { value, mut base, applied }: Content,
         request: &Request,
         story: &mut Story,
     ) -> Answer {
@@ -67,6 +69,7 @@ impl ProtocolModel {
             is_tombstone,
             write_id: write_id.clone(),
             is_ours: true,
+            applied: applied.clone().filter(|_| !is_tombstone),
         };
         *cell = match &request.effect {
             Effect::Put { version, write_id } => Some(Stored { copy: copy(version, write_id, false), value }),
@@ -75,7 +78,21 @@ impl ProtocolModel {
                 Some(Stored { copy: copy(version, write_id, true), value: None })
             }
             Effect::Remove => None,
+            Effect::Add { once } => cell.clone().map(|Stored { mut copy, value: before }| {
+                base = before;
+                copy.version = copy.version.stepped();
+                if let (Some(once), Some(applied)) = (once, &mut copy.applied) {
+                    applied.young.insert(once.id);
+                }
+                Stored { copy, value }
+            }),
         };
+        if let (Some(value), Some(base)) = (value, base)
+            && !state.replaced.iter().any(|(by, _)| *by == value)
+        {
+            state.replaced.push((value, base));
+            state.replaced.sort_unstable();
+        }
         story.tell(format_args!("shard {place} now holds {}", super::told_stored(cell.as_ref())));
         Answer::Applied
     }
@@ -90,6 +107,7 @@ impl ProtocolModel {
                 Condition::Buries { version: without_era(*version), write_id: write_id.clone() }
             }
             Condition::Unchanged(version) => Condition::Unchanged(version.map(without_era)),
+            Condition::Stands { from, once } => Condition::Stands { from: without_era(*from), once: *once },
         };
         let stands = stands.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
         condition.holds(stands.as_ref())

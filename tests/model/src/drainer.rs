@@ -11,7 +11,7 @@ use sharding::protocol::metadata::{Change, ShardMetadata};
 use sharding::protocol::version::Version;
 use sharding::{ShardCount, ShardNumber};
 
-use super::state::{Body, Changing, DrainStep, Key, State, Step, Stored, Then, Value};
+use super::state::{Body, Changing, Content, DrainStep, Key, State, Step, Stored, Then};
 use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT_FOR_READS};
 
 impl ProtocolModel {
@@ -150,7 +150,8 @@ impl ProtocolModel {
                 Some((_, key, stored)) => {
                     let home = self.home(&marked, key);
                     let request = copy_home(&stored.copy);
-                    if !self.move_item(state, actor, &mut pass, (home, key, stored.value, request), story) {
+                    let content = Content { value: stored.value, base: None, applied: stored.copy.applied.clone() };
+                    if !self.move_item(state, actor, &mut pass, (home, key, content, request), story) {
                         return Some(());
                     }
                     DrainStep::Copying { todo, read, sent: true }
@@ -191,7 +192,7 @@ impl ProtocolModel {
                 if !self.rules.delete_as_seen {
                     request.condition = Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
                 }
-                if !self.move_item(state, actor, &mut pass, (place, key, None, request), story) {
+                if !self.move_item(state, actor, &mut pass, (place, key, Content::default(), request), story) {
                     return Some(());
                 }
                 DrainStep::Deleting { todo, sent: true }
@@ -208,7 +209,7 @@ impl ProtocolModel {
         state: &mut State,
         actor: usize,
         pass: &mut Pass<Key>,
-        (place, key, value, request): (ShardNumber, Key, Option<Value>, Request),
+        (place, key, content, request): (ShardNumber, Key, Content, Request),
         story: &mut Story,
     ) -> bool {
         loop {
@@ -224,7 +225,7 @@ impl ProtocolModel {
             }
         }
         story.tell(format_args!("{} sends to shard {place} {}", self.name(actor), super::told_request(&request)));
-        self.post(state, actor, Body::Item { place, key, value, request });
+        self.post(state, actor, Body::Item { place, key, content, request });
         pass.sent();
         true
     }
@@ -301,7 +302,7 @@ impl ProtocolModel {
             return None;
         }
         story.tell(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
-        self.post(state, actor, Body::Item { place, key, value: None, request: delete(version) });
+        self.post(state, actor, Body::Item { place, key, content: Content::default(), request: delete(version) });
         state.actor(actor).step = Step::Purging { tombstones, since };
         Some(())
     }

@@ -168,9 +168,14 @@ impl ProtocolModel {
     fn step(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         match state.actors[actor].step.clone() {
             Step::Idle => match self.op(state, actor)? {
-                op @ (Op::Put(..) | Op::Create(..) | Op::CreateAgain(..) | Op::Delete(..) | Op::Append(..)) => {
-                    self.begin_write(state, actor, op, story)
-                }
+                op @ (Op::Put(..)
+                | Op::Create(..)
+                | Op::CreateAgain(..)
+                | Op::Delete(..)
+                | Op::Swap(..)
+                | Op::Add(..)
+                | Op::AddAgain(..)
+                | Op::Append(..)) => self.begin_write(state, actor, op, story),
                 Op::Get(_) | Op::Query | Op::Scan => self.begin_read(state, actor, 0, story),
                 Op::Look => {
                     self.look(state, actor, None, story);
@@ -294,8 +299,8 @@ impl ProtocolModel {
     fn operation(&self, state: &State, actor: usize) -> u8 {
         let op = state.actors[actor].op;
         match self.op(state, actor) {
-            Some(Op::CreateAgain(..)) if op == 0 => scenarios::LATE,
-            Some(Op::CreateAgain(..)) => operation(actor, op - 1),
+            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => scenarios::LATE,
+            Some(Op::CreateAgain(..) | Op::AddAgain(..)) => operation(actor, op - 1),
             _ => operation(actor, op),
         }
     }

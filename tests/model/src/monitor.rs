@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Write(Value),
     CreateOnly(Value),
     Delete,
+    /// Leaves a value where one stands.
+    Swap(Value),
     Read,
 }
 
@@ -22,6 +24,10 @@ pub(crate) enum Kind {
 pub(crate) enum Outcome {
     Done,
     Exists,
+    /// It has replaced this value.
+    Swapped(Value),
+    /// Nothing stood.
+    Absent,
     Found(Option<Value>),
 }
 
@@ -51,6 +57,10 @@ impl Order {
                 Some(standing) => (Some(standing), Outcome::Exists),
             },
             Kind::Delete => (None, Outcome::Done),
+            Kind::Swap(value) => match self.value {
+                Some(standing) => (Some(value), Outcome::Swapped(standing)),
+                None => (None, Outcome::Absent),
+            },
             Kind::Read => (self.value, Outcome::Found(self.value)),
         };
         let mut told = self.told.clone();
@@ -171,6 +181,15 @@ mod tests {
         assert!(can_be(Some('o'), &steps));
         steps.extend([(4, read, None), (4, read, found('o'))]);
         assert!(!can_be(Some('o'), &steps));
+    }
+
+    #[test]
+    fn of_two_swaps_one_replaces_the_other() {
+        let began =
+            [(1, Kind::Swap('a'), None), (2, Kind::Swap('b'), None), (1, Kind::Swap('a'), Some(Outcome::Swapped('x')))];
+        let ended = |outcome| can_be(Some('x'), &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat());
+        assert!(ended(Outcome::Swapped('a')));
+        assert!(!ended(Outcome::Swapped('x')) && !ended(Outcome::Absent));
     }
 
     #[test]

@@ -11,6 +11,12 @@ pub(crate) enum Op {
     /// The create-only write before it was told that its outcome is unknown, and its client repeats it under its idempotency key.
     CreateAgain(Key, Value),
     Delete(Key, May),
+    /// An update by what was read: it leaves this value where an item stands.
+    Swap(Key, Value),
+    /// An update in place, which its client may repeat; or may not.
+    Add(Key, Value, Keyed),
+    /// The update before it was told that its outcome is unknown, and its client repeats it under its idempotency key.
+    AddAgain(Key, Value),
     /// A write of an append-only table.
     Append(Key, Value),
     Get(Key),
@@ -36,9 +42,13 @@ impl Op {
     /// The value that it stores.
     pub(crate) const fn value(self) -> Option<Value> {
         match self {
-            Self::Put(_, value) | Self::Create(_, value) | Self::CreateAgain(_, value) | Self::Append(_, value) => {
-                Some(value)
-            }
+            Self::Put(_, value)
+            | Self::Create(_, value)
+            | Self::CreateAgain(_, value)
+            | Self::Swap(_, value)
+            | Self::Add(_, value, _)
+            | Self::AddAgain(_, value)
+            | Self::Append(_, value) => Some(value),
             Self::Delete(..)
             | Self::Get(_)
             | Self::Query
@@ -58,6 +68,9 @@ impl Op {
             Self::Put(key, _)
             | Self::Create(key, _)
             | Self::CreateAgain(key, _)
+            | Self::Swap(key, _)
+            | Self::Add(key, _, _)
+            | Self::AddAgain(key, _)
             | Self::Append(key, _)
             | Self::Delete(key, _)
             | Self::Get(key) => Some(key),
@@ -71,6 +84,13 @@ impl Op {
             | Self::Fill => None,
         }
     }
+}
+
+/// Whether an update has an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keyed {
+    Yes,
+    No,
 }
 
 /// Whether a delete may read first.

@@ -72,6 +72,14 @@ pub struct Rules {
     pub missing_is_not_empty: bool,
     /// A response that comes after the lease does not count by a view in which the key is closing: the page may be behind an open.
     pub closing_confirms_nothing: bool,
+    /// An update of what was read needs home unchanged since.
+    pub update_needs_home_unchanged: bool,
+    /// An update reads all places.
+    pub update_reads_all_places: bool,
+    /// An update in place needs a copy of the present era, where an item has several places.
+    pub additions_need_their_era: bool,
+    /// An update that may be repeated is applied only where the item does not know it.
+    pub additions_are_noted: bool,
     /// A delete of a key that is not listed does not read first: it may be that the key is migrated.
     pub unlisted_are_buried: bool,
 }
@@ -112,6 +120,10 @@ impl Default for Rules {
             entries_stay: true,
             missing_is_not_empty: true,
             closing_confirms_nothing: true,
+            update_needs_home_unchanged: true,
+            update_reads_all_places: true,
+            additions_need_their_era: true,
+            additions_are_noted: true,
             unlisted_are_buried: true,
         }
     }

@@ -1,7 +1,9 @@
 //! What is explored: two or three actors each, chosen so that each scenario can show one kind of fault, and small enough to be explored whole.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sharding::protocol::applied::Applied;
 use sharding::protocol::copies::{Condition, Copy, Effect, Request};
 use sharding::protocol::drain::copy_home;
 use sharding::protocol::layout::Layout;
@@ -13,10 +15,15 @@ use sharding::{GrowthRecord, IdempotencyKey, Item, PartitionKey, ShardCount, Sha
 use super::directory::listing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, TAKEN_OVER};
 use super::monitor::{Kind, Monitor};
-use super::program::{Cast, May, Op};
+use super::program::{Cast, Keyed, May, Op};
 use super::state::{
-    Actor, Body, Broken, EPOCH, InFlight, Key, PLACES, Page, Row, State, Step, Stored, Value, count, index, shard,
+    Actor, Body, Broken, Content, EPOCH, InFlight, Key, PLACES, Page, Row, State, Step, Stored, Value, count, index,
+    shard,
 };
+
+/// Of an item that has seen no update that may be repeated, and would know of any.
+const NOTHING_APPLIED: Applied =
+    Applied { began: EPOCH * 1_000, known_since: 0, young: BTreeSet::new(), old: BTreeSet::new() };
 
 /// The operations that are in flight from the beginning have the numbers from here on.
 pub(crate) const LATE: u8 = 200;
@@ -49,6 +56,8 @@ pub struct Scenario {
     /// The exception that is documented: a write with an unknown outcome that lands late at an old place, after a creation has read that place, may
     /// be seen, and then lose. A read that returns such a write is not judged.
     pub(crate) late_writes_may_lose: bool,
+    /// The items that stand at the beginning note updates.
+    pub(crate) remembers: bool,
     /// How long a signed request is accepted.
     pub(crate) validity: u8,
     /// When time ends.
@@ -119,6 +128,7 @@ impl Scenario {
             adopting: false,
             append_only: false,
             late_writes_may_lose: false,
+            remembers: false,
             validity: 1,
             horizon: 2,
             shows: Vec::new(),
@@ -149,7 +159,9 @@ impl Scenario {
         let row = |key: Key| {
             let mut row: Row = [const { None }; PLACES];
             for (_, place, era, value) in self.items.iter().filter(|item| item.0 == key) {
-                row[*place as usize] = Some(standing(*place, *era, *value));
+                let mut stored = standing(*place, *era, *value);
+                stored.copy.applied = self.remembers.then(|| Box::new(NOTHING_APPLIED));
+                row[*place as usize] = Some(stored);
             }
             row
         };
@@ -169,7 +181,7 @@ impl Scenario {
                 monitors[usize::from(sent.key)].invoke(operation, kind);
             }
             let Late { key, place, value, request, .. } = sent.clone();
-            requests.push(late(Body::Item { place: shard(place), key, value, request }));
+            requests.push(late(Body::Item { place: shard(place), key, content: Content::of(value), request }));
         }
         let actor = Arc::new(Actor { op: 0, view: None, step: Step::Idle, inbox: None });
         State {
@@ -180,6 +192,7 @@ impl Scenario {
             requests,
             actors: vec![actor; self.cast.len()],
             monitors: monitors.into_iter().map(Arc::new).collect(),
+            replaced: Vec::new(),
             broken: Broken::default(),
         }
     }
@@ -188,7 +201,10 @@ impl Scenario {
 /// An item from before the scenario. Under a bare key it has no version.
 fn standing(place: u32, era: u64, value: Value) -> Stored {
     let version = if place == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
-    Stored { copy: Copy { version, is_tombstone: false, write_id: None, is_ours: true }, value: Some(value) }
+    Stored {
+        copy: Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None },
+        value: Some(value),
+    }
 }
 
 /// The write id of a creation that its client may repeat.
@@ -272,6 +288,18 @@ pub(crate) const fn create(value: Value) -> Op {
     Op::Create(0, value)
 }
 
+const fn swap(value: Value) -> Op {
+    Op::Swap(0, value)
+}
+
+const fn add(value: Value) -> Op {
+    Op::Add(0, value, Keyed::No)
+}
+
+const fn add_once(value: Value) -> Op {
+    Op::Add(0, value, Keyed::Yes)
+}
+
 const fn create_again(value: Value) -> Op {
     Op::CreateAgain(0, value)
 }
@@ -279,7 +307,7 @@ const fn create_again(value: Value) -> Op {
 /// All scenarios in which every invariant holds.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    [growing(), draining(), repeating(), adopting(), appending(), listing()].concat()
+    [updating(), growing(), draining(), repeating(), adopting(), appending(), listing()].concat()
 }
 
 /// The scenario of that name.
@@ -532,6 +560,58 @@ fn repeating() -> Vec<Scenario> {
                 "create, create again | get delete",
                 widths(&[2]),
                 vec![writer([create('a'), create_again('a')]), other([GET, DELETE, GET])],
+            )
+        },
+    ]
+}
+
+/// Updates: of what was read, and in place.
+fn updating() -> Vec<Scenario> {
+    let x_stands = |name, metadata, cast| Scenario {
+        items: vec![(0, 1, FIRST_ERA, 'x')],
+        remembers: true,
+        ..Scenario::new(name, metadata, cast)
+    };
+    let grows =
+        |name, cast| Scenario { shows: vec![OPENED], late_writes_may_lose: true, ..x_stands(name, one_shard(), cast) };
+    let drains = |name, cast| Scenario { horizon: 5, shows: vec![DRAINED], ..x_stands(name, widths(&[2]), cast) };
+    vec![
+        x_stands("swap | swap", one_shard(), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
+        x_stands("swap | swap, at an old place", widths(&[2]), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
+        x_stands("add | put get", one_shard(), vec![writer([add('a')]), other([put('b'), GET]).ahead_by(1)]),
+        x_stands("add | swap get, at an old place", widths(&[2]), vec![writer([add('a')]), other([swap('b'), GET])]),
+        x_stands("add | delete get", widths(&[2]), vec![writer([add('a')]), other([DELETE, GET])]),
+        Scenario {
+            items: vec![(0, 1, FIRST_ERA, 'x'), (0, 2, 2, 'y')],
+            ..x_stands(
+                "add, home has an older copy | get",
+                widths(&[2, 1]),
+                vec![writer([add('a'), GET]), reader([GET])],
+            )
+        },
+        grows("grow | swap | swap get", vec![scaler(2), writer([swap('a')]), other([swap('b'), GET])]),
+        grows("grow | add | put get", vec![scaler(2), writer([add('a')]), other([put('b'), GET])]),
+        drains("settle | swap get", vec![drainer(), writer([swap('a'), GET])]),
+        drains("settle | add get", vec![drainer(), writer([add('a'), GET])]),
+        drains("settle | swap delete get", vec![drainer().prompt(), writer([swap('a'), DELETE, GET])]),
+        Scenario {
+            shows: vec![LATE_REQUEST],
+            ..x_stands(
+                "add, twice | put get",
+                one_shard(),
+                vec![writer([add_once('a')]).sending_twice(), other([GET, swap('b'), GET])],
+            )
+        },
+        x_stands(
+            "add, add again | swap get",
+            one_shard(),
+            vec![writer([add_once('a'), Op::AddAgain(0, 'a'), GET]), other([swap('b'), GET])],
+        ),
+        Scenario {
+            shows: vec![OPENED, LATE_REQUEST],
+            ..grows(
+                "grow | add, add again | get",
+                vec![scaler(2), writer([add_once('a'), Op::AddAgain(0, 'a')]), reader([GET])],
             )
         },
     ]

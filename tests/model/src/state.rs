@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sharding::protocol::append::Append;
+use sharding::protocol::applied::{Applied, Once};
 use sharding::protocol::copies::{Answer, Copy, Request};
 use sharding::protocol::directory::Publication;
 use sharding::protocol::drain::Pass;
@@ -73,9 +74,24 @@ pub(crate) struct InFlight {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Body {
-    Item { place: ShardNumber, key: Key, value: Option<Value>, request: Request },
+    Item { place: ShardNumber, key: Key, content: Content, request: Request },
     Metadata { generation: u64, new: Arc<ShardMetadata> },
     Page { copy: u32, layout: Arc<Layout> },
+}
+
+/// What a request stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Content {
+    pub(crate) value: Option<Value>,
+    /// The value that an update was made of.
+    pub(crate) base: Option<Value>,
+    pub(crate) applied: Option<Box<Applied>>,
+}
+
+impl Content {
+    pub(crate) fn of(value: Option<Value>) -> Self {
+        Self { value, ..Self::default() }
+    }
 }
 
 /// One copy of the key's page.
@@ -105,7 +121,7 @@ pub(crate) enum Step {
     Fetching {
         writing: Writing,
         todo: Vec<ShardNumber>,
-        copies: Vec<(ShardNumber, Copy)>,
+        copies: Vec<(ShardNumber, Stored)>,
     },
     /// A write is signed.
     /// A request was signed, and is accepted until then.
@@ -150,6 +166,9 @@ pub(crate) enum Step {
 pub(crate) struct Writing {
     pub(crate) write: Write,
     pub(crate) attempts: u8,
+    /// What an update has made of what it has read.
+    pub(crate) content: Content,
+    pub(crate) once: Option<Once>,
 }
 
 /// A read under way.
@@ -218,6 +237,8 @@ pub struct State {
     pub(crate) requests: Vec<InFlight>,
     pub(crate) actors: Vec<Arc<Actor>>,
     pub(crate) monitors: Vec<Arc<Monitor>>,
+    /// What each update has replaced when it was first applied.
+    pub(crate) replaced: Vec<(Value, Value)>,
     pub(crate) broken: Broken,
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn told_request(request: &Request) -> String {
         Effect::Put { version, .. } => format!("an item of {}", told_version(*version)),
         Effect::Bury { version, .. } => format!("a tombstone of {}", told_version(*version)),
         Effect::Remove => "a plain delete".to_owned(),
+        Effect::Add { .. } => "an update in place".to_owned(),
     }
 }
 

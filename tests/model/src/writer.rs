@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use sharding::ShardNumber;
 use sharding::protocol::append::{Append, AppendNext};
-use sharding::protocol::copies::{Answer, Effect};
+use sharding::protocol::applied::{Applied, Once, UpdateId};
+use sharding::protocol::copies::{Answer, Condition, Effect};
+use sharding::protocol::version::Version;
 use sharding::protocol::view::View;
-use sharding::protocol::write::{Kind, Next, Outcome, Write};
+use sharding::protocol::write::{How, Kind, Next, Outcome, Update, Write};
 
 use super::monitor::{Kind as Does, Outcome as Told};
-use super::program::{May, Op};
-use super::state::{Body, InFlight, Key, State, Step, Then, Writing};
+use super::program::{Keyed, May, Op};
+use super::state::{Body, Content, InFlight, Key, State, Step, Stored, Then, Writing};
 use super::{APPEND_LEASE, Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
@@ -19,7 +21,20 @@ impl ProtocolModel {
         let tie_breaker = u32::from(self.operation(state, actor)) + 1;
         let attempts = self.scenario.cast[actor].attempts;
         let creation = |value| Kind::Create(self.write_ids[&value].clone());
+        let now = self.now(state, actor);
+        let once = |value| {
+            let sent_at = u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX);
+            Once { id: UpdateId::from_bytes([value as u8; 8]), sent_at }
+        };
+        let add = |once| Kind::Update(Update { how: How::Add, expects: None, once });
         let (key, does, kind) = match op {
+            Op::Swap(key, value) => {
+                let update = Update { how: How::Replace, expects: None, once: None };
+                (key, Some(Does::Swap(value)), Kind::Update(update))
+            }
+            Op::Add(key, value, Keyed::No) => (key, Some(Does::Swap(value)), add(None)),
+            Op::Add(key, value, Keyed::Yes) => (key, Some(Does::Swap(value)), add(Some(once(value)))),
+            Op::AddAgain(key, value) => (key, None, add(Some(once(value)))),
             Op::Put(key, value) => (key, Some(Does::Write(value)), Kind::Put),
             Op::Create(key, value) => (key, Some(Does::CreateOnly(value)), creation(value)),
             Op::CreateAgain(key, value) => (key, None, creation(value)),
@@ -47,8 +62,10 @@ impl ProtocolModel {
             }
             None => {}
         }
+        let once = if let Kind::Update(Update { once, .. }) = &kind { *once } else { None };
         let write = Write::new(kind, self.waits_of_writers(), tie_breaker);
-        self.next_write(state, actor, Writing { write, attempts }, story);
+        let writing = Writing { write, attempts, content: Content::of(op.value()), once };
+        self.next_write(state, actor, writing, story);
         Some(())
     }
 
@@ -105,7 +122,10 @@ impl ProtocolModel {
                 }
                 Next::Read => {
                     story.tell(format_args!("{} begins to read", self.name(actor)));
-                    let todo = places.all().into_iter().collect();
+                    let todo = match self.op(state, actor) {
+                        Some(Op::Swap(..)) if !self.rules.update_reads_all_places => vec![places.home],
+                        Some(_) | None => places.all().into_iter().collect(),
+                    };
                     Step::Fetching { writing, todo, copies: Vec::new() }
                 }
                 Next::Send(request) => {
@@ -139,7 +159,7 @@ impl ProtocolModel {
         story.tell(format_args!("{} reads shard {place}: {}", self.name(actor), super::told_stored(stored.as_ref())));
         let Step::Fetching { todo, copies, .. } = &mut state.actor(actor).step else { return None };
         todo.retain(|other| *other != place);
-        copies.extend(stored.map(|stored| (place, stored.copy)));
+        copies.extend(stored.map(|stored| (place, stored)));
         copies.sort_by_key(|(place, _)| *place);
         Some(())
     }
@@ -152,8 +172,23 @@ impl ProtocolModel {
             return None;
         }
         let places = self.places(&view.layout, key);
-        writing.write.read(&copies, &places, &self.as_writers_see(&view, false), self.now(state, actor));
+        let (seen, now) = (self.as_writers_see(&view, false), self.now(state, actor));
+        let of_protocol: Vec<_> = copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
+        writing.write.read(&of_protocol, &places, &seen, now);
         story.tell(format_args!("{} has read all places", self.name(actor)));
+        let updates = matches!(self.op(state, actor), Some(Op::Swap(..) | Op::Add(..) | Op::AddAgain(..)));
+        if updates && writing.write.has_read() && !writing.write.is_over() {
+            let newest =
+                copies.into_iter().map(|(_, stored)| stored).max_by(|one, other| self.compare(&one.copy, &other.copy));
+            match newest.filter(|stored| stored.value.is_some()) {
+                Some(Stored { copy, value }) => {
+                    writing.content.base = value;
+                    let applied = writing.once.map(|once| Applied::with(copy.applied.as_deref(), once, once.sent_at));
+                    writing.content.applied = applied.map(Box::new).or(copy.applied);
+                }
+                None => writing.write.declined(&seen, now),
+            }
+        }
         self.next_write(state, actor, writing, story);
         Some(())
     }
@@ -173,9 +208,26 @@ impl ProtocolModel {
         if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
             sent.effect = Effect::Remove;
         }
+        match &mut sent.condition {
+            Condition::Stands { once, .. } if !self.rules.additions_are_noted => *once = None,
+            Condition::Stands { from, .. } if !self.rules.additions_need_their_era => *from = Version::LOWEST,
+            Condition::Unchanged(_) if !self.rules.update_needs_home_unchanged => {
+                if let (Some(Op::Swap(..)), Effect::Put { version, .. }) = (self.op(state, actor), &sent.effect) {
+                    sent.condition = Condition::AbsentOrBelow(*version);
+                }
+            }
+            Condition::AbsentOrBelow(_)
+            | Condition::Buries { .. }
+            | Condition::Unchanged(_)
+            | Condition::Stands { .. } => {}
+        }
         story.tell(format_args!("{} sends it to shard {home}", self.name(actor)));
-        let value = self.op(state, actor).and_then(Op::value).filter(|_| matches!(sent.effect, Effect::Put { .. }));
-        let body = Body::Item { place: home, key, value, request: sent };
+        let content = match sent.effect {
+            Effect::Put { .. } => writing.content.clone(),
+            Effect::Add { .. } => Content::of(writing.content.value),
+            Effect::Bury { .. } | Effect::Remove => Content::default(),
+        };
+        let body = Body::Item { place: home, key, content, request: sent };
         state.post(InFlight { from: actor, awaited: true, valid_until, body });
         state.actor(actor).step = Step::Sent(writing, request);
         Some(())
@@ -219,7 +271,15 @@ impl ProtocolModel {
     fn end_write(&self, state: &mut State, actor: usize, outcome: Outcome, story: &mut Story) {
         story.tell(format_args!("{} is told: {outcome:?}", self.name(actor)));
         let told = match outcome {
-            Outcome::Done => Some(Told::Done),
+            Outcome::Done => Some(match self.op(state, actor) {
+                Some(Op::Swap(_, value) | Op::Add(_, value, _) | Op::AddAgain(_, value)) => {
+                    let replaced = state.replaced.iter().find(|(by, _)| *by == value);
+                    // It was told to be done, and was never applied.
+                    replaced.map_or(Told::Exists, |(_, value)| Told::Swapped(*value))
+                }
+                Some(_) | None => Told::Done,
+            }),
+            Outcome::Declined => Some(Told::Absent),
             Outcome::Exists => Some(Told::Exists),
             Outcome::Unknown(_) => None,
             Outcome::Lost | Outcome::KeyReused | Outcome::Occupied => {
@@ -250,7 +310,7 @@ impl ProtocolModel {
             AppendNext::Send(place, request) => {
                 story.tell(format_args!("{} appends on shard {place}", self.name(actor)));
                 let value = self.op(state, actor).and_then(Op::value);
-                self.post(state, actor, Body::Item { place, key, value, request });
+                self.post(state, actor, Body::Item { place, key, content: Content::of(value), request });
                 state.actor(actor).step = Step::Appending { append, attempts, place, view };
             }
             AppendNext::Done(outcome) => self.end_write(state, actor, outcome, story),

@@ -98,6 +98,14 @@ weakened! {
     a_repeated_delete_removes_a_later_put: deletes_once, "delete, twice | put", I1 | I6;
 }
 
+// Updates.
+weakened! {
+    an_update_of_what_has_changed_since_loses_the_other: update_needs_home_unchanged, "swap | swap", I1 | I6;
+    an_update_that_reads_home_only_overlooks_an_old_copy: update_reads_all_places, "swap | swap, at an old place", I1 | I6;
+    an_addition_to_a_copy_of_an_earlier_era_is_lost: additions_need_their_era, "add, home has an older copy | get", I1 | I6;
+    a_repeated_addition_that_is_not_noted_takes_effect_twice: additions_are_noted, "add, twice | put get", I1 | I6;
+}
+
 // Reads.
 weakened! {
     without_the_history_old_copies_are_lost: history_is_place, "late put | put get | query", I1 | I6;

@@ -5,7 +5,7 @@
 //! Requests without a response may take effect at any time later, or never.
 //!
 //! Two exceptions are documented. A write without a response that arrives late, at an old place, between another creation's read and its put,
-//! may be seen and then lose to that creation; so a creation replaces what such a write has left since the creation was sent. And an attempt
+//! may be seen and then lose to that creation, or to a change that has read like a creation; so a creation replaces what such a write has left since the creation was sent. And an attempt
 //! of a put that arrives after a deletion that has left nothing brings the item back ([`Kind::Late`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,10 @@ pub(super) enum Kind {
     /// After a deletion that has left nothing, it also replaces what has a lower version: what was sent before this time of the run at the
     /// latest, for the clocks of two writers differ.
     Late(u64, Duration),
+    /// Where the first value stands, it leaves the second one; elsewhere it fails.
+    Change(u64, u64),
+    /// It was told that another value stands than this one, or none.
+    Differs(u64),
     /// It was told that another value stands than this one.
     Exists(u64),
     /// It has seen this value, or nothing.
@@ -64,6 +68,8 @@ impl Kind {
             Self::Set(left) => Some(left),
             Self::Create(own) | Self::Late(own, _) => (value.is_none() || value == Some(own)).then_some(Some(own)),
             Self::Once(own) => Some(value.or(Some(own))),
+            Self::Change(from, to) => (value == Some(from)).then_some(Some(to)),
+            Self::Differs(from) => (value != Some(from)).then_some(value),
             Self::Exists(own) => value.is_some_and(|value| value != own).then_some(value),
             Self::Read(seen) => (value == seen).then_some(value),
             Self::Nothing => None,
@@ -74,14 +80,14 @@ impl Kind {
     const fn stored(self) -> Option<u64> {
         match self {
             Self::Set(stored) => stored,
-            Self::Create(stored) | Self::Once(stored) => Some(stored),
-            Self::Late(..) | Self::Exists(_) | Self::Read(_) | Self::Nothing => None,
+            Self::Create(stored) | Self::Once(stored) | Self::Change(_, stored) => Some(stored),
+            Self::Late(..) | Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing => None,
         }
     }
 
     /// It changes nothing, so that it may take effect as soon as it can.
     const fn only_looks(self) -> bool {
-        matches!(self, Self::Exists(_) | Self::Read(_) | Self::Nothing)
+        matches!(self, Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing)
     }
 }
 
@@ -232,12 +238,19 @@ impl Search<'_> {
         {
             values.push(Some(own));
         }
+        if let Kind::Change(from, to) = operation.kind
+            && state.value != Some(from)
+            && state.late_since.is_some_and(|since| since > operation.sent)
+        {
+            values.push(Some(to));
+        }
         values.into_iter().map(|value| self.reached(state, value, index)).collect()
     }
 
     fn reached(&self, state: &State, value: Option<u64>, index: usize) -> State {
         let operation = self.operations[index];
-        let is_acknowledged = operation.ended.is_some() && matches!(operation.kind, Kind::Set(_) | Kind::Create(_));
+        let is_acknowledged =
+            operation.ended.is_some() && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Change(..));
         let late_since = match (value == state.value, operation.ended) {
             _ if is_acknowledged => None,
             (true, _) => state.late_since,
@@ -282,10 +295,25 @@ mod tests {
 
     #[test]
     fn what_can_be_put_in_order_holds_and_nothing_else_does() {
-        use Kind::{Create, Exists, Late, Once, Read, Set};
+        use Kind::{Change, Create, Differs, Exists, Late, Once, Read, Set};
         let until = Duration::from_secs;
         let put = |value| Set(Some(value));
         let rows: Vec<(&str, Vec<Operation>, Result<bool, usize>)> = vec![
+            (
+                "of two changes of one value one is told that it differs",
+                vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Differs(1), 3, 5)],
+                Ok(true),
+            ),
+            (
+                "and not both are done",
+                vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Change(1, 3), 3, 5)],
+                Err(2),
+            ),
+            (
+                "nor is either refused before anything else is done",
+                vec![operation(put(1), 0, 1), operation(Differs(1), 2, 3)],
+                Err(1),
+            ),
             ("a read sees the last write", vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)], Ok(true)),
             (
                 "and not the one before",

@@ -14,6 +14,7 @@ mod reading;
 mod record;
 mod registers;
 mod totals;
+mod updating;
 mod world;
 mod writing;
 
@@ -37,6 +38,7 @@ use drains::drain;
 use ending::{finish, newcomer, soon};
 use network::{Connection, FaultRates, Instance, InstanceClock};
 use reading::read;
+use updating::{check_counters, update};
 use world::World;
 use writing::write;
 
@@ -55,6 +57,8 @@ pub struct Plan {
     pub adopting: bool,
     /// Whether the table takes appends only: instances without a view write to shard 1, and nothing is put, deleted, created or settled.
     pub appends: bool,
+    /// Whether items are changed under conditions, and added to, besides.
+    pub updates: bool,
 }
 
 impl Plan {
@@ -181,6 +185,12 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
             work.spawn(drain(instance, table, world, plan, seed));
         }
     }
+    if plan.updates {
+        for (index, (instance, table)) in instances.iter().zip(&tables).take(WRITERS).enumerate() {
+            let (instance, table, world) = (Arc::clone(instance), table.clone(), Arc::clone(&world));
+            work.spawn(update(index, instance, table, world, plan.seed));
+        }
+    }
     if plan.shrinking != Shrinking::Never && !rng.random_range(0..4).eq(&0) {
         // Where partitions stay as small as this, most drains are stopped by the heat that they make themselves.
         let (engine, limits) = (engine.clone(), PartitionLimits { write_units: 500.0, ..limits });
@@ -198,5 +208,8 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     // What the run has found is told before what would be found at its end.
     world.verdict()?;
     finish(&engine, &instances, &tables, &world, plan).await?;
+    if plan.updates {
+        check_counters(&newcomer(&engine, &world, plan, 1), &world).await?;
+    }
     world.verdict()
 }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
 use super::network::Instance;
+use super::updating::COUNTER;
 use super::world::World;
 use super::writing::{ONLY_CREATED, REGISTERS, WINDOW_MS};
 use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
@@ -70,9 +71,10 @@ pub(super) async fn read(instance: Arc<Instance>, table: ShardedTable, world: Ar
     }
 }
 
-/// Plain items, and registers.
+/// Plain items, and registers; counters have a check of their own.
 pub(super) fn apart(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
-    let (registers, plain): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(sort_key, _)| sort_key.starts_with('~'));
+    let of_others = seen.into_iter().filter(|(sort_key, _)| !sort_key.starts_with(COUNTER));
+    let (registers, plain): (Vec<_>, Vec<_>) = of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
     (plain, registers.into_iter().collect())
 }
 

@@ -17,6 +17,8 @@ pub(super) enum Outcome {
     Refused,
     /// A create-only write was told that an item stands.
     Exists,
+    /// A change was told that the item is in another state.
+    Differs,
     /// Perhaps.
     Unknown,
 }
@@ -78,7 +80,11 @@ impl Registers {
                 // Without a response to an earlier attempt, it would be unknown.
                 0
             }
-            (Outcome::Refused | Outcome::Exists, _) => {
+            (Outcome::Differs, Kind::Change(from, _)) => {
+                *operation = Operation { kind: Kind::Differs(from), sent: write.tick, ended: Some(now), ..*operation };
+                0
+            }
+            (Outcome::Refused | Outcome::Exists | Outcome::Differs, _) => {
                 operation.kind = Kind::Nothing;
                 0
             }
@@ -90,6 +96,8 @@ impl Registers {
             Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
             // A deletion is sent once, or leaves a tombstone: a repetition of that is below all that follows.
             Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => None,
+            // An attempt of a change is applied only while that stands which it changes.
+            Kind::Change(..) | Kind::Differs(_) => None,
         };
         let (sent, at) = (operation.sent, operation.at);
         for kind in lands_late.into_iter().cycle().take(repeated as usize) {
@@ -128,7 +136,13 @@ impl Registers {
             };
             let promise = match operations[index].kind {
                 Kind::Create(_) | Kind::Exists(_) => "I3",
-                Kind::Set(_) | Kind::Once(_) | Kind::Late(..) | Kind::Read(_) | Kind::Nothing => "I1",
+                Kind::Set(_)
+                | Kind::Once(_)
+                | Kind::Late(..)
+                | Kind::Change(..)
+                | Kind::Differs(_)
+                | Kind::Read(_)
+                | Kind::Nothing => "I1",
             };
             let mut all: Vec<&Operation> = operations.iter().collect();
             all.sort_by_key(|operation| operation.sent);

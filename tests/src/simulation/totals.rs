@@ -46,6 +46,18 @@ totals! {
     unknown_point_writes: "writes of registers: unknown outcome",
     /// Requests that a client has repeated under their idempotency key.
     repeated: "requests repeated with their key",
+    /// Changes under `If-Match` that were made.
+    changed: "changes with If-Match: made",
+    /// Changes under `If-Match` that were told of another state.
+    differed: "changes with If-Match: another state",
+    /// Changes under `If-Match` with an unknown outcome.
+    unknown_changes: "changes with If-Match: unknown outcome",
+    /// Additions to counters that were acknowledged.
+    added: "additions: acknowledged",
+    /// Additions to counters of which the last request had an unknown outcome.
+    unknown_additions: "additions: unknown outcome",
+    /// Requests of additions that were sent again under their key.
+    repeated_additions: "additions repeated with their key",
     /// Scans and point reads that were checked.
     reads: "reads checked",
     /// Registers whose whole history was checked.

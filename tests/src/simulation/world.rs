@@ -14,6 +14,7 @@ use super::network::largest_difference;
 use super::record::Record;
 use super::registers::Registers;
 use super::totals::Totals;
+use super::updating::Counters;
 use super::{HOT, KEYS, Plan, key};
 
 pub(super) struct World {
@@ -22,6 +23,7 @@ pub(super) struct World {
     totals: Mutex<Totals>,
     violation: Mutex<Option<Failure>>,
     pub(super) record: Arc<Record>,
+    pub(super) counters: Mutex<Counters>,
     pub(super) began: Instant,
     ends: Instant,
     /// Until then, items are moved: a good time to read them.
@@ -37,6 +39,7 @@ impl World {
             totals: Mutex::default(),
             violation: Mutex::default(),
             record: Arc::default(),
+            counters: Mutex::default(),
             began,
             ends: began + plan.lasts(),
             moving_until: Mutex::new(began),

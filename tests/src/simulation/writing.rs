@@ -103,12 +103,17 @@ async fn write_plain(table: ShardedTable, world: Arc<World>, which: usize, plain
 }
 
 /// What a write that failed has come to. Some errors are findings: nothing in the run may lead to them.
-fn outcome(world: &World, which: usize, error: &WriteError) -> Outcome {
+pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcome {
     match &error.kind {
         WriteErrorKind::Exists => Outcome::Exists,
         WriteErrorKind::Unknown(_) => Outcome::Unknown,
+        WriteErrorKind::Precondition => Outcome::Differs,
         WriteErrorKind::Capacity(_) | WriteErrorKind::Contended => Outcome::Refused,
-        kind @ (WriteErrorKind::AppendOnly | WriteErrorKind::IdempotencyKeyReused | WriteErrorKind::Table(_)) => {
+        kind @ (WriteErrorKind::AppendOnly
+        | WriteErrorKind::IdempotencyKeyReused
+        | WriteErrorKind::Absent
+        | WriteErrorKind::Patch(_)
+        | WriteErrorKind::Table(_)) => {
             world.check(which, Err(Finding::new(format!("I6: a write fails for good: {kind}"))));
             Outcome::Refused
         }
@@ -218,7 +223,7 @@ async fn write_point(table: ShardedTable, world: Arc<World>, which: usize, deed:
                 totals.deleted += u64::from(deed.kind == PointDeedKind::Delete);
             }
             Outcome::Exists => totals.existed += 1,
-            Outcome::Refused => totals.refused_point_writes += 1,
+            Outcome::Refused | Outcome::Differs => totals.refused_point_writes += 1,
             Outcome::Unknown => totals.unknown_point_writes += 1,
         });
         if outcome != Outcome::Unknown {

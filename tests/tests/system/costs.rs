@@ -8,7 +8,9 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::{Attributes, Environment, Item, PAGES, PageQuery, PartitionKey, ShardedTable, Value};
+use sharding::{
+    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch, ShardedTable, Tags, Value,
+};
 use system_tests::many_keys::{DEEDS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
@@ -174,6 +176,47 @@ async fn an_operation_costs_what_the_documents_say() {
     counted.costs("DELETE, a warm key of 8 shards", async |table| delete(table, &item("grown", "3")).await).await;
     counted
         .costs("create-only POST, a warm key of 8 shards", async |table| create(table, &item("grown", "3")).await)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_costs_what_the_documents_say() {
+    let counted = Counted::new().await;
+    let tag = async |item: &Item| {
+        let found = counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
+        Conditions { matches: Some(Tags::Of(vec![found.expect("an answer").expect("it stands").1])), differs: None }
+    };
+    let replace = async |table: &ShardedTable, item: &Item, conditions: &Conditions| {
+        table.put_if(item, conditions, soon()).await.expect("unchanged");
+    };
+    let one = Patch::Add(Attributes::from([("count".to_owned(), Value::N("1".into()))]));
+    let merge = Patch::Merge([("state".to_owned(), Merge::Set(Value::Bool(true)))].into());
+    let patch = async |table: &ShardedTable, item: &Item, patch: &Patch| {
+        let keys = (&item.partition_key, &item.sort_key);
+        table.update(keys, patch, &Conditions::default(), None, soon()).await.expect("updated");
+    };
+    counted.read_all_pages().await;
+    let (single, grown) = (item("single", "1"), item("grown", "2"));
+    counted.table.put(&single, soon()).await.expect("stored");
+    let conditions = tag(&single).await;
+    counted.costs("PUT with `If-Match`, a warm key", async |table| replace(table, &single, &conditions).await).await;
+    counted.costs("PATCH that adds, a warm key", async |table| patch(table, &single, &one).await).await;
+    counted.costs("PATCH that merges, a warm key", async |table| patch(table, &single, &merge).await).await;
+    let conditions = tag(&single).await;
+    counted
+        .costs("DELETE with `If-Match`, a warm key", async |table| {
+            table.delete_if(&single.partition_key, &single.sort_key, &conditions, soon()).await.expect("unchanged");
+        })
+        .await;
+
+    counted.table.put(&grown, soon()).await.expect("stored");
+    counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
+    counted.costs("PATCH that adds, an item at an old place", async |table| patch(table, &grown, &one).await).await;
+    counted.costs("PATCH that adds, a warm key of 8 shards", async |table| patch(table, &grown, &one).await).await;
+    counted.costs("PATCH that merges, a warm key of 8 shards", async |table| patch(table, &grown, &merge).await).await;
+    let conditions = tag(&grown).await;
+    counted
+        .costs("PUT with `If-Match`, a warm key of 8 shards", async |table| replace(table, &grown, &conditions).await)
         .await;
 }
 

@@ -1,5 +1,7 @@
 //! Whole-system tests, in one binary: each binary links the SDK, which takes longer than most of these tests.
 
+#[cfg(unix)]
+mod additions;
 mod adopting;
 mod after_a_drain;
 mod alarm_scaling;

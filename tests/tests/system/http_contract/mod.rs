@@ -3,13 +3,18 @@
 //! It stands over the embedded engine, or over the server that `DYNAMODB_ENDPOINT` names: `checks/servers` runs it over two that are
 //! not ours.
 
+mod conditions;
 mod items;
 mod pages;
 mod point_writes;
+mod projection;
 mod unavailable;
+mod updates;
 mod wrong_input;
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
 use local::ServeOptions;
 use sharding::{SortKeyType, TableConfig};
@@ -32,6 +37,21 @@ async fn start(config: TableConfig) -> TestEdition {
 
 fn number_table() -> TableConfig {
     TableConfig { sort_key_type: SortKeyType::Number, ..config() }
+}
+
+/// Waits for all of them, which make progress together.
+async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut requests: Vec<_> = requests.map(|request| (Box::pin(request), None)).collect();
+    poll_fn(|context| {
+        for (request, done) in requests.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let Poll::Ready(response) = request.as_mut().poll(context) {
+                *done = Some(response);
+            }
+        }
+        if requests.iter().all(|(_, done)| done.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    requests.into_iter().filter_map(|(_, done)| done).collect()
 }
 
 async fn set_shards(edition: &TestEdition, key: &str, count: u32) {

@@ -128,7 +128,7 @@ async fn routes_methods_and_media_types() {
     for (method, path, allow) in [
         ("PATCH", "/items", "GET, POST"),
         ("GET", "/items/batch", "POST"),
-        ("POST", "/item", "GET, PUT, DELETE"),
+        ("POST", "/item", "GET, PUT, PATCH, DELETE"),
         ("DELETE", "/shards", "GET"),
         ("HEAD", "/items", "GET, POST"),
     ] {
@@ -159,8 +159,8 @@ async fn wrong_headers_and_point_writes_are_told_by_name() {
         ("POST", "/items", ("if-none-match", "\"etag\""), item, "if-none-match"),
         ("POST", "/items", ("if-match", "*"), item, "if-match"),
         ("POST", "/items/batch", ("if-none-match", "*"), batch, "if-none-match"),
-        ("PUT", "/item?partition_key=k&sort_key=s", ("if-match", "*"), r#"{"attributes":{}}"#, "if-match"),
-        ("DELETE", "/item?partition_key=k&sort_key=s", ("if-none-match", "*"), "", "if-none-match"),
+        ("PUT", "/item?partition_key=k&sort_key=s", ("if-match", "etag"), r#"{"attributes":{}}"#, "if-match"),
+        ("DELETE", "/item?partition_key=k&sort_key=s", ("if-none-match", "etag"), "", "if-none-match"),
         ("POST", "/items", ("idempotency-key", ""), item, "idempotency-key"),
         ("POST", "/items", ("idempotency-key", "a b"), item, "idempotency-key"),
         ("POST", "/items", ("idempotency-key", &long), item, "idempotency-key"),

@@ -1,0 +1,158 @@
+//! Entity tags: what a client names the state of an item by, and the conditions that it makes of them.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use super::content;
+use super::value::Attributes;
+use crate::protocol::version::Version;
+
+/// The state of one item: two states of it with the same tag are the same.
+///
+/// It is the item's version. An item that another program has stored has none of its own: its tag also names the content.
+///
+/// ```
+/// use sharding::{Attributes, ItemTag, Version};
+/// let version = Version::new(1, 1_764_000_000_000_000, 7);
+/// assert_eq!(ItemTag::of(version, &Attributes::new()).to_string(), version.to_string());
+/// assert_ne!(ItemTag::of(Version::NONE, &Attributes::new()), ItemTag::new("0"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ItemTag(String);
+
+impl ItemTag {
+    /// Of a stored item.
+    #[must_use]
+    pub fn of(version: Version, attributes: &Attributes) -> Self {
+        if version > Version::LOWEST {
+            return Self(version.to_string());
+        }
+        let id: Uuid = content::id(attributes);
+        Self(format!("{version}-{}", id.simple()))
+    }
+
+    /// Of an item with this version; `None` where that is no version of its own.
+    pub(crate) fn of_version(version: Version) -> Option<Self> {
+        (version > Version::LOWEST).then(|| Self(version.to_string()))
+    }
+
+    /// What a client gives, which need not be the tag of anything.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The version, where that is all there is to the tag.
+    pub(crate) fn version(&self) -> Option<Version> {
+        let version = Version::parse(&self.0)?;
+        (version > Version::LOWEST && version.to_string() == self.0).then_some(version)
+    }
+}
+
+impl fmt::Display for ItemTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which states a condition names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tags {
+    /// Any: the item exists.
+    Any,
+    /// One of these.
+    Of(Vec<ItemTag>),
+}
+
+impl Tags {
+    fn name(&self, stands: Option<&ItemTag>) -> bool {
+        match (self, stands) {
+            (_, None) => false,
+            (Self::Any, Some(_)) => true,
+            (Self::Of(tags), Some(stands)) => tags.contains(stands),
+        }
+    }
+}
+
+/// What must be true of an item for a request about it to be carried out: as `If-Match` and `If-None-Match` of RFC 9110.
+///
+/// ```
+/// use sharding::{Conditions, ItemTag, Tags};
+/// let tag = ItemTag::new("12");
+/// let unchanged = Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
+/// assert!(unchanged.hold(Some(&tag)) && !unchanged.hold(None));
+/// let absent = Conditions { differs: Some(Tags::Any), ..Conditions::default() };
+/// assert!(absent.hold(None) && !absent.hold(Some(&tag)));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// The item is in one of these states.
+    pub matches: Option<Tags>,
+    /// The item is in none of these states.
+    pub differs: Option<Tags>,
+}
+
+impl Conditions {
+    /// None at all.
+    #[must_use]
+    pub const fn are_none(&self) -> bool {
+        self.matches.is_none() && self.differs.is_none()
+    }
+
+    /// Whether they hold for what stands; `None` where no item does.
+    #[must_use]
+    pub fn hold(&self, stands: Option<&ItemTag>) -> bool {
+        self.matches.as_ref().is_none_or(|tags| tags.name(stands))
+            && !self.differs.as_ref().is_some_and(|tags| tags.name(stands))
+    }
+
+    /// The one version for which they hold, if the tags say that there is no other.
+    pub(crate) fn only_version(&self) -> Option<Version> {
+        match (&self.matches, &self.differs) {
+            (Some(Tags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
+            _ => None,
+        }
+    }
+
+    /// Whether they hold exactly where no item stands.
+    pub(crate) fn only_absent(&self) -> bool {
+        self.matches.is_none() && self.differs == Some(Tags::Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::value::Value;
+
+    #[test]
+    fn a_tag_without_a_version_of_its_own_is_of_the_content() {
+        let one = Attributes::from([("a".to_owned(), Value::Null)]);
+        for version in [Version::NONE, Version::LOWEST] {
+            let (empty, full) = (ItemTag::of(version, &Attributes::new()), ItemTag::of(version, &one));
+            assert_ne!(empty, full);
+            assert_eq!((empty.version(), full.version()), (None, None));
+        }
+        let version = Version::new(3, 7, 9);
+        assert_eq!(ItemTag::of(version, &one).version(), Some(version));
+        assert_eq!(ItemTag::new(&format!("0{version}")).version(), None, "another spelling is another tag");
+    }
+
+    #[test]
+    fn conditions_name_one_version_only_where_no_other_can_do() {
+        let tag = |number: u64| ItemTag::of(Version::new(1, number, 0), &Attributes::new());
+        let of = |tags: Vec<ItemTag>| Some(Tags::Of(tags));
+        let rows = [
+            (Conditions { matches: of(vec![tag(1)]), differs: None }, Some(Version::new(1, 1, 0))),
+            (Conditions { matches: of(vec![tag(1), tag(2)]), differs: None }, None),
+            (Conditions { matches: of(vec![tag(1)]), differs: of(vec![tag(1)]) }, None),
+            (Conditions { matches: Some(Tags::Any), differs: None }, None),
+            (Conditions { matches: of(vec![]), differs: None }, None),
+        ];
+        for (conditions, expected) in rows {
+            assert_eq!(conditions.only_version(), expected, "{conditions:?}");
+        }
+        assert!(!Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))), "a weak tag matches nothing");
+    }
+}

@@ -1,0 +1,133 @@
+//! Which updates of an item were applied: what a repeated one is known by.
+//!
+//! An update that its client may repeat is noted in the item itself, by the same request that applies it. An item cannot remember for ever, so
+//! its ids are kept in two generations: once the younger one is a minute old, the next update discards the older one. A request says when it
+//! was first sent; one from before what is remembered is not applied in place, because nobody could say whether it has been.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::core::content;
+use crate::core::idempotency::IdempotencyKey;
+use crate::core::value::Attributes;
+
+/// An item knows an update for at least this long after it was applied, and its ids take up to twice as long to go.
+pub const GENERATION: Duration = Duration::from_secs(60);
+
+/// Names one update of one item, the same for all its attempts and repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpdateId([u8; 8]);
+
+impl UpdateId {
+    /// Of an update with this content, under its client's key. Another content under the same key is another update.
+    pub fn of(key: &IdempotencyKey, kind: &str, content: &Attributes) -> Self {
+        let mut digest = Sha256::new();
+        for part in [b"update".as_slice(), key.as_str().as_bytes(), kind.as_bytes(), &content::digest(content)] {
+            content::add(&mut digest, b'u', part);
+        }
+        let mut id = [0; 8];
+        id.copy_from_slice(&digest.finalize()[..8]);
+        Self(id)
+    }
+
+    /// As it is stored.
+    pub const fn bytes(self) -> [u8; 8] {
+        self.0
+    }
+
+    /// Reads a stored id.
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// An update that is to be applied once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Once {
+    pub id: UpdateId,
+    /// When its request began, in epoch milliseconds.
+    pub sent_at: u64,
+}
+
+/// What an item remembers. Times are epoch milliseconds, by the clock of whoever began a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Applied {
+    /// When the younger generation began.
+    pub began: u64,
+    /// Every update is known that was sent since.
+    pub known_since: u64,
+    pub young: BTreeSet<UpdateId>,
+    pub old: BTreeSet<UpdateId>,
+}
+
+impl Applied {
+    /// Whether an update is known to have been applied.
+    pub fn contains(&self, id: UpdateId) -> bool {
+        self.young.contains(&id) || self.old.contains(&id)
+    }
+
+    /// Whether an update that is not known has not been applied.
+    pub const fn knows_of(&self, once: Once) -> bool {
+        self.known_since <= once.sent_at
+    }
+
+    /// Whether an update may be applied in place: it is not known, would be, and the younger generation still takes ids.
+    pub fn takes(&self, once: Once) -> bool {
+        !self.contains(once.id) && self.knows_of(once) && self.began > youngest_too_old(once)
+    }
+
+    /// What an item remembers once this update is applied to it, too.
+    pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
+        let fresh = Self { began: now, known_since: now, young: BTreeSet::from([once.id]), old: BTreeSet::new() };
+        match before {
+            None => fresh,
+            Some(before) if before.began > youngest_too_old(once) => {
+                let mut after = before.clone();
+                after.young.insert(once.id);
+                after
+            }
+            Some(before) => Self { known_since: before.began, old: before.young.clone(), ..fresh },
+        }
+    }
+}
+
+/// A generation that began then takes no more ids.
+pub(crate) const fn youngest_too_old(once: Once) -> u64 {
+    once.sent_at.saturating_sub(GENERATION.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn once(id: u8, sent_at: u64) -> Once {
+        Once { id: UpdateId::from_bytes([id; 8]), sent_at }
+    }
+
+    #[test]
+    fn an_update_is_known_for_a_generation_at_least_and_one_from_before_is_not_taken() {
+        let first = Applied::with(None, once(1, 1_000), 1_000);
+        assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 1_000)));
+        assert!(first.takes(once(2, 1_000)) && !first.takes(once(2, 999)), "what was before is not known");
+        let second = Applied::with(Some(&first), once(2, 60_999), 60_999);
+        assert!(second.contains(once(1, 0).id) && second.contains(once(2, 0).id));
+        assert!(second.takes(once(3, 60_999)) && !second.takes(once(3, 61_000)), "the generation has ended");
+        let third = Applied::with(Some(&second), once(3, 61_000), 61_000);
+        assert!(third.contains(once(1, 0).id) && third.takes(once(4, 1_000)), "both are known from the first on");
+        let fourth = Applied::with(Some(&third), once(4, 121_000), 121_000);
+        assert!(!fourth.contains(once(1, 0).id) && fourth.contains(once(3, 0).id));
+        assert!(!fourth.takes(once(5, 60_999)), "an attempt from then may have been applied and forgotten");
+    }
+
+    #[test]
+    fn an_id_is_of_the_key_and_the_content() {
+        let key = |text: &str| IdempotencyKey::new(text).unwrap();
+        let content = |name: &str| Attributes::from([(name.to_owned(), crate::core::value::Value::Null)]);
+        let id = UpdateId::of(&key("a"), "add", &content("x"));
+        assert_eq!(id, UpdateId::of(&key("a"), "add", &content("x")));
+        let others = [("b", "add", "x"), ("a", "merge", "x"), ("a", "add", "y")];
+        assert!(others.iter().all(|(of, kind, name)| UpdateId::of(&key(of), kind, &content(name)) != id));
+    }
+}

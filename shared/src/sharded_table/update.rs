@@ -1,0 +1,269 @@
+//! Writes that depend on what stands: conditional ones, and changes of a part of an item.
+
+use super::write::{Deed, Payload, WriteError, WriteErrorKind, WriteRun, Written};
+use super::{Deadline, Inner, ShardedTable};
+use crate::core::idempotency::IdempotencyKey;
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
+use crate::core::merge::Stored;
+use crate::core::patch::{Patch, PatchError};
+use crate::core::tag::{Conditions, ItemTag};
+use crate::core::value::{Item, MAX_ITEM_BYTES, attributes_size};
+use crate::protocol::applied::{Applied, Once, UpdateId};
+use crate::protocol::version::Version;
+use crate::protocol::view::Moment;
+use crate::protocol::write::{How, Kind, Update};
+use crate::sharded_table::read::ReadError;
+use crate::table::error::TableError;
+use crate::table::{Content, Standing};
+
+/// An item that was updated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Updated {
+    /// As it is now.
+    pub item: Item,
+    /// Its state.
+    pub tag: ItemTag,
+    /// How it was written.
+    pub written: Written,
+}
+
+impl ShardedTable {
+    /// Stores an item if the conditions hold for what stands. Without conditions it is [`put`](Self::put).
+    ///
+    /// # Errors
+    /// [`WriteErrorKind::Precondition`] where they do not hold; [`WriteError::stands`] has the state of the item then, if there is one.
+    pub async fn put_if(
+        &self,
+        item: &Item,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.put(item, deadline).await;
+        }
+        if conditions.only_absent() {
+            let created = self.create(item, None, deadline).await;
+            let exists = |kind: &WriteErrorKind| matches!(kind, WriteErrorKind::Exists);
+            return created.map_err(|error| WriteError {
+                kind: if exists(&error.kind) { WriteErrorKind::Precondition } else { error.kind },
+                ..error
+            });
+        }
+        let changing = Changing::new(conditions, What::Put(item), None);
+        Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
+    }
+
+    /// Deletes an item if the conditions hold for what stands. Without conditions it is [`delete`](Self::delete).
+    ///
+    /// # Errors
+    /// As [`put_if`](Self::put_if).
+    pub async fn delete_if(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        conditions: &Conditions,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
+        if conditions.are_none() {
+            return self.delete(key, sort_key, deadline).await;
+        }
+        let changing = Changing::new(conditions, What::Delete, None);
+        Ok(self.change(key, sort_key, changing, deadline).await?.0)
+    }
+
+    /// Changes some attributes of an item that exists, if the conditions hold.
+    ///
+    /// With an idempotency key, the change is made once, also where the call is repeated: the item remembers it for a minute at least.
+    /// A put or a deletion of the item forgets it.
+    ///
+    /// # Errors
+    /// [`WriteErrorKind::Absent`] where there is no item, [`WriteErrorKind::Precondition`] where the conditions do not hold, and
+    /// [`WriteErrorKind::Patch`] where the change does not fit. After an unknown outcome, an addition may be repeated with its idempotency key.
+    pub async fn update(
+        &self,
+        (key, sort_key): (&PartitionKey, &SortKey),
+        patch: &Patch,
+        conditions: &Conditions,
+        idempotency_key: Option<&IdempotencyKey>,
+        deadline: Deadline,
+    ) -> Result<Updated, WriteError> {
+        let sent_at = millis(self.inner.environment.now());
+        let once = idempotency_key.map(|name| {
+            let (kind, content) = patch.content();
+            Once { id: UpdateId::of(name, kind, &content), sent_at }
+        });
+        let changing = Changing::new(conditions, What::Patch(patch), once);
+        let (written, changing) = self.change(key, sort_key, changing, deadline).await?;
+        if let Some(Stored { item: Some(item), version, .. }) = changing.added {
+            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+        }
+        if let (Some(item), Some(version)) =
+            (changing.item.filter(|_| changing.sent == written.version), written.version)
+        {
+            return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
+        }
+        // An earlier request has made the change: what stands now is what there is to tell.
+        let (attempts, throttled) = (written.attempts, written.throttled);
+        match self.get_tagged(key, sort_key, true, deadline).await {
+            Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
+            Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
+            Err(ReadError::Capacity(scope)) => Err(WriteErrorKind::Capacity(scope).after(attempts, throttled)),
+            Err(ReadError::Table(error)) => Err(WriteErrorKind::Table(error).after(attempts, throttled)),
+        }
+    }
+
+    async fn change<'a>(
+        &'a self,
+        key: &'a PartitionKey,
+        sort_key: &'a SortKey,
+        changing: Changing<'a>,
+        deadline: Deadline,
+    ) -> Result<(Written, Changing<'a>), WriteError> {
+        self.inner.may_point_write(deadline).await?;
+        let job = self.inner.job(key, deadline);
+        let how = match changing.what {
+            What::Put(_) | What::Patch(Patch::Merge(_)) => How::Replace,
+            What::Patch(Patch::Add(_)) if changing.conditions.are_none() => How::Add,
+            What::Patch(Patch::Add(_)) => How::Replace,
+            What::Delete => How::Remove { may_look: job.state.may_look(self.inner.environment.now()) },
+        };
+        // A patch needs the item anyway.
+        let expects = changing.conditions.only_version().filter(|_| !matches!(changing.what, What::Patch(_)));
+        let kind = Kind::Update(Update { how, expects, once: changing.once });
+        let (written, deed) =
+            WriteRun::new(job, kind, sort_key, Deed::Change(Box::new(changing))).run_to_the_end().await;
+        let Deed::Change(changing) = deed else { unreachable!("a write brings back what it was given") };
+        match written {
+            Ok(written) => Ok((written, *changing)),
+            Err(error) => Err(WriteError { stands: changing.stands, ..error }),
+        }
+    }
+}
+
+impl Inner {
+    /// Bytes of an item besides its attributes.
+    pub(super) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
+        self.tables.own_bytes(key) + sort_key.to_string().len()
+    }
+}
+
+pub(super) fn millis(now: Moment) -> u64 {
+    u64::try_from(now.wall.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The newest copy of an item, with the updates that it remembers.
+pub(super) type Newest = (Stored<Item>, Option<Applied>);
+
+/// The newest item of a key among what stands at its places, with what it remembers. Of two that another program has stored, the bare one is
+/// what that program goes on writing.
+pub(super) fn newest(
+    standing: Vec<(ShardNumber, Standing)>,
+    as_item: impl FnOnce(Standing) -> Result<Stored<Item>, TableError>,
+) -> Result<Option<Newest>, TableError> {
+    let ours = standing.into_iter().filter(|(_, standing)| standing.copy.is_ours);
+    let newest = ours.max_by_key(|(shard, standing)| (standing.copy.version, *shard == ShardNumber::UNSHARDED));
+    let Some((_, standing)) = newest.filter(|(_, standing)| standing.copy.is_item()) else { return Ok(None) };
+    let applied = standing.copy.applied.as_deref().cloned();
+    Ok(Some((as_item(standing)?, applied)))
+}
+
+/// What a conditional write does.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Put(&'a Item),
+    Patch(&'a Patch),
+    Delete,
+}
+
+/// A conditional write under way: what it asks for, and what it makes of what stands.
+pub(super) struct Changing<'a> {
+    conditions: &'a Conditions,
+    what: What<'a>,
+    once: Option<Once>,
+    /// The item to put, made of what stood, and what it remembers.
+    item: Option<Item>,
+    applied: Option<Applied>,
+    /// The version in which it was sent last.
+    pub(super) sent: Option<Version>,
+    /// The item, once it was added to in place.
+    added: Option<Stored<Item>>,
+    /// The state that was read.
+    stands: Option<ItemTag>,
+    is_declined: bool,
+}
+
+impl<'a> Changing<'a> {
+    const fn new(conditions: &'a Conditions, what: What<'a>, once: Option<Once>) -> Self {
+        Self {
+            conditions,
+            what,
+            once,
+            item: None,
+            applied: None,
+            sent: None,
+            added: None,
+            stands: None,
+            is_declined: false,
+        }
+    }
+
+    pub(super) const fn content(&self) -> Option<Content<'_>> {
+        match (self.what, &self.item) {
+            (What::Put(item), _) => Some(Content { item, applied: None }),
+            (What::Patch(_), Some(item)) => Some(Content { item, applied: self.applied.as_ref() }),
+            (What::Patch(_), None) | (What::Delete, _) => None,
+        }
+    }
+
+    /// What is added in place.
+    pub(super) fn additions(&mut self) -> Payload<'_> {
+        match self.what {
+            What::Patch(Patch::Add(additions)) => Payload::Additions(additions, &mut self.added),
+            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => Payload::Content(None, None),
+        }
+    }
+
+    pub(super) const fn is_declined(&self) -> bool {
+        self.is_declined
+    }
+
+    /// Makes the item to put of what stands. Where there is none to make, it is declined: for a reason, or because there is nothing to do.
+    pub(super) fn judge(
+        &mut self,
+        newest: Option<Newest>,
+        own_bytes: usize,
+        now: Moment,
+    ) -> Result<(), Option<WriteErrorKind>> {
+        let judged = self.made_of(newest, own_bytes, now);
+        self.is_declined = judged.is_err();
+        judged
+    }
+
+    fn made_of(&mut self, newest: Option<Newest>, own_bytes: usize, now: Moment) -> Result<(), Option<WriteErrorKind>> {
+        let newest = newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
+        self.stands = newest.as_ref().map(|(version, item, _)| ItemTag::of(*version, &item.attributes));
+        if newest.is_none() && matches!(self.what, What::Patch(_)) {
+            return Err(Some(WriteErrorKind::Absent));
+        }
+        if !self.conditions.hold(self.stands.as_ref()) {
+            return Err(Some(WriteErrorKind::Precondition));
+        }
+        match (self.what, newest) {
+            (What::Delete, None) => Err(None),
+            (What::Patch(patch), Some((_, item, applied))) => {
+                let attributes = patch.apply(item.attributes).map_err(|error| Some(WriteErrorKind::Patch(error)))?;
+                self.applied = match self.once {
+                    Some(once) => Some(Applied::with(applied.as_ref(), once, millis(now))),
+                    None => applied,
+                };
+                let bytes = own_bytes + attributes_size(&attributes);
+                if bytes > MAX_ITEM_BYTES {
+                    return Err(Some(WriteErrorKind::Patch(PatchError::TooLarge { bytes })));
+                }
+                self.item = Some(Item { attributes, ..item });
+                Ok(())
+            }
+            (What::Put(_) | What::Delete | What::Patch(_), _) => Ok(()),
+        }
+    }
+}

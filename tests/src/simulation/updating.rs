@@ -1,0 +1,189 @@
+//! Clients that change items by what they have read, and that add to counters.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sharding::{
+    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, ShardedTable, Tags, Value, WriteErrorKind,
+};
+use tokio::time::sleep;
+
+use super::ending::{patiently, soon};
+use super::failure::{Failure, Finding};
+use super::linearizability::Kind;
+use super::network::Instance;
+use super::registers::Outcome;
+use super::world::World;
+use super::writing::outcome;
+use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
+
+/// What the sort keys of counters begin with.
+pub(super) const COUNTER: char = '+';
+/// So many registers and counters of each key.
+const EACH: u32 = 3;
+/// How often a client sends an addition with an idempotency key.
+const REQUESTS: u32 = 4;
+/// Above every value that a writer makes by counting.
+const CHANGED: u64 = 1 << 51;
+
+/// What is known of a counter.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counter {
+    sent: u64,
+    acknowledged: u64,
+    /// Certainly not applied. All others are unknown, those of instances that died among them.
+    refused: u64,
+}
+
+/// By key and sort key.
+pub(super) type Counters = BTreeMap<(usize, String), Counter>;
+
+fn change_counter(world: &World, which: usize, name: &str, change: impl FnOnce(&mut Counter)) -> Counter {
+    let mut counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner);
+    let counter = counters.entry((which, name.to_owned())).or_default();
+    change(counter);
+    *counter
+}
+
+fn item(which: usize, name: &str, value: u64) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+    Item { partition_key: key(which), sort_key: sort_key(name), attributes }
+}
+
+/// Several clients of one instance.
+pub(super) async fn update(index: usize, instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
+    let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
+    while world.goes_on() && !instance.is_dead() {
+        sleep(world.pause(&mut rng, 30..200)).await;
+        number += 1;
+        let which = world.draw_key(&mut rng);
+        let (table, world, of) = (table.clone(), Arc::clone(&world), rng.random_range(0..EACH));
+        if rng.random() {
+            let value = CHANGED + number * WRITERS as u64 + index as u64;
+            under_way.spawn(async move { change(&table, &world, which, &format!("~changed-{of}"), value).await });
+        } else {
+            let name = (rng.random_range(0..4) > 0).then(|| format!("addition-{index}-{number}"));
+            let pause = Duration::from_millis(rng.random_range(200..4_000));
+            under_way.spawn(async move { add(&table, &world, which, &format!("{COUNTER}{of}"), (name, pause)).await });
+        }
+        while under_way.try_join_next().is_some() {}
+    }
+    if !instance.is_dead() {
+        under_way.join_all().await;
+    }
+}
+
+/// Reads an item, and replaces it if it is still as it was read.
+async fn change(table: &ShardedTable, world: &World, which: usize, name: &str, value: u64) {
+    let tick = world.registers(which).now();
+    let Ok(found) = table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await else {
+        return;
+    };
+    let from = found.as_ref().and_then(|(item, _)| value_of(&item.attributes));
+    world.registers(which).read(name, from, tick);
+    let (kind, conditions) = match (from, found) {
+        (Some(from), Some((_, tag))) => {
+            (Kind::Change(from, value), Conditions { matches: Some(Tags::Of(vec![tag])), differs: None })
+        }
+        _ => (Kind::Create(value), Conditions { matches: None, differs: Some(Tags::Any) }),
+    };
+    let sent = world.registers(which).sent(name, kind, None);
+    let written = table.put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE).await;
+    let (outcome, unanswered) = match &written {
+        Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
+        Err(error) => {
+            let outcome = match (outcome(world, which, error), from) {
+                (Outcome::Differs, None) => Outcome::Exists,
+                (outcome, _) => outcome,
+            };
+            (outcome, error.attempts - error.throttled)
+        }
+    };
+    world.registers(which).ended(&sent, outcome, unanswered);
+    world.count(|totals| match outcome {
+        Outcome::Done => totals.changed += 1,
+        Outcome::Differs | Outcome::Exists => totals.differed += 1,
+        Outcome::Unknown => totals.unknown_changes += 1,
+        Outcome::Refused => {}
+    });
+}
+
+/// Adds one to a counter; under a key, the request is repeated while its outcome is unknown.
+async fn add(
+    table: &ShardedTable,
+    world: &World,
+    which: usize,
+    counter: &str,
+    (name, pause): (Option<String>, Duration),
+) {
+    let idempotency_key = name.map(|name| IdempotencyKey::new(&name).expect("a key"));
+    let requests = if idempotency_key.is_some() { REQUESTS } else { 1 };
+    let one = Patch::Add(Attributes::from([("value".to_owned(), Value::N("1".into()))]));
+    let (key, sort_key) = (key(which), sort_key(counter));
+    change_counter(world, which, counter, |counter| counter.sent += 1);
+    let acknowledged = change_counter(world, which, counter, |_| {}).acknowledged;
+    let mut is_unknown = false;
+    for request in 0..requests {
+        if request > 0 {
+            sleep(pause).await;
+            world.count(|totals| totals.repeated_additions += 1);
+        }
+        let deadline = Deadline::now() + WRITE_DEADLINE;
+        let keys = (&key, &sort_key);
+        let updated = table.update(keys, &one, &Conditions::default(), idempotency_key.as_ref(), deadline).await;
+        match updated {
+            Ok(updated) => {
+                let sent = change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
+                let value = value_of(&updated.item.attributes).unwrap_or_default();
+                if !(acknowledged + 1..=sent).contains(&value) {
+                    let what = format!(
+                        "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before it, and {sent} sent"
+                    );
+                    world.check(which, Err(Finding::of(counter, what)));
+                }
+                world.count(|totals| totals.added += 1);
+                return;
+            }
+            Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {
+                // The first one begins the counter. An attempt that may come late makes no second one.
+                let made = table.create(&item(which, counter, 0), None, Deadline::now() + WRITE_DEADLINE).await;
+                if let Err(error) = made {
+                    outcome(world, which, &error);
+                }
+                if !is_unknown {
+                    break;
+                }
+            }
+            Err(error) => match outcome(world, which, &error) {
+                Outcome::Unknown => is_unknown = true,
+                // The item has said that no earlier request was applied, and none will be.
+                _ if !is_unknown => break,
+                _ => {}
+            },
+        }
+    }
+    if is_unknown {
+        world.count(|totals| totals.unknown_additions += 1);
+    } else {
+        change_counter(world, which, counter, |counter| counter.refused += 1);
+    }
+}
+
+/// Each counter is between what was acknowledged, and that and what is unknown.
+pub(super) async fn check_counters(fresh: &ShardedTable, world: &World) -> Result<(), Failure> {
+    let counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {
+        let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;
+        let found = patiently(world, which, "reading a counter", get).await?;
+        let value = found.map_or(0, |item| value_of(&item.attributes).unwrap_or_default());
+        if !(counter.acknowledged..=counter.sent - counter.refused).contains(&value) {
+            let what = format!("I6: {name} is {value} at the end: {counter:?}");
+            return Err(world.violation(which, Finding::of(&name, what)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Fifty clients add to one item, and repeat their requests, while the processes that serve them are killed and the key grows: what was
+//! acknowledged is in the sum once, and nothing is in it twice.
+//!
+//! The processes are this program, called by itself: local editions over the DynamoDB port of another one.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use local::{Edition, ServeOptions};
+use serde_json::{Value, json};
+use system_tests::{TestEdition, config, count, large_or, soon};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+/// By this variable the program, called by itself, knows which server to stand on.
+const SERVER: &str = "ADDITIONS_EDITION_SERVER";
+const THIS: &str = "additions::the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more";
+const ITEM: &str = "/item?partition_key=hot&sort_key=counter";
+const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
+const PROCESSES: usize = 2;
+const CLIENTS: u64 = 50;
+/// How often a client sends one addition until it knows what became of it.
+const REQUESTS: u32 = 40;
+
+#[expect(clippy::print_stdout, reason = "the test reads the address from it")]
+async fn be_killed(server: String) {
+    let options = ServeOptions { port: 0, endpoint_url: Some(server), ..ServeOptions::default() };
+    let edition = Edition::start(&options, config()).await.expect("it starts");
+    let (api, _) = edition.addresses().expect("its address is known");
+    println!("\nAPI http://{api}");
+    edition.serve(std::future::pending()).await.expect("it serves");
+}
+
+/// A running process.
+struct Process {
+    api: String,
+    process: Child,
+    /// Open for as long as it runs.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    async fn start(server: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
+        command.args(["--exact", THIS, "--nocapture", "--test-threads=1"]).env(SERVER, server);
+        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+        let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let address = async {
+            loop {
+                let line = output.next_line().await.expect("its output").expect("it goes on until it listens");
+                if let Some((_, address)) = line.split_once("API ") {
+                    return address.to_owned();
+                }
+            }
+        };
+        let api = timeout(Duration::from_secs(60), address).await.expect("it listens in time");
+        Self { api, process, _output: output }
+    }
+}
+
+/// Where the processes listen now, and what the clients were told.
+#[derive(Default)]
+struct Told {
+    addresses: Mutex<[String; PROCESSES]>,
+    acknowledged: AtomicU64,
+    unknown: AtomicU64,
+    refused: AtomicU64,
+    repeated: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+impl Told {
+    fn address(&self, of: usize) -> String {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)[of % PROCESSES].clone()
+    }
+
+    fn set_address(&self, of: usize, address: &str) {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)[of] = address.to_owned();
+    }
+
+    fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Adds one, so many times, and sends each request until it knows what became of it; and every third once more.
+async fn add(client: u64, additions: u64, told: Arc<Told>) {
+    let http = reqwest::Client::new();
+    for addition in 0..additions {
+        let (mut is_unknown, mut is_acknowledged, mut again) = (false, false, addition % 3 == 0);
+        // One client of five gives up at once.
+        let requests = if client % 5 == 0 { 1 } else { REQUESTS };
+        for request in 0..requests {
+            let address = told.address((client + addition) as usize + request as usize);
+            let sent = http
+                .patch(format!("{address}{ITEM}"))
+                .header("content-type", ADD)
+                .header("idempotency-key", format!("{client}-{addition}"))
+                .body(r#"{"add":{"sum":1}}"#)
+                .timeout(Duration::from_secs(12))
+                .send();
+            if request > 0 {
+                Told::count(&told.repeated);
+            }
+            let (status, body) = match sent.await {
+                Ok(response) => (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default()),
+                Err(_) => (0, Value::Null),
+            };
+            match (status, body["code"].as_str()) {
+                (200, _) => {
+                    is_acknowledged = true;
+                    if !std::mem::take(&mut again) {
+                        break;
+                    }
+                }
+                (503, Some("no_capacity" | "contended")) => {}
+                // The process was killed, or says that it does not know.
+                (0, _) | (503, Some("outcome_unknown")) => is_unknown = true,
+                other => panic!("{other:?}: {body}"),
+            }
+            sleep(Duration::from_millis(50 + 13 * (client % 7))).await;
+        }
+        let ended = match (is_acknowledged, is_unknown) {
+            (true, _) => &told.acknowledged,
+            (false, true) => &told.unknown,
+            (false, false) => &told.refused,
+        };
+        Told::count(ended);
+    }
+}
+
+/// Kills one of the processes after the other, and starts another in its place.
+async fn kill(server: String, told: Arc<Told>, mut processes: Vec<Process>) -> u64 {
+    let mut kills = 0;
+    while !told.has_ended.load(Ordering::Relaxed) {
+        let which = kills as usize % PROCESSES;
+        sleep(Duration::from_millis(700)).await;
+        let killed = &mut processes[which].process;
+        killed.start_kill().expect("it is killed");
+        assert_eq!(killed.wait().await.expect("its status").signal(), Some(9));
+        processes[which] = Process::start(&server).await;
+        told.set_address(which, &processes[which].api);
+        kills += 1;
+    }
+    kills
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::print_stdout, reason = "the counts are what the test is run for by hand")]
+async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
+    if let Ok(server) = std::env::var(SERVER) {
+        return be_killed(server).await;
+    }
+    let additions = large_or(20, 4);
+    let database = TestEdition::start(ServeOptions::default(), config()).await;
+    let body = json!({"attributes": {"sum": 0}}).to_string().into_bytes();
+    let stored = database.send("PUT", ITEM, &[("content-type", "application/json")], Some(body)).await;
+    assert_eq!(stored.status, 200);
+    let (server, told) = (database.dynamodb_url(), Arc::new(Told::default()));
+    let mut processes = Vec::new();
+    for which in 0..PROCESSES {
+        processes.push(Process::start(&server).await);
+        told.set_address(which, &processes[which].api);
+    }
+    let killer = tokio::spawn(kill(server, Arc::clone(&told), processes));
+    let clients: Vec<_> = (0..CLIENTS).map(|client| tokio::spawn(add(client, additions, Arc::clone(&told)))).collect();
+    let key = sharding::PartitionKey::new("hot").expect("a key");
+    let mut width = 1;
+    while clients.iter().any(|client| !client.is_finished()) {
+        sleep(Duration::from_millis(1_500)).await;
+        width += 1;
+        database.table().set_shards(&key, count(width), soon()).await.expect("scaled");
+    }
+    for client in clients {
+        client.await.expect("it has asked to the end");
+    }
+    told.has_ended.store(true, Ordering::Relaxed);
+    let kills = killer.await.expect("it has killed");
+    let item = database.get(&format!("{ITEM}&consistent=true")).await;
+    let sum = item.body["attributes"]["sum"].as_u64().expect("a sum");
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (acknowledged, unknown) = (of(&told.acknowledged), of(&told.unknown));
+    println!(
+        "{CLIENTS} clients, {kills} kills, {} changes of the width: {acknowledged} acknowledged, {unknown} unknown, {} refused, {} requests repeated; the sum is {sum}",
+        width - 1,
+        of(&told.refused),
+        of(&told.repeated)
+    );
+    assert!((acknowledged..=acknowledged + unknown).contains(&sum));
+    assert!(kills > 0 && width > 2 && acknowledged > CLIENTS * additions / 2 && of(&told.repeated) > 0);
+    database.stop().await;
+}

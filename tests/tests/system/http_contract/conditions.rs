@@ -1,0 +1,186 @@
+//! `ETag`, `If-Match` and `If-None-Match` (RFC 9110), on keys of one shard and of several.
+
+use serde_json::{Value, json};
+use system_tests::{Response, TestEdition, config};
+
+use super::{JSON, assert_problem, at_once, set_shards, start};
+
+const ITEM: &str = "/item?partition_key=k&sort_key=s";
+const READ: &str = "/item?partition_key=k&sort_key=s&consistent=true";
+
+fn body(value: u32) -> Option<Vec<u8>> {
+    Some(json!({"attributes": {"value": value}}).to_string().into_bytes())
+}
+
+async fn put(edition: &TestEdition, value: u32, headers: &[(&str, &str)]) -> Response {
+    edition.send("PUT", ITEM, &[&[JSON], headers].concat(), body(value)).await
+}
+
+async fn read(edition: &TestEdition, headers: &[(&str, &str)]) -> Response {
+    edition.send("GET", READ, headers, None).await
+}
+
+#[track_caller]
+fn etag(response: &Response) -> String {
+    let tag = response.headers.get("etag").and_then(|tag| tag.to_str().ok()).expect("an ETag");
+    assert!(tag.len() > 2 && tag.starts_with('"') && tag.ends_with('"'), "a strong tag: {tag}");
+    tag.to_owned()
+}
+
+/// A 412 that says which state the item is in.
+#[track_caller]
+fn assert_precondition(response: &Response, stands: Option<&str>, about: &str) {
+    assert_problem(response, 412, "precondition_failed", None, about);
+    assert_eq!(response.headers.get("etag").and_then(|tag| tag.to_str().ok()), stands, "{about}");
+}
+
+async fn exercise(edition: &TestEdition, about: &str) {
+    // Absent.
+    for (name, value) in [("if-match", "*"), ("if-match", "\"1\"")] {
+        assert_precondition(&put(edition, 0, &[(name, value)]).await, None, about);
+        assert_precondition(&edition.send("DELETE", ITEM, &[(name, value)], None).await, None, about);
+        assert_problem(&read(edition, &[(name, value)]).await, 404, "not_found", None, about);
+    }
+    let deleted = edition.send("DELETE", ITEM, &[("if-none-match", "\"1\"")], None).await;
+    assert_eq!(deleted.status, 204, "{about}: nothing stands, and nothing is deleted");
+
+    // Every response about the item has its tag.
+    let created = put(edition, 1, &[("if-none-match", "*")]).await;
+    assert_eq!(created.status, 200, "{about}: {}", created.body);
+    let first = etag(&created);
+    assert_eq!(etag(&read(edition, &[]).await), first, "{about}");
+    assert_precondition(&put(edition, 9, &[("if-none-match", "*")]).await, Some(&first), about);
+    let post = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}}).to_string().into_bytes();
+    let again = edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(post.clone())).await;
+    assert_problem(&again, 412, "already_exists", None, about);
+    assert_eq!(etag(&again), first, "{about}");
+    let second = etag(&edition.send("POST", "/items", &[JSON], Some(post)).await);
+    assert_ne!(second, first, "{about}");
+    assert_eq!(etag(&read(edition, &[]).await), second, "{about}");
+
+    // GET.
+    let list = format!("\"1\", W/{second}");
+    for value in ["*", &second, &list] {
+        let same = read(edition, &[("if-none-match", value)]).await;
+        assert_eq!((same.status, &same.body, etag(&same)), (304, &Value::Null, second.clone()), "{about}: {value}");
+    }
+    assert_eq!(read(edition, &[("if-none-match", &first)]).await.status, 200, "{about}");
+    assert_eq!(read(edition, &[("if-match", &second)]).await.status, 200, "{about}");
+    assert_precondition(&read(edition, &[("if-match", &first)]).await, Some(&second), about);
+    let both = read(edition, &[("if-match", &first), ("if-none-match", &second)]).await;
+    assert_precondition(&both, Some(&second), about);
+
+    // PUT.
+    let weak = format!("W/{second}");
+    for value in [first.as_str(), "\"1\"", &weak, "\"99999999999999999999999999999999999999\""] {
+        assert_precondition(
+            &put(edition, 9, &[("if-match", value)]).await,
+            Some(&second),
+            &format!("{about}: {value}"),
+        );
+    }
+    assert_precondition(&put(edition, 9, &[("if-none-match", &weak)]).await, Some(&second), about);
+    let listed = format!("\"1\", {second}");
+    let third = put(edition, 3, &[("if-match", &listed)]).await;
+    assert_eq!(third.status, 200, "{about}: {}", third.body);
+    let fourth = put(edition, 4, &[("if-match", &etag(&third))]).await;
+    assert_eq!(fourth.status, 200, "{about}: {}", fourth.body);
+    let fifth = put(edition, 5, &[("if-match", "*"), ("if-none-match", &second)]).await;
+    assert_eq!(
+        (fifth.status, read(edition, &[]).await.body["attributes"]["value"].as_u64()),
+        (200, Some(5)),
+        "{about}"
+    );
+    let fifth = etag(&fifth);
+    assert_eq!(etag(&read(edition, &[]).await), fifth, "{about}");
+
+    // DELETE.
+    let refused = edition.send("DELETE", ITEM, &[("if-match", &second)], None).await;
+    assert_precondition(&refused, Some(&fifth), about);
+    assert_eq!(edition.send("DELETE", ITEM, &[("if-match", &fifth)], None).await.status, 204, "{about}");
+    assert_problem(&read(edition, &[]).await, 404, "not_found", None, about);
+    assert_precondition(&put(edition, 6, &[("if-match", &fifth)]).await, None, about);
+}
+
+#[tokio::test]
+async fn conditions_hold_whatever_the_number_of_shards() {
+    let edition = start(config()).await;
+    exercise(&edition, "one shard").await;
+    assert_eq!(put(&edition, 1, &[]).await.status, 200);
+    assert_eq!(edition.send("DELETE", ITEM, &[], None).await.status, 204);
+    set_shards(&edition, "k", 16).await;
+    exercise(&edition, "16 shards").await;
+    set_shards(&edition, "k", 17).await;
+    exercise(&edition, "17 shards").await;
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn an_item_at_an_old_place_keeps_its_tag() {
+    let edition = start(config()).await;
+    let mut tags = Vec::new();
+    for number in 0..12 {
+        let path = format!("/item?partition_key=k&sort_key=s{number}");
+        tags.push((etag(&edition.send("PUT", &path, &[JSON], body(number)).await), path));
+    }
+    set_shards(&edition, "k", 16).await;
+    for (tag, path) in &tags {
+        let read = format!("{path}&consistent=true");
+        assert_eq!(edition.send("GET", &read, &[("if-none-match", tag)], None).await.status, 304, "{path}");
+        let stored = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(100)).await;
+        assert_eq!(stored.status, 200, "{path}: {}", stored.body);
+        let late = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(101)).await;
+        assert_precondition(&late, Some(&etag(&stored)), path);
+        assert_eq!(edition.send("DELETE", path, &[("if-match", &etag(&stored))], None).await.status, 204, "{path}");
+        assert_eq!(edition.get(&read).await.status, 404, "{path}");
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
+    let edition = start(config()).await;
+    let mut tag = etag(&put(&edition, 0, &[]).await);
+    for round in 1..=10 {
+        if round == 5 {
+            set_shards(&edition, "k", 8).await;
+        }
+        let race = (0..8).map(|client| {
+            let (edition, tag) = (&edition, tag.clone());
+            async move { put(edition, round * 100 + client, &[("if-match", &tag)]).await }
+        });
+        let results = at_once(race).await;
+        let winners: Vec<&Response> = results.iter().filter(|response| response.status == 200).collect();
+        assert_eq!(winners.len(), 1, "round {round}");
+        tag = etag(winners[0]);
+        for loser in results.iter().filter(|response| response.status != 200) {
+            assert_precondition(loser, Some(&tag), "a loser learns the state that has won");
+        }
+        assert_eq!(etag(&read(&edition, &[]).await), tag);
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn a_condition_that_is_none_is_refused_by_name_and_nothing_is_stored() {
+    let edition = start(config()).await;
+    for (method, header) in
+        [("GET", "if-match"), ("PUT", "if-none-match"), ("PATCH", "if-match"), ("DELETE", "if-match")]
+    {
+        for value in ["1", "\"1", "\"1\" \"2\"", "w/\"1\"", "*, \"1\"", ","] {
+            let response = edition.send(method, ITEM, &[JSON, (header, value)], body(1)).await;
+            assert_problem(&response, 400, "invalid_header", Some(header), &format!("{method} {value}"));
+        }
+    }
+    let batch = json!({"items": [{"partition_key": "k", "attributes": {}}]}).to_string().into_bytes();
+    for (path, headers) in [
+        ("/items/batch", [("if-match", "*")]),
+        ("/items", [("if-match", "\"1\"")]),
+        ("/items", [("if-none-match", "\"1\"")]),
+    ] {
+        let response = edition.send("POST", path, &[&[JSON], &headers[..]].concat(), Some(batch.clone())).await;
+        assert_problem(&response, 400, "invalid_header", Some(headers[0].0), path);
+    }
+    assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());
+    edition.stop().await;
+}
