@@ -1,4 +1,5 @@
-"""Serves the functions by `cargo lambda watch` over a local edition, and invokes each with a sample by `cargo lambda invoke`.
+"""Serves the functions by `cargo lambda watch` over a local edition, and invokes each with a sample
+by `cargo lambda invoke`.
 
 Usage: cargo_lambda.py LOCAL_BINARY
 """
@@ -12,6 +13,8 @@ import sys
 import tempfile
 import time
 
+from ports import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Seconds, for the compilation of the functions' development builds too.
 PATIENCE = 1_200
@@ -19,15 +22,13 @@ PATIENCE = 1_200
 # Each with what its answer must hold.
 INVOCATIONS = [
     ("writer", "writer-post-item", lambda answer: answer["statusCode"] == 201),
-    ("reader", "reader-get-item", lambda answer: answer["statusCode"] == 200 and "firetvGen2" in answer["body"]),
+    (
+        "reader",
+        "reader-get-item",
+        lambda answer: answer["statusCode"] == 200 and "firetvGen2" in answer["body"],
+    ),
     ("shard-scaler", "shard-scaler-show", lambda answer: answer["outcome"] == "shown"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def await_port(port: int, process: subprocess.Popen) -> None:
@@ -50,14 +51,26 @@ def main() -> int:
         "TABLE_NAME": "items",
         "METADATA_TABLE_NAME": "items-metadata",
     }
-    local = subprocess.Popen([sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb)], stdout=subprocess.DEVNULL)
+    local = subprocess.Popen(
+        [sys.argv[1], "serve", "--port", str(api), "--dynamodb-port", str(dynamodb)],
+        stdout=subprocess.DEVNULL,
+    )
     watch = None
     failed = 0
     with tempfile.TemporaryFile("w+") as log:
         try:
             await_port(dynamodb, local)
             watch = subprocess.Popen(
-                ["cargo", "lambda", "watch", "--ignore-changes", "--invoke-address", "127.0.0.1", "--invoke-port", str(functions)],
+                [
+                    "cargo",
+                    "lambda",
+                    "watch",
+                    "--ignore-changes",
+                    "--invoke-address",
+                    "127.0.0.1",
+                    "--invoke-port",
+                    str(functions),
+                ],
                 cwd=ROOT,
                 env=environment,
                 stdout=log,
@@ -67,14 +80,32 @@ def main() -> int:
             )
             await_port(functions, watch)
             for function, sample, holds in INVOCATIONS:
-                command = ["cargo", "lambda", "invoke", function, "--data-file", f"events/{sample}.json"]
+                command = [
+                    "cargo",
+                    "lambda",
+                    "invoke",
+                    function,
+                    "--data-file",
+                    f"events/{sample}.json",
+                ]
                 command += ["--invoke-address", "127.0.0.1", "--invoke-port", str(functions)]
-                done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+                done = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE,
+                    check=False,
+                )
                 try:
                     good = done.returncode == 0 and holds(json.loads(done.stdout))
                 except (ValueError, KeyError, TypeError):
                     good = False
-                print(f"{'ok   ' if good else 'WRONG'} cargo lambda invoke {function}: {done.stdout.strip()}{done.stderr.strip()}")
+                print(
+                    f"{'ok   ' if good else 'WRONG'} cargo lambda invoke {function}: "
+                    f"{done.stdout.strip()}{done.stderr.strip()}"
+                )
                 failed += not good
         finally:
             if watch:

@@ -1,10 +1,13 @@
-"""Compares docs/configuration.md with what it documents: the functions' variables, the template's parameters and settings, the options of
-`local serve`; docs/operations.md with the template's alarms and the functions' metrics, and the number of parameters in docs/tutorial.md.
+"""Compares docs/configuration.md with what it documents: the functions' variables, the template's
+parameters and settings, the options of `local serve`; docs/operations.md with the template's alarms
+and the functions' metrics, and the number of parameters in docs/tutorial.md.
 
-Usage: configuration.py [LOCAL_BINARY]. Without the program, what it says is not compared: the options, and what a variable may be.
+Usage: configuration.py [LOCAL_BINARY]. Without the program, what it says is not compared: the
+options, and what a variable may be.
 
-Names come from where they are read, defaults from the code and the template, what is allowed from the template and from what the
-program says when a variable is wrong. The last column of each table is text, and only has to be there.
+Names come from where they are read, defaults from the code and the template, what is allowed from
+the template and from what the program says when a variable is wrong. The last column of each table
+is text, and only has to be there.
 """
 
 import os
@@ -13,22 +16,30 @@ import re
 import subprocess
 import sys
 
-from template_metrics import metrics_written
 from template_expected import CONFIGURATIONS, DEPLOYMENTS, VARIABLE_READ
-from template_flat import ROOT, Deployment, Templates, references
+from template_flat import FUNCTION, ROOT, Deployment, Templates, conditions_behind, references
+from template_metrics import metrics_written
 
 DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
 # The headings above the tables.
 ALL_FUNCTIONS, SCALER, WRITER = "All functions", "The shard-scaler besides", "The writer besides"
-PARAMETERS, SETTINGS, SERVE = "Parameters of the template", "Settings of the template", "Options of `local serve`"
+PARAMETERS, SETTINGS, SERVE = (
+    "Parameters of the template",
+    "Settings of the template",
+    "Options of `local serve`",
+)
 HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER, WRITER)))
 REQUIRED, EMPTY = "required", "empty"
 # More than any variable takes.
 WRONG = "x" * 300
 
-POLICY, CONFIG, SCALER_CONFIG = "shared/src/core/policy.rs", "shared/src/config.rs", "functions/shard-scaler/src/config.rs"
+POLICY, CONFIG, SCALER_CONFIG = (
+    "shared/src/core/policy.rs",
+    "shared/src/config.rs",
+    "functions/shard-scaler/src/config.rs",
+)
 WAKING = "functions/writer/src/shard_scaler.rs"
 # Where a variable's default stands. A pattern that is not found any more is a finding.
 DEFAULTS = {
@@ -40,7 +51,10 @@ DEFAULTS = {
     "MAX_SHARDS": (POLICY, r"max_shards: ShardCount::new\((\d+)\)"),
     "COOLDOWN_SECONDS": (POLICY, r"cooldown_seconds: (\d+),"),
     "SCALING_POLICY": (POLICY, r"#\[default\]\s+(\w+)"),
-    "LEASE_MS": ("shared/src/protocol/view.rs", r"MAX_LEASE: Duration = Duration::from_secs\((\d+)\)"),
+    "LEASE_MS": (
+        "shared/src/protocol/view.rs",
+        r"MAX_LEASE: Duration = Duration::from_secs\((\d+)\)",
+    ),
     "WRITES": (CONFIG, r"pub enum Writes \{[^}]*#\[default\]\s+(\w+)"),
     "REGISTER_KEYS": (CONFIG, r"register_keys: (true|false),"),
     "SCALING": (CONFIG, r"#\[default\]\s+(\w+)"),
@@ -72,7 +86,8 @@ DIRECT = re.compile(r'env::var(?:_os)?\(\s*"([A-Z_]+)"')
 
 
 def tables_of(text):
-    """The rows of the tables beneath each heading of the second level, without what is beneath no table."""
+    """The rows of the tables beneath each heading of the second level, without what is beneath no
+    table."""
     sections = {}
     heading = None
     for line in text.split("\n"):
@@ -80,9 +95,17 @@ def tables_of(text):
             heading = line[3:].strip()
             sections[heading] = []
         elif line.startswith("|") and heading and not line.startswith("|---"):
-            sections[heading].append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])])
+            sections[heading].append(
+                [
+                    cell.strip().replace("\\|", "|")
+                    for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])
+                ]
+            )
     # A table's own first row names its columns, and no row of content begins without a backtick.
-    return {heading: [row for row in rows if row[0].startswith("`")] for heading, rows in sections.items()}
+    return {
+        heading: [row for row in rows if row[0].startswith("`")]
+        for heading, rows in sections.items()
+    }
 
 
 def code(text):
@@ -90,17 +113,29 @@ def code(text):
 
 
 def said_to_be_allowed(binary, variable):
-    """What the program says of a wrong value. It would listen on ports of the system's choice if it took it. None without a program."""
+    """What the program says of a wrong value. It would listen on ports of the system's choice if it
+    took it. None without a program."""
     if variable in ALLOWED:
         path, pattern = ALLOWED[variable]
         found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
         return found[1] if found else f"not found in {path} any more"
     if binary is None:
         return None
-    environment = {name: value for name, value in os.environ.items() if name not in DEFAULTS | dict.fromkeys(NEEDED)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in DEFAULTS | dict.fromkeys(NEEDED)
+    }
     command = [binary, "serve", "--port", "0", "--dynamodb-port", "0"]
     try:
-        done = subprocess.run(command, env=environment | {variable: WRONG}, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            command,
+            env=environment | {variable: WRONG},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return "anything: it starts with 300 bytes"
     told = re.search(rf'{variable} is "{WRONG}"; allowed: (.*)', done.stderr)
@@ -124,16 +159,31 @@ def set_by(templates):
     """The parameter or setting that each variable is set from, where it is one."""
     root, nested = templates.root, templates.nested["Functions"]
     handed = root["Resources"]["Functions"]["Properties"]["Parameters"]
-    functions = [nested["Globals"]["Function"], *(body["Properties"] for body in nested["Resources"].values() if body["Type"] == "AWS::Serverless::Function")]
+    functions = [
+        nested["Globals"]["Function"],
+        *(body["Properties"] for body in nested["Resources"].values() if body["Type"] == FUNCTION),
+    ]
     told = {}
     for function in functions:
         for name, value in function.get("Environment", {}).get("Variables", {}).items():
             # The innermost condition first: what it depends on is what the others narrow down.
-            deciding = [nested["Conditions"][condition] for condition in spread(nested, value)][::-1]
-            parameters = [each for part in (value, deciding) for each in references(part) if each in handed]
+            deciding = [
+                nested["Conditions"][condition] for condition in conditions_behind(nested, value)
+            ][::-1]
+            parameters = [
+                each for part in (value, deciding) for each in references(part) if each in handed
+            ]
             given = handed[parameters[0]]
-            sources = settings_of(given) + [each for each in references(given) if each in templates.parameters and each != "Profile"]
-            sources += [each for condition in spread(root, given) for each in settings_of(root["Conditions"][condition])]
+            sources = settings_of(given) + [
+                each
+                for each in references(given)
+                if each in templates.parameters and each != "Profile"
+            ]
+            sources += [
+                each
+                for condition in conditions_behind(root, given)
+                for each in settings_of(root["Conditions"][condition])
+            ]
             told[name] = code(sources[0]) if sources else "the stack itself"
     return told
 
@@ -145,67 +195,75 @@ def settings_of(value):
     return [each for part in value for each in settings_of(part)] if isinstance(value, list) else []
 
 
-def spread(template, value):
-    """The conditions that a value depends on, and those that they depend on."""
-    for condition in conditions_of(value):
-        yield condition
-        yield from spread(template, template["Conditions"][condition])
-
-
-def conditions_of(value):
-    if isinstance(value, dict):
-        if "Fn::If" in value:
-            yield value["Fn::If"][0]
-        if set(value) == {"Condition"} and isinstance(value["Condition"], str):
-            yield value["Condition"]
-        for member in value.values():
-            yield from conditions_of(member)
-    elif isinstance(value, list):
-        for part in value:
-            yield from conditions_of(part)
-
-
 def allowed_by(parameter):
     if "AllowedValues" in parameter:
         return ", ".join(code(each) for each in parameter["AllowedValues"])
     if parameter["Type"] == "Number":
         least, most = parameter["MinValue"], parameter.get("MaxValue")
         return f"{least} or more" if most is None else f"{least} to {most}"
-    return parameter["ConstraintDescription"].removeprefix("must be ").removeprefix("must ").rstrip(".")
+    return (
+        parameter["ConstraintDescription"]
+        .removeprefix("must be ")
+        .removeprefix("must ")
+        .rstrip(".")
+    )
 
 
 def variables(binary, templates):
     parameters = set_by(templates)
     for path, heading in HEADINGS.items():
         names = VARIABLE_READ.findall(path.read_text(encoding="utf-8").split("#[cfg(test)]")[0])
-        yield heading, {
-            code(name): (default_of(name), said_to_be_allowed(binary, name), parameters.get(name, "not set by the template")) for name in names
-        }
+        yield (
+            heading,
+            {
+                code(name): (
+                    default_of(name),
+                    said_to_be_allowed(binary, name),
+                    parameters.get(name, "not set by the template"),
+                )
+                for name in names
+            },
+        )
 
 
 def parameters(templates):
-    return {code(name): (code(body["Default"]), allowed_by(body)) for name, body in templates.parameters.items()}
+    return {
+        code(name): (code(body["Default"]), allowed_by(body))
+        for name, body in templates.parameters.items()
+    }
 
 
 def settings(templates):
     """The value of the profile standard, and those of the others where they differ."""
     told = {}
     for name, row in templates.settings.items():
-        others = [f"{profile} {code(value)}" for profile, value in row.items() if value != row["standard"]]
-        told[code(name)] = (", ".join([code(row["standard"]), *others]), allowed_by(templates.allowed[name]))
+        others = [
+            f"{profile} {code(value)}" for profile, value in row.items() if value != row["standard"]
+        ]
+        told[code(name)] = (
+            ", ".join([code(row["standard"]), *others]),
+            allowed_by(templates.allowed[name]),
+        )
     return told
 
 
 def options(binary):
-    told = subprocess.run([binary, "serve", "-h"], capture_output=True, text=True, timeout=20, check=True).stdout
+    told = subprocess.run(
+        [binary, "serve", "-h"], capture_output=True, text=True, timeout=20, check=True
+    ).stdout
     found = (OPTION.match(line) for line in told.split("\n"))
     return {
-        code(f"{option[1]} {option[2]}".removesuffix(" None")): (code(option[4] or "") if option[4] else "none",) for option in found if option and option[1] not in ("--help", "--version")
+        code(f"{option[1]} {option[2]}".removesuffix(" None")): (
+            code(option[4] or "") if option[4] else "none",
+        )
+        for option in found
+        if option and option[1] not in ("--help", "--version")
     }
 
 
 def compare(wanted, rows):
-    """What is wrong with the tables beneath a heading. What is not known is compared with nothing."""
+    """What is wrong with the tables beneath a heading. What is not known is compared with
+    nothing."""
     named = [row[0] for row in rows]
     for name in sorted(set(wanted) - set(named)):
         yield f"{name} is missing"
@@ -214,8 +272,14 @@ def compare(wanted, rows):
     for name in sorted({name for name in named if named.count(name) > 1}):
         yield f"{name} is documented twice"
     for name, *cells, meaning in rows:
-        if name in wanted and (len(cells) != len(wanted[name]) or any(told not in (None, cell) for cell, told in zip(cells, wanted[name]))):
-            yield f"{name} is documented with {' | '.join(cells)}, and has {' | '.join(map(str, wanted[name]))}"
+        if name in wanted and (
+            len(cells) != len(wanted[name])
+            or any(told not in (None, cell) for cell, told in zip(cells, wanted[name]))
+        ):
+            yield (
+                f"{name} is documented with {' | '.join(cells)}, and has "
+                f"{' | '.join(map(str, wanted[name]))}"
+            )
         if not meaning:
             yield f"{name} is not explained"
 
@@ -223,7 +287,9 @@ def compare(wanted, rows):
 def alarms(templates):
     """By their names, without those of the stack and of a version."""
     whole = Deployment(templates, **DEPLOYMENTS["everything"][0]).of_type("AWS::CloudWatch::Alarm")
-    names = (each["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for each in whole.values())
+    names = (
+        each["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for each in whole.values()
+    )
     return {code(re.sub(r"-\$\{\w+\.Version\.Version\}$", "", name)) for name in names}
 
 
@@ -243,7 +309,10 @@ def main():
     templates = Templates()
     text = DOCUMENT.read_text(encoding="utf-8")
     documented = tables_of(text)
-    wanted = dict(variables(binary, templates)) | {PARAMETERS: parameters(templates), SETTINGS: settings(templates)}
+    wanted = dict(variables(binary, templates)) | {
+        PARAMETERS: parameters(templates),
+        SETTINGS: settings(templates),
+    }
     if binary:
         wanted |= {SERVE: options(binary)}
     else:
@@ -267,12 +336,24 @@ def main():
     count = f"`Parameter …`, {len(templates.parameters)} of them"
     counted = count in TUTORIAL.read_text(encoding="utf-8")
     failed += not counted
-    print(f"ok    {TUTORIAL.name}: {count}" if counted else f"WRONG {TUTORIAL.name}: it does not say {count}")
-    sources = [path for folder in ("functions", "shared/src") for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")]
+    print(
+        f"ok    {TUTORIAL.name}: {count}"
+        if counted
+        else f"WRONG {TUTORIAL.name}: it does not say {count}"
+    )
+    sources = [
+        path
+        for folder in ("functions", "shared/src")
+        for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")
+    ]
     read = {name for path in sources for name in DIRECT.findall(path.read_text(encoding="utf-8"))}
     untold = sorted(name for name in read if f"`{name}`" not in text)
     failed += len(untold)
-    print(f"WRONG {DOCUMENT.name}: the functions also read {', '.join(untold)}" if untold else f"ok    read besides: {', '.join(sorted(read))}")
+    print(
+        f"WRONG {DOCUMENT.name}: the functions also read {', '.join(untold)}"
+        if untold
+        else f"ok    read besides: {', '.join(sorted(read))}"
+    )
     print(f"{failed} wrong")
     return 1 if failed else 0
 

@@ -1,10 +1,10 @@
-"""docs/deployer-policy.json against the templates: it has every right that CloudFormation needs to make, change and
-remove what they declare, and no other.
+"""docs/deployer-policy.json against the templates: it has every right that CloudFormation needs to
+make, change and remove what they declare, and no other.
 
-The rights of each type of resource are those that CloudFormation itself names: cfn-lint brings the schemas of its
-registry, and each has a list of permissions for every handler. Beside them stands here what no schema says (`BESIDES`),
-and what a schema names for properties that the templates do not use (`UNUSED`). An entry of `UNUSED` that no schema
-names any more fails, too.
+The rights of each type of resource are those that CloudFormation itself names: cfn-lint brings the
+schemas of its registry, and each has a list of permissions for every handler. Beside them stands
+here what no schema says (`BESIDES`), and what a schema names for properties that the templates do
+not use (`UNUSED`). An entry of `UNUSED` that no schema names any more fails, too.
 """
 
 import collections
@@ -12,16 +12,15 @@ import importlib.resources
 import json
 import logging
 import os
-import pathlib
 import re
 import sys
 
 from samcli.yamlhelper import yaml_parse
 from samtranslator.translator.transform import transform
+from template_flat import FUNCTION, NESTED, ROOT, as_list
 
 # SAM asks for one; nothing is sent there.
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 POLICY = ROOT / "docs/deployer-policy.json"
 # The most that IAM allows for the inline policies of a role, without white space.
 MOST_CHARACTERS = 10_240
@@ -37,7 +36,7 @@ BESIDES = {
         "cloudformation:ExecuteChangeSet",
         "cloudformation:GetTemplateSummary",
     },
-    "sam deploy stores functions and nested templates in a bucket of its own, which it makes once in a region": {
+    "sam deploy stores code and templates in a bucket, which it makes once in a region": {
         "s3:CreateBucket",
         "s3:GetObject",
         "s3:ListBucket",
@@ -48,7 +47,9 @@ BESIDES = {
         "s3:PutEncryptionConfiguration",
         "s3:PutObject",
     },
-    "CloudFormation calls the function behind a custom resource as whoever deploys": {"lambda:InvokeFunction"},
+    "CloudFormation calls the function behind a custom resource as whoever deploys": {
+        "lambda:InvokeFunction"
+    },
     "API Gateway has its access log delivered as whoever deploys": {
         "logs:CreateLogDelivery",
         "logs:DeleteLogDelivery",
@@ -195,13 +196,16 @@ def transformed(path):
         return template
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
-        if resource["Type"] == "AWS::Serverless::Function":
+        if resource["Type"] == FUNCTION:
             properties["CodeUri"] = "s3://bucket/key"
-        if resource["Type"] == "AWS::Serverless::Application":
+        if resource["Type"] == NESTED:
             properties["Location"] = "https://s3.amazonaws.com/bucket/key"
     # The code is an object in S3 for each function; the default is a folder.
     template.get("Globals", {}).get("Function", {}).pop("CodeUri", None)
-    values = {name: parameter.get("Default", "value") for name, parameter in template.get("Parameters", {}).items()}
+    values = {
+        name: parameter.get("Default", "value")
+        for name, parameter in template.get("Parameters", {}).items()
+    }
     # SAM leaves CodeDeploy out unless it is told so.
     values |= {name: "true" for name in ("CanaryDeployment",) if name in values}
     logging.disable()
@@ -228,13 +232,13 @@ def rights_by_type():
             schema = json.loads(file.read_text(encoding="utf-8"))
             handlers = schema.get("handlers")
             if handlers:
-                needed = {action for name in HANDLERS for action in handlers.get(name, {}).get("permissions", [])}
+                needed = {
+                    action
+                    for name in HANDLERS
+                    for action in handlers.get(name, {}).get("permissions", [])
+                }
                 rights[schema["typeName"]] = needed | rights.get(schema["typeName"], set())
     return rights
-
-
-def as_list(value):
-    return value if isinstance(value, list) else [value]
 
 
 def main():
@@ -242,10 +246,15 @@ def main():
     statements = policy["Statement"]
     granted = [action for statement in statements for action in as_list(statement["Action"])]
     types, known = resource_types(), rights_by_type()
-    print(f"      {sum(map(len, types.values()))} resources of {len(types)} types: {', '.join(sorted(types))}")
+    print(
+        f"      {sum(map(len, types.values()))} resources of {len(types)} types: "
+        f"{', '.join(sorted(types))}"
+    )
 
     expect(
-        not set(types) - set(known), "CloudFormation names the rights of every type", sorted(set(types) - set(known))
+        not set(types) - set(known),
+        "CloudFormation names the rights of every type",
+        sorted(set(types) - set(known)),
     )
     named = {action for kind in types for action in known.get(kind, ())}
     besides = {action for actions in BESIDES.values() for action in actions}
@@ -253,7 +262,11 @@ def main():
     expect(unused <= named, "every unused right is one that a schema names", sorted(unused - named))
     expect(not unused & besides, "no right is both unused and needed", sorted(unused & besides))
     needed = (named - unused) | besides
-    expect(set(granted) >= needed, "the policy has every right that is needed", sorted(needed - set(granted)))
+    expect(
+        set(granted) >= needed,
+        "the policy has every right that is needed",
+        sorted(needed - set(granted)),
+    )
     expect(set(granted) <= needed, "the policy has no other right", sorted(set(granted) - needed))
     services = {action.split(":")[0] for action in needed}
     expect(
@@ -261,7 +274,9 @@ def main():
         f"the services are those of the templates: {', '.join(sorted(services))}",
     )
 
-    expect(all(statement["Effect"] == "Allow" for statement in statements), "the policy only allows")
+    expect(
+        all(statement["Effect"] == "Allow" for statement in statements), "the policy only allows"
+    )
     wild = [action for action in granted if "*" in action]
     expect(not wild, "no right is given by a pattern", wild)
     unscoped = {
@@ -272,10 +287,18 @@ def main():
         if not {action, action.split(":")[0]} & ON_EVERYTHING
     }
     expect(not unscoped, "only what names no resource is granted on everything", sorted(unscoped))
-    passing = [statement for statement in statements if "iam:PassRole" in as_list(statement["Action"])]
-    holds = len(passing) == 1 and "iam:PassedToService" in json.dumps(passing[0].get("Condition", {}))
+    passing = [
+        statement for statement in statements if "iam:PassRole" in as_list(statement["Action"])
+    ]
+    holds = len(passing) == 1 and "iam:PassedToService" in json.dumps(
+        passing[0].get("Condition", {})
+    )
     expect(holds, "roles are passed to named services only", passing)
-    linked = [statement for statement in statements if "iam:CreateServiceLinkedRole" in as_list(statement["Action"])]
+    linked = [
+        statement
+        for statement in statements
+        if "iam:CreateServiceLinkedRole" in as_list(statement["Action"])
+    ]
     holds = len(linked) == 1 and "iam:AWSServiceName" in json.dumps(linked[0].get("Condition", {}))
     expect(holds, "service-linked roles are made for named services only", linked)
     length = len(re.sub(r"\s", "", json.dumps(policy)))

@@ -1,18 +1,21 @@
-"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print with what the documents show. Of the other
-documents (ARCHITECTURE.md, CONTRIBUTING.md, ...), whose commands build and test, only links and blocks are checked.
+"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print
+with what the documents show. Of the other documents (ARCHITECTURE.md, CONTRIBUTING.md, ...), whose
+commands build and test, only links and blocks are checked.
 
 Usage: documentation.py LOCAL_BINARY [DOCUMENT...]
 
-A command is what follows `$ ` in a block of language `console`, with its continuation lines; what follows is its output. In an output,
-a line `…` stands for any number of lines, and `…` within a line for anything there. A block that shows no output may print anything; every command must
-end with 0. The commands of a document share one shell, in a folder that looks like the project's root and is thrown away.
-`cargo run -p local` is the binary given; where it serves, it is started on free ports, which stand for 3000 and 8000.
+A command is what follows `$ ` in a block of language `console`, with its continuation lines; what
+follows is its output. In an output, a line `…` stands for any number of lines, and `…` within a
+line for anything there. A block that shows no output may print anything; every command must end
+with 0. The commands of a document share one shell, in a folder that looks like the project's root
+and is thrown away. `cargo run -p local` is the binary given, and the other programs are beside it.
+Where the local edition serves, it is started on free ports, which stand for 3000 and 8000.
 
 A comment before a block says otherwise:
     <!-- not run: REASON -->
     <!-- run by FILE -->        a check of .ci/run that runs these commands
     <!-- ends with 1 -->        each command of the block fails, and so it must
-    <!-- figures vary -->       a number in its output may be any other, but for a 0 that stands alone
+    <!-- figures vary -->       a number in its output may be any other, but a 0 that stands alone
 Links to files and headings are checked, too.
 """
 
@@ -24,12 +27,13 @@ import selectors
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.parse
+
+from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds for one command
@@ -38,17 +42,24 @@ START = 30  # and for the local edition to listen
 # What `cargo` is in the documents' shell: nothing is built.
 CARGO = """#!/bin/sh
 case "$1 $2 $3 $4" in
-  "run -p local --") shift 4 ;;
-  *) echo "this check runs no cargo but 'cargo run -p local -- ...'" >&2; exit 1 ;;
+  "run -p local --" | "run -p adviser --" | "run -p admin --") program=$3; shift 4 ;;
+  *) echo "this check runs no cargo but 'cargo run -p PROGRAM -- ...'" >&2; exit 1 ;;
 esac
 if [ "$1" = load ]; then set -- "$@" --url "http://127.0.0.1:$(cat {scratch}/api)"; fi
-exec {binary} "$@"
+exec {programs}/"$program" "$@"
 """
 
 FENCE = re.compile(r"^(\s*)```(.*)$")
-COMMENT = re.compile(r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)|(?P<vary>figures vary)) -->\s*$")
-LOCAL = re.compile(r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? -p local(?: -- (?P<rest>.*))?$", re.S)
-EXAMPLE = re.compile(r"^cargo run (?P<which>-p sharding --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$")
+COMMENT = re.compile(
+    r"^\s*<!-- (not run: (?P<reason>.+)|run by (?P<by>\S+)|ends with (?P<status>[1-9]\d*)"
+    r"|(?P<vary>figures vary)) -->\s*$"
+)
+LOCAL = re.compile(
+    r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? -p local(?: -- (?P<rest>.*))?$", re.S
+)
+EXAMPLE = re.compile(
+    r"^cargo run (?P<which>-p sharding --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$"
+)
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # In a document these ports are the local edition's.
 PORTS = {"api": 3000, "dynamodb": 8000}
@@ -67,7 +78,9 @@ class Block:
         for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]:
             lines = part.rstrip("\n").split("\n")
             taken = 1
-            while lines[taken - 1].endswith("\\") or (taken < len(lines) and lines[taken].startswith("> ")):
+            while lines[taken - 1].endswith("\\") or (
+                taken < len(lines) and lines[taken].startswith("> ")
+            ):
                 taken += 1
             command = "\n".join(line.removeprefix("> ") for line in lines[:taken])
             yield command, "\n".join(lines[taken:]) or None
@@ -86,14 +99,20 @@ def blocks_of(text):
                         raise Wrong(f"line {begun}: a console block without a command")
                     found.append(Block(begun, "\n".join(body), mark))
                 elif mark:
-                    raise Wrong(f"line {begun}: a block of {language or 'no language'} is never run, and needs no comment")
+                    raise Wrong(
+                        f"line {begun}: a block of {language or 'no language'} is never run, and "
+                        "needs no comment"
+                    )
                 mark = body = None
             else:
                 body.append(line.removeprefix(indent))
         elif fence:
             indent, language, body, begun = fence[1], fence[2].strip(), [], number
             if language in ("sh", "bash", "shell"):
-                raise Wrong(f"line {number}: commands belong into a block of language console, not {language}")
+                raise Wrong(
+                    f"line {number}: commands belong into a block of language console, not "
+                    f"{language}"
+                )
         elif comment := COMMENT.match(line):
             mark = comment
         elif line.strip():
@@ -126,14 +145,12 @@ def figures_apart(text):
     for match in FIGURE.finditer(text):
         pattern += re.escape(text[done : match.start()])
         done = match.end()
-        pattern += "0" if match[0] == "0" else {"figure": r"\d[\d,.]*", "line": "--+", "blanks": " +"}[match.lastgroup]
+        pattern += (
+            "0"
+            if match[0] == "0"
+            else {"figure": r"\d[\d,.]*", "line": "--+", "blanks": " +"}[match.lastgroup]
+        )
     return pattern + re.escape(text[done:])
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Shell:
@@ -148,16 +165,29 @@ class Shell:
         self.scratch = tempfile.TemporaryDirectory()
         cargo = pathlib.Path(self.scratch.name) / "bin/cargo"
         cargo.parent.mkdir()
-        cargo.write_text(CARGO.format(scratch=shlex.quote(self.scratch.name), binary=shlex.quote(binary)), encoding="utf-8")
+        cargo.write_text(
+            CARGO.format(
+                scratch=shlex.quote(self.scratch.name),
+                programs=shlex.quote(os.path.dirname(binary)),
+            ),
+            encoding="utf-8",
+        )
         cargo.chmod(0o755)
         for entry in ROOT.iterdir():
             if entry.name not in ("docs", "target", ".git", ".tools", ".aws-sam"):
                 (self.folder / entry.name).symlink_to(entry)
         shutil.copytree(ROOT / "docs", self.folder / "docs")
-        # Nothing here may reach an AWS account, whatever the caller has configured, nor read the configuration of a function.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SAM_", "OTEL_", "RUST_LOG"))}
+        # Nothing here may reach an AWS account, whatever the caller has configured, nor read the
+        # configuration of a function.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("AWS_", "SAM_", "OTEL_", "RUST_LOG"))
+        }
         environment |= {
-            "PATH": os.pathsep.join([str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(
+                [str(cargo.parent), str(ROOT / ".tools/python/bin"), os.environ["PATH"]]
+            ),
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -202,7 +232,10 @@ class Shell:
             selector.register(self.bash.stdout, selectors.EVENT_READ)
             while not (ended := end.search(printed)):
                 if not selector.select(max(0, until - time.monotonic())):
-                    raise Wrong(f"no end within {patience} seconds; printed so far:\n{printed.decode(errors='replace')}")
+                    raise Wrong(
+                        f"no end within {patience} seconds; printed so "
+                        f"far:\n{printed.decode(errors='replace')}"
+                    )
                 got = os.read(self.bash.stdout.fileno(), 1 << 16)
                 if not got:
                     raise Wrong(f"it ended the shell:\n{printed.decode(errors='replace')}")
@@ -237,25 +270,36 @@ class Shell:
             built = target / "debug/examples" / example["name"]
             if not built.exists():
                 manifest = ["--manifest-path", str(ROOT / "Cargo.toml")]
-                subprocess.run(["cargo", "build", "--locked", "--quiet", *manifest, *example["which"].split()], check=True)
+                subprocess.run(
+                    ["cargo", "build", "--locked", "--quiet", *manifest, *example["which"].split()],
+                    check=True,
+                )
             command = shlex.quote(str(built)) + example["rest"]
         elif command.startswith(("checks/", "sam ")):
             raise Wrong("this check does not run it; say before the block who does")
         return self.run(self.with_free_ports(command), status=status)
 
     def serve(self, variables, options):
-        """Starts the local edition, in place of the one before, and returns what it prints until it listens."""
+        """Starts the local edition, in place of the one before, and returns what it prints until it
+        listens."""
         if self.serving:
             self.run(f"kill {self.serving}; wait {self.serving} || true")
         self.ports = {name: free_port() for name in PORTS}
-        (pathlib.Path(self.scratch.name) / "api").write_text(str(self.ports["api"]), encoding="utf-8")
+        (pathlib.Path(self.scratch.name) / "api").write_text(
+            str(self.ports["api"]), encoding="utf-8"
+        )
         log = pathlib.Path(self.scratch.name) / "serve.log"
         ports = f"--port {self.ports['api']} --dynamodb-port {self.ports['dynamodb']}"
         options = " ".join(part for part in options.split() if part != "serve")
-        started = self.run(f"{variables}{shlex.quote(self.binary)} serve {ports} {options} >{shlex.quote(str(log))} 2>&1 & echo $!")
+        started = self.run(
+            f"{variables}{shlex.quote(self.binary)} serve {ports} {options} "
+            f">{shlex.quote(str(log))} 2>&1 & echo $!"
+        )
         self.serving = int(started.split()[-1])
         until = time.monotonic() + START
-        while "stop with" not in (printed := log.read_text(encoding="utf-8") if log.exists() else ""):
+        while "stop with" not in (
+            printed := log.read_text(encoding="utf-8") if log.exists() else ""
+        ):
             if time.monotonic() > until or not pathlib.Path(f"/proc/{self.serving}").exists():
                 raise Wrong(f"it does not serve:\n{printed}")
             time.sleep(0.05)
@@ -264,7 +308,9 @@ class Shell:
 
 def serves(rest):
     words = (rest or "serve").split()
-    return words[0] == "serve" or (words[0].startswith("--") and not {"--help", "--version"} & set(words))
+    return words[0] == "serve" or (
+        words[0].startswith("--") and not {"--help", "--version"} & set(words)
+    )
 
 
 def compare(shown, printed, vary):
@@ -277,7 +323,8 @@ def indented(text):
 
 
 def runner_of(by, command, document):
-    """Checks that a file which is said to run a command is part of .ci/run, and names the command, or the document that it takes it from."""
+    """Checks that a file which is said to run a command is part of .ci/run, and names the command,
+    or the document that it takes it from."""
     guards = (ROOT / ".ci/run").read_text(encoding="utf-8")
     guards += (ROOT / "checks/foreign").read_text(encoding="utf-8")
     if by != ".ci/run" and by not in guards:
@@ -311,7 +358,11 @@ def broken_links(document, text):
         file = (document.parent / urllib.parse.unquote(path)).resolve() if path else document
         if not file.exists():
             yield f"{target}: there is no such file"
-        elif anchor and file.suffix == ".md" and anchor not in anchors_of(file.read_text(encoding="utf-8")):
+        elif (
+            anchor
+            and file.suffix == ".md"
+            and anchor not in anchors_of(file.read_text(encoding="utf-8"))
+        ):
             yield f"{target}: {file.name} has no such heading"
 
 
@@ -345,7 +396,11 @@ def check(document, binary, told):
                             told[f"not run: {block.mark['reason']}"] += 1
                         else:
                             told["run"] += 1
-                            status, vary = (block.mark["status"], block.mark["vary"]) if block.mark else (None, None)
+                            status, vary = (
+                                (block.mark["status"], block.mark["vary"])
+                                if block.mark
+                                else (None, None)
+                            )
                             compare(shown, shell.execute(command, status or "0"), vary)
                             told["compared"] += shown is not None
                     except Wrong as wrong:
@@ -357,7 +412,11 @@ def check(document, binary, told):
 def main():
     binary = str(pathlib.Path(sys.argv[1]).resolve())
     documents = [pathlib.Path(each).resolve() for each in sys.argv[2:]]
-    documents = documents or [*sorted(ROOT.glob("*.md")), ROOT / "shared/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    documents = documents or [
+        *sorted(ROOT.glob("*.md")),
+        ROOT / "shared/README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
     failed, total = 0, collections.Counter()
     for document in documents:
         told, began = collections.Counter(), time.monotonic()
@@ -365,7 +424,11 @@ def main():
             failed += 1
             print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
         if told and is_run(document):
-            print(f"{os.path.relpath(document, ROOT)}: {told['run']} commands run in {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"{os.path.relpath(document, ROOT)}: {told['run']} commands run in "
+                f"{time.monotonic() - began:.0f} s",
+                flush=True,
+            )
         total += told
     print(f"{total['run']} commands were run, the output of {total['compared']} compared")
     for reason, count in sorted(total.items()):

@@ -15,44 +15,21 @@ from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 import boto3
-import yaml
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
+from template_flat import FUNCTION, NESTED, ROOT, load
 
-ROOT = Path(__file__).resolve().parent.parent
 # Seconds for a stack, or for anything else that is waited for.
 PATIENCE = 120
+# What a PATCH may be.
+MERGE_PATCH = "application/merge-patch+json"
+ADDITION = "application/vnd.dynamodb-write-sharding.add+json"
 FUNCTIONS = ("writer", "reader", "shard-scaler")
-# Resources that are templates of their own, with the property that says where.
-NESTED = {"AWS::Serverless::Application": "Location", "AWS::CloudFormation::Stack": "TemplateURL"}
-
-
-class CloudFormationLoader(yaml.SafeLoader):
-    """Reads the short forms of CloudFormation's functions as their long forms."""
-
-
-def _long_form(loader, tag, node):
-    if isinstance(node, yaml.ScalarNode):
-        value = loader.construct_scalar(node)
-    elif isinstance(node, yaml.SequenceNode):
-        value = loader.construct_sequence(node, deep=True)
-    else:
-        value = loader.construct_mapping(node, deep=True)
-    if tag == "GetAtt" and isinstance(value, str):
-        value = value.split(".", 1)
-    return {tag if tag in ("Ref", "Condition") else f"Fn::{tag}": value}
-
-
-CloudFormationLoader.add_multi_constructor("!", _long_form)
-# A version is no date.
-CloudFormationLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
-
-
-def load(path):
-    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=CloudFormationLoader)
+# The property of a resource that is a template of its own, which says where that is.
+LOCATIONS = {NESTED: "Location", "AWS::CloudFormation::Stack": "TemplateURL"}
 
 
 def await_that(holds, what, patience=PATIENCE):
@@ -111,7 +88,11 @@ class Account:
 
     def environment(self):
         """Of a program that is to reach this account and no other."""
-        return {name: value for name, value in os.environ.items() if not name.startswith("AWS_") and name != "PYTHONPATH"} | {
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("AWS_") and name != "PYTHONPATH"
+        } | {
             "AWS_ENDPOINT_URL": self.server.url,
             "AWS_ACCESS_KEY_ID": self.root.access_key,
             "AWS_SECRET_ACCESS_KEY": self.root.secret_key,
@@ -129,14 +110,22 @@ class Account:
 
     def invoke(self, function, event, kind="RequestResponse"):
         """The answer of a function, and whether it is an error."""
-        answer = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event), InvocationType=kind)
+        answer = self.client("lambda").invoke(
+            FunctionName=function, Payload=json.dumps(event), InvocationType=kind
+        )
         payload = answer["Payload"].read()
         return (json.loads(payload) if payload else None), "FunctionError" in answer
 
 
 def built(folder, binaries):
-    """Writes the template, and those that it nests, as `sam build` would have, with the programs of `binaries`. Returns its path."""
-    programs = {name: next(path for path in (binaries / name / "bootstrap", binaries / name) if path.is_file()) for name in FUNCTIONS}
+    """Writes the template, and those that it nests, as `sam build` would have, with the programs of
+    `binaries`. Returns its path."""
+    programs = {
+        name: next(
+            path for path in (binaries / name / "bootstrap", binaries / name) if path.is_file()
+        )
+        for name in FUNCTIONS
+    }
     for name, program in programs.items():
         place = folder / "programs" / name
         place.mkdir(parents=True)
@@ -147,13 +136,11 @@ def built(folder, binaries):
         template = load(path)
         for resource in template["Resources"].values():
             properties = resource.get("Properties", {})
-            if resource["Type"] == "AWS::Serverless::Function":
+            if resource["Type"] == FUNCTION:
                 name = resource.pop("Metadata")["BuildProperties"]["Binary"]
                 properties["CodeUri"] = os.path.relpath(folder / "programs" / name, target.parent)
-            nested = NESTED.get(resource["Type"])
-            if nested:
-                place = target.parent / properties[nested]
-                copy(path.parent / properties[nested], place)
+            if location := LOCATIONS.get(resource["Type"]):
+                copy(path.parent / properties[location], target.parent / properties[location])
         (template.get("Globals") or {}).get("Function", {}).pop("CodeUri", None)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(template, indent=1), encoding="utf-8")
@@ -163,14 +150,32 @@ def built(folder, binaries):
 
 
 class Package:
-    """A built template whose code and nested templates are in a bucket, by `sam package`; with any settings."""
+    """A built template whose code and nested templates are in a bucket, by `sam package`; with any
+    settings."""
 
     def __init__(self, account, template, folder, name):
         self.account, self.bucket = account, f"code-{name}"
         account.client("s3").create_bucket(Bucket=self.bucket)
         packaged = folder / f"{name}.yaml"
-        command = ["sam", "package", "--template-file", template, "--s3-bucket", self.bucket, "--output-template-file", packaged]
-        done = subprocess.run(command, env=account.environment(), cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        command = [
+            "sam",
+            "package",
+            "--template-file",
+            template,
+            "--s3-bucket",
+            self.bucket,
+            "--output-template-file",
+            packaged,
+        ]
+        done = subprocess.run(
+            command,
+            env=account.environment(),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode:
             raise SystemExit(f"sam package: {done.stdout}{done.stderr}")
         self.template = load(packaged)
@@ -179,7 +184,9 @@ class Package:
         """Where the template is, with these settings whatever the profile."""
         template = copy.deepcopy(self.template)
         for name, value in settings.items():
-            template["Mappings"]["Settings"][name] = dict.fromkeys(template["Mappings"]["Settings"][name], value)
+            template["Mappings"]["Settings"][name] = dict.fromkeys(
+                template["Mappings"]["Settings"][name], value
+            )
         body = json.dumps(template).encode()
         key = f"{hashlib.sha256(body).hexdigest()}.template"
         self.account.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
@@ -211,11 +218,17 @@ class Stack:
     def _arguments(self, package, wanted):
         """What is wanted are parameters and settings. The processor is that of this machine."""
         known = package.template["Parameters"]
-        settings = {"Architecture": "x86_64"} | {name: value for name, value in wanted.items() if name not in known}
+        settings = {"Architecture": "x86_64"} | {
+            name: value for name, value in wanted.items() if name not in known
+        }
         return {
             "StackName": self.name,
             "TemplateURL": package.url(settings),
-            "Parameters": [{"ParameterKey": name, "ParameterValue": value} for name, value in wanted.items() if name in known],
+            "Parameters": [
+                {"ParameterKey": name, "ParameterValue": value}
+                for name, value in wanted.items()
+                if name in known
+            ],
             "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
         }
 
@@ -235,18 +248,25 @@ class Stack:
     def _ended(self, wanted):
         described = self._wait()
         if described["StackStatus"] != wanted:
-            raise StackFailed(f"{self.name} is {described['StackStatus']}: {'; '.join(self.reasons())}")
+            raise StackFailed(
+                f"{self.name} is {described['StackStatus']}: {'; '.join(self.reasons())}"
+            )
         return self
 
     def reasons(self):
         """Why resources failed, first cause first."""
         events = self.api.describe_stack_events(StackName=self.identity or self.name)["StackEvents"]
         failed = [event for event in events if event["ResourceStatus"].endswith("_FAILED")]
-        return [f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', '')}" for event in reversed(failed)]
+        return [
+            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', '')}"
+            for event in reversed(failed)
+        ]
 
     @property
     def outputs(self):
-        return {each["OutputKey"]: each["OutputValue"] for each in self.describe().get("Outputs", [])}
+        return {
+            each["OutputKey"]: each["OutputValue"] for each in self.describe().get("Outputs", [])
+        }
 
     def resources(self, kind=None):
         """Physical identities by logical identity, those of nested stacks with a dot."""
@@ -257,18 +277,25 @@ class Stack:
             if kind in (None, each["ResourceType"]):
                 yield prefix + each["LogicalResourceId"], each["PhysicalResourceId"]
             if each["ResourceType"] == "AWS::CloudFormation::Stack":
-                yield from self._resources(each["PhysicalResourceId"], f"{prefix}{each['LogicalResourceId']}.", kind)
+                yield from self._resources(
+                    each["PhysicalResourceId"], f"{prefix}{each['LogicalResourceId']}.", kind
+                )
 
     def resource(self, logical):
         """The physical identity of a resource, wherever in the nested stacks it stands."""
-        found = [identity for name, identity in self.resources().items() if name.split(".")[-1] == logical]
+        found = [
+            identity
+            for name, identity in self.resources().items()
+            if name.split(".")[-1] == logical
+        ]
         if len(found) != 1:
             raise LookupError(f"{self.name} has {len(found)} resources named {logical}")
         return found[0]
 
 
 class Api:
-    """The HTTP API of a stack, called by one caller. Without credentials requests are not signed."""
+    """The HTTP API of a stack, called by one caller. Without credentials requests are not
+    signed."""
 
     def __init__(self, account, url, credentials=None, token=None):
         self.account, self.host = account, urlsplit(url).netloc
@@ -277,14 +304,22 @@ class Api:
     def request(self, method, path, query=None, body=None, headers=None):
         target = path + (f"?{urlencode(query, quote_via=quote)}" if query else "")
         content = json.dumps(body).encode() if body is not None else b""
-        headers = {"Host": self.host} | ({"Content-Type": "application/json"} if body is not None else {}) | (headers or {})
+        headers = (
+            {"Host": self.host}
+            | ({"Content-Type": "application/json"} if body is not None else {})
+            | (headers or {})
+        )
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         if self.credentials:
-            request = AWSRequest(method, f"http://{self.host}{target}", headers=headers, data=content)
+            request = AWSRequest(
+                method, f"http://{self.host}{target}", headers=headers, data=content
+            )
             SigV4Auth(self.credentials, "execute-api", REGION).add_auth(request)
             headers = dict(request.headers.items())
-        connection = http.client.HTTPConnection("127.0.0.1", self.account.server.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.account.server.port, timeout=PATIENCE
+        )
         try:
             connection.request(method, target, content, headers)
             answer = connection.getresponse()
@@ -293,11 +328,22 @@ class Api:
             connection.close()
 
     def put(self, key, sort, attributes=None):
-        return self.request("PUT", "/item", {"partition_key": key, "sort_key": sort}, {"attributes": attributes or {"n": 1}})
+        return self.request(
+            "PUT",
+            "/item",
+            {"partition_key": key, "sort_key": sort},
+            {"attributes": attributes or {"n": 1}},
+        )
 
     def post(self, key, sort, attributes=None, headers=None):
         body = {"partition_key": key, "sort_key": sort, "attributes": attributes or {"n": 1}}
         return self.request("POST", "/items", None, body, headers)
+
+    def patch(self, key, sort, body, media_type, headers=None):
+        headers = {"Content-Type": media_type} | (headers or {})
+        return self.request(
+            "PATCH", "/item", {"partition_key": key, "sort_key": sort}, body, headers
+        )
 
     def get(self, key, sort, **query):
         return self.request("GET", "/item", {"partition_key": key, "sort_key": sort, **query})
@@ -336,7 +382,11 @@ class World:
         """The API of a stack, for a user who may call it and nothing else."""
         url = stack.outputs["ApiUrl"]
         api = urlsplit(url).netloc.split(".", 1)[0]
-        right = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": f"arn:aws:execute-api:*:*:{api}/*"}
+        right = {
+            "Effect": "Allow",
+            "Action": "execute-api:Invoke",
+            "Resource": f"arn:aws:execute-api:*:*:{api}/*",
+        }
         return Api(self.account, url, self.user([right]))
 
     def clear(self):

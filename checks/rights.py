@@ -1,8 +1,9 @@
 """Every right of every role: taken away, a named request fails. None is unused.
 
-A right is one action on one resource of a role's policy. What fails without it is found by a *scenario*: `prepare` brings the tables into a
-state, with all rights; `act` raises `Fails` where the product does not do what it should. Each scenario is run once with all rights, and once
-for each right that it shows.
+A right is one action on one resource of a role's policy. What fails without it is found by a
+*scenario*: `prepare` brings the tables into a state, with all rights; `act` raises `Fails` where
+the product does not do what it should. Each scenario is run once with all rights, and once for each
+right that it shows.
 """
 
 import copy
@@ -13,17 +14,20 @@ from fnmatch import fnmatchcase
 
 import evaluations
 from scenarios import ONLY, SCENARIOS, SHOWN_AFTER_A_DRAIN, SHOWN_BY, Fails, Stage
+from template_expected import ROLES
+from template_flat import as_list
 
 # Rights that the emulator cannot exercise, with the reason.
+STOOD_IN = "CodeDeploy is stood in for: it calls neither Lambda nor CloudWatch"
+TABLE_ONLY = "ministack asks for the right on the table only"
 NOT_EMULATED = {
-    ("DeploymentRole", "lambda:GetAlias"): "CodeDeploy is stood in for: it shifts the alias' weights without calling Lambda",
-    ("DeploymentRole", "lambda:UpdateAlias"): "the same",
-    ("DeploymentRole", "lambda:GetProvisionedConcurrencyConfig"): "the same",
-    ("DeploymentRole", "cloudwatch:DescribeAlarms"): "the same; it reads the alarms' states without calling CloudWatch",
-    ("ShardScalerRole", "dynamodb:UpdateTable", "its indexes"): "ministack asks for the right on the table only",
+    ("DeploymentRole", "lambda:GetAlias"): STOOD_IN,
+    ("DeploymentRole", "lambda:UpdateAlias"): STOOD_IN,
+    ("DeploymentRole", "lambda:GetProvisionedConcurrencyConfig"): STOOD_IN,
+    ("DeploymentRole", "cloudwatch:DescribeAlarms"): STOOD_IN,
+    ("ShardScalerRole", "dynamodb:UpdateTable", "its indexes"): TABLE_ONLY,
 }
 UNUSED = "unused: no scenario needs it"
-FUNCTION_ROLES = ("WriterRole", "ReaderRole", "ShardScalerRole")
 
 
 def units(account, role):
@@ -32,33 +36,38 @@ def units(account, role):
     for policy in iam.list_role_policies(RoleName=role)["PolicyNames"]:
         document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
         for index, statement in enumerate(document["Statement"]):
-            for action in _list(statement["Action"]):
-                for resource in _list(statement["Resource"]):
+            for action in as_list(statement["Action"]):
+                for resource in as_list(statement["Resource"]):
                     yield policy, index, action, resource
     if attached := iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
-        raise Fails(f"the role {role} has managed policies, whose rights nobody has counted: {attached}")
-
-
-def _list(value):
-    return value if isinstance(value, list) else [value]
+        raise Fails(
+            f"the role {role} has managed policies, whose rights nobody has counted: {attached}"
+        )
 
 
 class Without:
     """Takes one right from a role, and gives it back."""
 
     def __init__(self, account, role, unit):
-        self.iam, self.role, (self.policy, self.index, self.action, self.resource) = account.client("iam"), role, unit
+        self.iam, self.role = account.client("iam"), role
+        self.policy, self.index, self.action, self.resource = unit
 
     def __enter__(self):
-        self.before = self.iam.get_role_policy(RoleName=self.role, PolicyName=self.policy)["PolicyDocument"]
+        self.before = self.iam.get_role_policy(RoleName=self.role, PolicyName=self.policy)[
+            "PolicyDocument"
+        ]
         document = copy.deepcopy(self.before)
         statement = document["Statement"].pop(self.index)
-        actions, resources = _list(statement["Action"]), _list(statement["Resource"])
+        actions, resources = as_list(statement["Action"]), as_list(statement["Resource"])
         kept = [
             (actions, [each for each in resources if each != self.resource]),
             ([each for each in actions if each != self.action], [self.resource]),
         ]
-        document["Statement"] += [{**statement, "Sid": f"Kept{number}", "Action": a, "Resource": r} for number, (a, r) in enumerate(kept) if a and r]
+        document["Statement"] += [
+            {**statement, "Sid": f"Kept{number}", "Action": a, "Resource": r}
+            for number, (a, r) in enumerate(kept)
+            if a and r
+        ]
         if not document["Statement"]:
             document["Statement"] = [{"Effect": "Deny", "Action": "none:None", "Resource": "*"}]
         self._put(document)
@@ -67,15 +76,23 @@ class Without:
         self._put(self.before)
 
     def _put(self, document):
-        self.iam.put_role_policy(RoleName=self.role, PolicyName=self.policy, PolicyDocument=json.dumps(document))
+        self.iam.put_role_policy(
+            RoleName=self.role, PolicyName=self.policy, PolicyDocument=json.dumps(document)
+        )
 
 
 def check(report, world):
-    """Each role on a stack of its own, all at the same time: a process that may not start tries for seconds."""
+    """Each role on a stack of its own, all at the same time: a process that may not start tries for
+    seconds."""
     world.package  # Made once, before the threads ask for it.
-    works = [lambda role=role: _role(world, role) for role in ("WriterRole", "ReaderRole", "ShardScalerRole", None)]
-    works += [lambda kind=kind, rights=rights: _only(world, kind, rights) for kind, rights in ONLY.items()]
-    works += [lambda action=action: _drained(world, action) for action in ("dynamodb:DeleteItem", "dynamodb:GetItem")]
+    works = [lambda role=role: _role(world, role) for role in (*ROLES.values(), None)]
+    works += [
+        lambda kind=kind, rights=rights: _only(world, kind, rights) for kind, rights in ONLY.items()
+    ]
+    works += [
+        lambda action=action: _drained(world, action)
+        for action in ("dynamodb:DeleteItem", "dynamodb:GetItem")
+    ]
     with ThreadPoolExecutor(len(works)) as pool:
         running = [pool.submit(work) for work in works]
         rows = []
@@ -86,14 +103,20 @@ def check(report, world):
             except Exception as error:
                 traceback.print_exc()
                 report.check("a part of the rights goes on to its end", False, error)
-            report.note(f"{sum(done.done() for done in running)} of {len(works)} parts of the rights are done")
+            report.note(
+                f"{sum(done.done() for done in running)} of {len(works)} parts of the rights are "
+                "done"
+            )
     rows.sort(key=lambda row: row[:3])
     _table(report, rows)
     wrong = [row for row in rows if "WRONG" in row[3]]
     unused = [row[:3] for row in rows if row[3] == UNUSED]
     stood_in = [row for row in rows if row[3].startswith("not emulated")]
     missed = len(rows) - len(wrong) - len(unused) - len(stood_in)
-    told = f"{missed} of {len(rows)} rights were taken away, one at a time, and missed; {len(stood_in)} cannot be exercised here"
+    told = (
+        f"{missed} of {len(rows)} rights were taken away, one at a time, and missed; "
+        f"{len(stood_in)} cannot be exercised here"
+    )
     report.check(told, not wrong, wrong)
     report.check("no right is unused", not unused, unused)
     stale = sorted(set(SHOWN_BY) - {row[:3] for row in rows})
@@ -105,7 +128,7 @@ def _role(world, wanted):
     stage = Stage(world, "everything", (wanted or "others").removesuffix("Role").lower())
     rows = []
     for logical, role in stage.roles.items():
-        if (wanted or logical) != logical or (wanted is None and logical in FUNCTION_ROLES):
+        if (wanted or logical) != logical or (wanted is None and logical in ROLES.values()):
             continue
         for unit in units(world.account, role):
             right = (logical, unit[2], stage.kind(unit[3]))
@@ -114,13 +137,19 @@ def _role(world, wanted):
             if reason := NOT_EMULATED.get(right[:2]) or NOT_EMULATED.get(right):
                 rows.append((*right, f"not emulated: {reason}"))
             else:
-                rows.append((*right, _show(stage, SHOWN_BY[right], role, unit) if right in SHOWN_BY else UNUSED))
+                shown = right in SHOWN_BY
+                found = _show(stage, SHOWN_BY[right], role, unit) if shown else UNUSED
+                rows.append((*right, found))
     stage.end()
     return rows
 
 
 def _the_unit(stage, right):
-    [unit] = [unit for unit in units(stage.account, stage.roles[right[0]]) if (unit[2], stage.kind(unit[3])) == right[1:]]
+    [unit] = [
+        unit
+        for unit in units(stage.account, stage.roles[right[0]])
+        if (unit[2], stage.kind(unit[3])) == right[1:]
+    ]
     return unit
 
 
@@ -137,11 +166,14 @@ def _only(world, kind, rights):
 
 
 def _drained(world, action):
-    """What a drain needs two minutes after its beginning, when readers have let go of what it deletes. The process must be the same."""
+    """What a drain needs two minutes after its beginning, when readers have let go of what it
+    deletes. The process must be the same."""
     right = ("ShardScalerRole", action, "main table")
     name = SHOWN_AFTER_A_DRAIN[right]
     vanishing = action == "dynamodb:GetItem"
-    stages = [Stage(world, "drained", f"{action[9:].lower()}-{kind}") for kind in ("with", "without")]
+    stages = [
+        Stage(world, "drained", f"{action[9:].lower()}-{kind}") for kind in ("with", "without")
+    ]
     for stage in stages:
         stage.begin_drain()
     for stage in stages:
@@ -155,7 +187,10 @@ def _drained(world, action):
         whole.end_drain(vanishing)
     except Fails as failed:
         return [(*right, f"WRONG  {name}: it fails with all rights: {failed}")]
-    if not any(each.action == action and whole.main in each.resource for each in evaluations.RECORD.take(roles)):
+    if not any(
+        each.action == action and whole.main in each.resource
+        for each in evaluations.RECORD.take(roles)
+    ):
         return [(*right, f"WRONG  {name}: it does not use the right")]
     try:
         with Without(world.account, lacking.roles[right[0]], _the_unit(lacking, right)):
@@ -173,7 +208,8 @@ def _told(name, failed):
 
 
 def _show(stage, name, role, unit):
-    """What fails without a right, by the scenario of this name; that it does not with all rights is shown once."""
+    """What fails without a right, by the scenario of this name; that it does not with all rights is
+    shown once."""
     _, _, action, resource = unit
     scenario = SCENARIOS[name]
     roles = set(stage.roles.values())
@@ -186,7 +222,10 @@ def _show(stage, name, role, unit):
         except Fails as failed:
             return f"WRONG  {name}: it fails with all rights: {failed}"
         stage.shown[name] = evaluations.RECORD.take(roles)
-    if not any(each.role == role and each.action == action and fnmatchcase(each.resource, resource) for each in stage.shown[name]):
+    if not any(
+        each.role == role and each.action == action and fnmatchcase(each.resource, resource)
+        for each in stage.shown[name]
+    ):
         return f"WRONG  {name}: it does not use the right"
     stage.reset()
     scenario.prepare(stage)
@@ -203,5 +242,8 @@ def _table(report, rows):
     titles = [title.ljust(width) for title, width in zip(("role", "action", "resource"), widths)]
     report.note(f"| {' | '.join(titles)} | without it")
     for row in rows:
-        report.note("| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)) + f" | {row[3]}")
-
+        report.note(
+            "| "
+            + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths))
+            + f" | {row[3]}"
+        )

@@ -7,7 +7,7 @@ import time
 
 import functions
 import tables
-from emulated import Stack, await_that
+from emulated import ADDITION, Stack, await_that
 from environment import ACCOUNT, REGION
 from ministack.core import lambda_runtime
 from ministack.core.responses import request_scope
@@ -17,10 +17,14 @@ from variants import make_table
 
 # Seconds for what takes effect at once, or never.
 SOON = 8
+# Seconds of throttled writes after which a writer has decided, also on a busy machine.
+PRESSURE = 40
 KEY = "hot"
 # Enough that some stand on another shard of four than on the first.
 SORTS = "abcdefgh"
 ITEMS = 12
+# The alarms that wake the shard-scaler.
+WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit")
 
 
 class Fails(Exception):
@@ -30,6 +34,10 @@ class Fails(Exception):
 def need(holds, what):
     if not holds:
         raise Fails(what)
+
+
+def answered(status, answer, what="it"):
+    need(answer.status == status, f"{what} is answered {answer.status} {answer.text[:200]}")
 
 
 def soon(holds, what, patience=SOON):
@@ -53,7 +61,11 @@ class Stage:
             "PeakSchedule": "rate(1 day)",
             "PeakPartitionKey": "peak",
         },
-        "provisioned": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100"},
+        "provisioned": {
+            "CapacityMode": "provisioned",
+            "MaxReadUnits": "50",
+            "MaxWriteUnits": "100",
+        },
         "existing": {"ExistingTable": "rights-existing"},
         "drained": {},
     }
@@ -70,19 +82,41 @@ class Stage:
         self.outputs = self.stack.outputs
         self.main, self.metadata = self.outputs["MainTableName"], self.outputs["MetadataTableName"]
         resources = self.stack.resources()
-        self.roles = {name.split(".")[-1]: role for name, role in self.stack.resources("AWS::IAM::Role").items()}
-        self.functions = [self.outputs[f"{name}FunctionName"] for name in ("Writer", "Reader", "ShardScaler")]
-        self.custom = next(identity for name, identity in resources.items() if name.endswith("CustomResourceFunction"))
+        self.roles = {
+            name.split(".")[-1]: role
+            for name, role in self.stack.resources("AWS::IAM::Role").items()
+        }
+        self.functions = [
+            self.outputs[f"{name}FunctionName"] for name in ("Writer", "Reader", "ShardScaler")
+        ]
+        self.custom = next(
+            identity
+            for name, identity in resources.items()
+            if name.endswith("CustomResourceFunction")
+        )
         self.api = world.caller(self.stack)
         self.account = world.account
 
     def kind(self, resource):
         """What a right is on, without the names of this stack."""
-        main, metadata = (f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}" for name in (self.main, self.metadata))
-        exact = {main: "main table", f"{main}/index/*": "its indexes", metadata: "metadata table", "*": "*"}
+        main, metadata = (
+            f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
+            for name in (self.main, self.metadata)
+        )
+        exact = {
+            main: "main table",
+            f"{main}/index/*": "its indexes",
+            metadata: "metadata table",
+            "*": "*",
+        }
         if resource in exact:
             return exact[resource]
-        parts = {":log-group:": "its log", ":sqs:": "queue of lost events", ":kms:": "the tables' key", ":insight-rule/": "insight rules"}
+        parts = {
+            ":log-group:": "its log",
+            ":sqs:": "queue of lost events",
+            ":kms:": "the tables' key",
+            ":insight-rule/": "insight rules",
+        }
         for part, kind in parts.items():
             if part in resource:
                 return kind
@@ -124,7 +158,7 @@ class Stage:
 
     def ready(self):
         """The tables as they are after the first write."""
-        need(self.api.put("ready", "a").status == 200, "the first write is refused")
+        answered(200, self.api.put("ready", "a"), "the first write")
         self.stop()
 
     def scale(self, event, kind="RequestResponse"):
@@ -133,57 +167,95 @@ class Stage:
         need(not failed, f"the shard-scaler fails: {answer}")
         return answer
 
-    def grown(self, key, width=4):
-        """A key of several shards, with an item."""
+    def widen(self, key, width=4):
+        """Gives a key several shards."""
         answer = self.scale({"action": "set", "partition_key": key, "number_of_shards": width})
         need(answer["outcome"] == "scaled", f"set: {answer}")
+
+    def grown(self, key, width=4):
+        """A key of several shards, with an item."""
+        self.widen(key, width)
         for sort in SORTS:
-            need(self.api.put(key, sort).status == 200, "a write is refused")
+            answered(200, self.api.put(key, sort), "a write")
 
     def width(self, key):
         answer = self.api.request("GET", "/shards", {"partition_key": key})
         return (answer.json or {}).get("number_of_shards", 0) if answer.status == 200 else 0
 
+    def update_custom(self, logical, kind, properties):
+        """As CloudFormation updates a resource of the stack's own function."""
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.custom}"
+        properties = {"ServiceToken": arn} | properties
+        stack = (self.stack.name, self.stack.identity)
+        with self.scope():
+            try:
+                custom_resource.invoke_custom_resource(
+                    "Update", logical, properties, *stack, kind, "created"
+                )
+            except (RuntimeError, TimeoutError) as error:
+                raise Fails(str(error)) from error
+
     def alarm(self, name):
-        return cloudwatch._alarms[f"{self.stack.name}-{name}"]
+        return cloudwatch._alarms.get_scoped(ACCOUNT, REGION, f"{self.stack.name}-{name}")
 
     def lines(self, function):
         """How many streams the log of a function has."""
         with self.scope():
-            group = f"/aws/lambda/{self.stack.name}-{function}" if function != "custom" else self.stack.resource("CustomResourceLogGroup")
+            group = (
+                f"/aws/lambda/{self.stack.name}-{function}"
+                if function != "custom"
+                else self.stack.resource("CustomResourceLogGroup")
+            )
             return len(cloudwatch_logs._log_groups[group]["streams"])
 
     def messages(self):
         with self.scope():
-            return sum(len(queue["messages"]) for url, queue in sqs._queues.items() if self.stack.name in url)
+            return sum(
+                len(queue["messages"])
+                for url, queue in sqs._queues.items()
+                if self.stack.name in url
+            )
 
     def log(self, function):
         """All lines of a function's log."""
         with self.scope():
-            streams = cloudwatch_logs._log_groups[f"/aws/lambda/{self.stack.name}-{function}"]["streams"]
+            streams = cloudwatch_logs._log_groups[f"/aws/lambda/{self.stack.name}-{function}"][
+                "streams"
+            ]
             return [event["message"] for stream in streams.values() for event in stream["events"]]
 
     # --- A drain, which waits for two minutes between copying and deleting.
 
     def long_ago(self):
-        """As if no key had changed its shards lately: a drain waits until no request from before can arrive."""
+        """As if no key had changed its shards lately: a drain waits until no request from before
+        can arrive."""
         with self.scope():
             for of_it in dynamodb._tables[self.metadata]["items"].values():
                 for item in of_it.values():
                     for name, value in item.items():
                         if name == "last_updated" or name.startswith("key:"):
                             [(kind, text)] = value.items()
-                            value[kind] = re.sub(r"\b\d{10}\b", lambda second: str(int(second[0]) - 2_000), text)
+                            value[kind] = re.sub(
+                                r"\b\d{10}\b", lambda second: str(int(second[0]) - 2_000), text
+                            )
         self.stop()
 
     def stored(self, key):
         """On which shards a key has items."""
         with self.scope():
-            return sorted(stored for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith(f"{key}.") and of_it)
+            return sorted(
+                stored
+                for stored, of_it in dynamodb._tables[self.main]["items"].items()
+                if stored.startswith(f"{key}.") and of_it
+            )
 
     def copies(self):
         with self.scope():
-            return sum(len(of_it) for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith("k."))
+            return sum(
+                len(of_it)
+                for stored, of_it in dynamodb._tables[self.main]["items"].items()
+                if stored.startswith("k.")
+            )
 
     def begin_drain(self):
         misplaced(self)
@@ -200,7 +272,11 @@ class Stage:
     def remove_old_copies(self):
         with self.scope():
             old = dynamodb._tables[self.main]["items"].get("k.1", {})
-            others = [of_it for stored, of_it in dynamodb._tables[self.main]["items"].items() if stored.startswith("k.") and stored != "k.1"]
+            others = [
+                of_it
+                for stored, of_it in dynamodb._tables[self.main]["items"].items()
+                if stored.startswith("k.") and stored != "k.1"
+            ]
             for sort in {sort for of_it in others for sort in of_it} & set(old):
                 del old[sort]
 
@@ -228,8 +304,7 @@ class Scenario:
 
 def answers(wanted, request):
     def act(stage):
-        answer = request(stage)
-        need(answer.status == wanted, f"{answer.status} {answer.text[:200]}")
+        answered(wanted, request(stage))
 
     return act
 
@@ -240,7 +315,7 @@ def ready(stage):
 
 def with_item(stage):
     stage.ready()
-    need(stage.api.put("k", "a").status == 200, "a write is refused")
+    answered(200, put(stage), "a write")
 
 
 def with_grown(stage):
@@ -249,7 +324,8 @@ def with_grown(stage):
 
 
 def with_calm(stage):
-    """A key that grew long ago, and was not drained: an item of it is deleted, and no tombstone stored."""
+    """A key that grew long ago, and was not drained: an item of it is deleted, and no tombstone
+    stored."""
     with_grown(stage)
     stage.long_ago()
 
@@ -277,6 +353,10 @@ def put(stage):
     return stage.api.put("k", "a")
 
 
+def add(stage):
+    return stage.api.patch("k", "a", {"add": {"n": 1}}, ADDITION)
+
+
 def get(stage):
     return stage.api.get("k", "a")
 
@@ -290,8 +370,7 @@ def each(status, request):
 
     def act(stage):
         for sort in SORTS:
-            answer = request(stage, sort)
-            need(answer.status == status, f"{answer.status} {answer.text[:200]}")
+            answered(status, request(stage, sort))
 
     return act
 
@@ -310,38 +389,63 @@ def raced(stage):
 
 
 def replicas(stage):
-    """A replica that cannot be read is reported, and the table answers for it: that is the difference."""
+    """A replica that cannot be read is reported, and the table answers for it: that is the
+    difference."""
     before = len(stage.log("reader"))
     for _ in range(12):
         answer = stage.api.query("k")
-        need(answer.status == 200 and len(answer.json["items"]) == 1, f"{answer.status} {answer.text[:200]}")
-    told = [line for line in stage.log("reader")[before:] if "a read replica cannot be read" in line]
-    need(not told, "degraded by design: it is answered, and the log says: a read replica cannot be read; the table answers for it")
+        need(
+            answer.status == 200 and len(answer.json["items"]) == 1,
+            f"{answer.status} {answer.text[:200]}",
+        )
+    told = [
+        line for line in stage.log("reader")[before:] if "a read replica cannot be read" in line
+    ]
+    need(
+        not told,
+        "degraded by design: it is answered, and the log says: a read replica cannot be read; the "
+        "table answers for it",
+    )
+
+
+def throttled(stage, is_hot, share, holds, what):
+    """Writes to hot shards until `holds`; this share of them is throttled."""
+    chance = random.Random(1)
+    tables.THROTTLE.writes(stage.main, lambda stored: is_hot(stored) and chance.random() < share)
+    items = [
+        {"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}}
+        for number in range(150)
+    ]
+    # An instance that is not sure by itself decides a moment later, with the next request.
+    until = time.monotonic() + PRESSURE
+    while time.monotonic() < until and not holds():
+        stage.api.request("POST", "/items/batch", None, {"items": items})
+    tables.THROTTLE.none(stage.main)
+    need(holds(), what)
 
 
 def hot_writes(stage):
     """Most first attempts at the key's one shard are throttled."""
-    chance = random.Random(1)
-    tables.THROTTLE.writes(stage.main, lambda stored: stored == f"{KEY}.1" and chance.random() < 0.7)
-    items = [{"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}} for number in range(150)]
-    # An instance that is not sure by itself decides a moment later, with the next request.
-    until = time.monotonic() + 25
-    while time.monotonic() < until and stage.width(KEY) == 1:
-        stage.api.request("POST", "/items/batch", None, {"items": items})
-    tables.THROTTLE.none(stage.main)
-    need(stage.width(KEY) > 1, "a throttled key stays at one shard")
+    throttled(
+        stage,
+        lambda stored: stored == f"{KEY}.1",
+        0.7,
+        lambda: stage.width(KEY) > 1,
+        "a throttled key stays at one shard",
+    )
 
 
 def short_of_partitions(stage):
-    """Whatever shard a write goes to, it is throttled: more shards do not help, more partitions would."""
-    chance = random.Random(1)
-    tables.THROTTLE.writes(stage.main, lambda stored: stored.startswith(f"{KEY}.") and chance.random() < 0.9)
-    items = [{"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}} for number in range(150)]
-    until = time.monotonic() + 25
-    while time.monotonic() < until and "WarmThroughput" not in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main):
-        stage.api.request("POST", "/items/batch", None, {"items": items})
-    tables.THROTTLE.none(stage.main)
-    need("WarmThroughput" in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main), "the writer does not wake the shard-scaler")
+    """Whatever shard a write goes to, it is throttled: more shards do not help, more partitions
+    would."""
+
+    def is_warmed():
+        return "WarmThroughput" in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main)
+
+    def is_hot(stored):
+        return stored.startswith(f"{KEY}.")
+
+    throttled(stage, is_hot, 0.9, is_warmed, "the writer does not wake the shard-scaler")
 
 
 def published(stage):
@@ -350,8 +454,7 @@ def published(stage):
 
 
 def scaled(stage):
-    answer = stage.scale({"action": "set", "partition_key": "k", "number_of_shards": 4})
-    need(answer["outcome"] == "scaled", str(answer))
+    stage.widen("k")
 
 
 def outcome(event, wanted):
@@ -374,8 +477,7 @@ def misplaced(stage):
     stage.ready()
     for number in range(ITEMS):
         stage.api.put("k", f"{number:02}")
-    answer = stage.scale({"action": "set", "partition_key": "k", "number_of_shards": 4})
-    need(answer["outcome"] == "scaled", str(answer))
+    scaled(stage)
     stage.long_ago()
 
 
@@ -384,7 +486,11 @@ def woken(metric, alarm, check):
 
     def act(stage):
         with stage.scope():
-            state = {"AlarmName": f"{stage.stack.name}-{alarm}", "StateValue": "ALARM", "StateReason": metric}
+            state = {
+                "AlarmName": f"{stage.stack.name}-{alarm}",
+                "StateValue": "ALARM",
+                "StateReason": metric,
+            }
             cloudwatch._set_alarm_state(None, state, False, True)
         check(stage)
 
@@ -401,11 +507,12 @@ def grows(stage):
 
 
 def rearmed(stage):
-    for alarm in ("hot-partition", "hot-reads", "write-limit", "read-limit"):
-        stage.alarm(alarm)["StateValue"] = "ALARM"
-    names = [f"{stage.stack.name}-{alarm}" for alarm in ("hot-partition", "hot-reads", "write-limit", "read-limit")]
+    alarms = [stage.alarm(name) for name in WAKING_ALARMS]
+    for alarm in alarms:
+        alarm["StateValue"] = "ALARM"
+    names = [alarm["AlarmName"] for alarm in alarms]
     answer = stage.scale({"action": "rearm", "alarms": names})
-    left = [name for name in names if cloudwatch._alarms.get_scoped(ACCOUNT, REGION, name)["StateValue"] != "OK"]
+    left = [name for name in WAKING_ALARMS if stage.alarm(name)["StateValue"] != "OK"]
     need(not left, f"{', '.join(left)} stays in ALARM: {answer}")
 
 
@@ -419,13 +526,21 @@ def index_alarm(stage):
 def composite(stage):
     """An alarm that names no metric: the shard-scaler looks at them."""
     with stage.scope():
-        cloudwatch.record_metric("AWS/DynamoDB", "WriteKeyRangeThroughputThrottleEvents", 500, "Count", {"TableName": stage.main})
+        cloudwatch.record_metric(
+            "AWS/DynamoDB",
+            "WriteKeyRangeThroughputThrottleEvents",
+            500,
+            "Count",
+            {"TableName": stage.main},
+        )
     answer = stage.scale(functions.alarm_of({}))
     need(stage.width(KEY) > 1, json.dumps(answer))
 
 
 def raised(stage):
-    answer = stage.scale(functions.alarm_of({"WriteProvisionedThroughputThrottleEvents": {"TableName": stage.main}}))
+    answer = stage.scale(
+        functions.alarm_of({"WriteProvisionedThroughputThrottleEvents": {"TableName": stage.main}})
+    )
     need((answer.get("capacity") or {}).get("outcome") == "raised", json.dumps(answer))
 
 
@@ -442,27 +557,22 @@ def protected(stage):
     with stage.scope():
         for name in (stage.main, stage.metadata):
             dynamodb._tables[name]["DeletionProtectionEnabled"] = False
-        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{stage.custom}"
-        properties = {"ServiceToken": arn, "Protected": "true", "Tables": [stage.main, stage.metadata], "ServiceTimeout": 60}
-        asked = ("Update", "TableProtection", properties, stage.stack.name, stage.stack.identity, "Custom::DeletionProtection", "created")
-        try:
-            custom_resource.invoke_custom_resource(*asked)
-        except (RuntimeError, TimeoutError) as error:
-            raise Fails(str(error)) from error
-        open_ones = [name for name in (stage.main, stage.metadata) if not dynamodb._tables[name]["DeletionProtectionEnabled"]]
+    properties = {"Protected": "true", "Tables": [stage.main, stage.metadata], "ServiceTimeout": 60}
+    stage.update_custom("TableProtection", "Custom::DeletionProtection", properties)
+    with stage.scope():
+        open_ones = [
+            name
+            for name in (stage.main, stage.metadata)
+            if not dynamodb._tables[name]["DeletionProtectionEnabled"]
+        ]
         need(not open_ones, f"not protected: {open_ones}")
 
 
 def started(stage):
-    """A deployment over an existing table starts the shard-scaler, and fails where that does not start."""
-    arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{stage.custom}"
-    properties = {"ServiceToken": arn, "Function": stage.outputs["ShardScalerFunctionArn"], "ServiceTimeout": 150}
-    asked = ("Update", "ExistingTableCheck", properties, stage.stack.name, stage.stack.identity, "Custom::Start", "created")
-    with stage.scope():
-        try:
-            custom_resource.invoke_custom_resource(*asked)
-        except (RuntimeError, TimeoutError) as error:
-            raise Fails(str(error)) from error
+    """A deployment over an existing table starts the shard-scaler, and fails where that does not
+    start."""
+    properties = {"Function": stage.outputs["ShardScalerFunctionArn"], "ServiceTimeout": 150}
+    stage.update_custom("ExistingTableCheck", "Custom::Start", properties)
 
 
 def custom_logs(stage):
@@ -471,10 +581,15 @@ def custom_logs(stage):
     soon(lambda: stage.lines("custom") > before, "no line in the log of the custom resources", 2)
 
 
-def scheduled(stage):
+def fired(stage):
+    """What becomes of the event of the schedule that drains."""
     name = stage.stack.resource("DrainScheduleEntry")
     with stage.scope():
-        became = functions.fire(name)
+        return functions.fire(name)
+
+
+def scheduled(stage):
+    became = fired(stage)
     need(became == "invoked", f"the event is {became}")
 
 
@@ -482,10 +597,11 @@ def kept(stage):
     functions.UNDELIVERED.add(stage.stack.name)
     try:
         before = stage.messages()
-        name = stage.stack.resource("DrainScheduleEntry")
-        with stage.scope():
-            became = functions.fire(name)
-        need(became == "kept" and stage.messages() > before, f"an event that cannot be delivered is {became}")
+        became = fired(stage)
+        need(
+            became == "kept" and stage.messages() > before,
+            f"an event that cannot be delivered is {became}",
+        )
     finally:
         functions.UNDELIVERED.discard(stage.stack.name)
 
@@ -493,6 +609,7 @@ def kept(stage):
 SCENARIOS = {
     "PUT /item": Scenario(answers(200, put), ready),
     "the first PUT /item of new tables": Scenario(answers(200, put)),
+    "PATCH /item, which adds": Scenario(answers(200, add), with_item),
     "DELETE /item": Scenario(answers(204, lambda stage: stage.api.delete("k", "a")), with_item),
     "POST /items, create only, of a grown key": Scenario(each(201, created), with_grown),
     "DELETE /item, which another caller deletes": Scenario(raced, with_calm),
@@ -501,9 +618,13 @@ SCENARIOS = {
     "the log of PUT /item": Scenario(logs("writer", put), ready),
     "the trace of PUT /item": Scenario(traces("Writer", put), ready),
     "GET /item": Scenario(answers(200, get), with_item),
-    "GET /items": Scenario(answers(200, lambda stage: stage.api.query("k", consistent="true")), with_item),
+    "GET /items": Scenario(
+        answers(200, lambda stage: stage.api.query("k", consistent="true")), with_item
+    ),
     "GET /items, twelve times": Scenario(replicas, with_item),
-    "GET /item of a grown key": Scenario(each(200, lambda stage, sort: stage.api.get("k", sort)), with_grown),
+    "GET /item of a grown key": Scenario(
+        each(200, lambda stage, sort: stage.api.get("k", sort)), with_grown
+    ),
     "the log of GET /item": Scenario(logs("reader", get), with_item),
     "the trace of GET /item": Scenario(traces("Reader", get), with_item),
     "set": Scenario(scaled, ready),
@@ -511,10 +632,14 @@ SCENARIOS = {
     "drain": Scenario(outcome({"action": "drain"}, "handled"), with_grown),
     "rebuild": Scenario(outcome({"action": "rebuild"}, "handled"), with_grown),
     "settle and drain": Scenario(moved, misplaced),
-    "warm": Scenario(outcome({"action": "warm", "write_units": 20_000, "read_units": 20_000}, "warming"), ready),
+    "warm": Scenario(
+        outcome({"action": "warm", "write_units": 20_000, "read_units": 20_000}, "warming"), ready
+    ),
     "the alarm hot-partition": Scenario(woken("hot", "hot-partition", grows), reported),
     "rearm": Scenario(rearmed, ready),
-    "an alarm on a replica": Scenario(index_alarm, lambda stage: reported(stage, f"{stage.main}-read-replica-1")),
+    "an alarm on a replica": Scenario(
+        index_alarm, lambda stage: reported(stage, f"{stage.main}-read-replica-1")
+    ),
     "an alarm without a metric": Scenario(composite, reported),
     "an alarm on provisioned capacity": Scenario(raised, ready),
     "an event that fails": Scenario(lost, with_grown),
@@ -534,6 +659,7 @@ SHOWN_BY = {
     ("WriterRole", "logs:CreateLogStream", _LOG): "the log of PUT /item",
     ("WriterRole", "logs:PutLogEvents", _LOG): "the log of PUT /item",
     ("WriterRole", "dynamodb:PutItem", _MAIN): "PUT /item",
+    ("WriterRole", "dynamodb:UpdateItem", _MAIN): "PATCH /item, which adds",
     ("WriterRole", "dynamodb:DeleteItem", _MAIN): "DELETE /item",
     ("WriterRole", "dynamodb:GetItem", _MAIN): "DELETE /item, which another caller deletes",
     ("WriterRole", "dynamodb:BatchGetItem", _MAIN): "POST /items, create only, of a grown key",
@@ -542,7 +668,11 @@ SHOWN_BY = {
     ("WriterRole", "dynamodb:UpdateItem", _METADATA): "the first PUT /item of new tables",
     ("WriterRole", "dynamodb:Scan", _MAIN): "the first PUT /item of new tables",
     ("WriterRole", "dynamodb:Scan", _METADATA): "the first PUT /item of new tables",
-    ("WriterRole", "lambda:InvokeFunction", "the shard-scaler"): "POST /items/batch, throttled on every shard",
+    (
+        "WriterRole",
+        "lambda:InvokeFunction",
+        "the shard-scaler",
+    ): "POST /items/batch, throttled on every shard",
     ("WriterRole", "kms:Decrypt", _KEY): "PUT /item",
     ("WriterRole", "xray:PutTraceSegments", "*"): "the trace of PUT /item",
     ("WriterRole", "xray:PutTelemetryRecords", "*"): "the trace of PUT /item",
@@ -566,7 +696,11 @@ SHOWN_BY = {
     ("ShardScalerRole", "dynamodb:Query", _MAIN): "set",
     ("ShardScalerRole", "dynamodb:Scan", _MAIN): "rebuild",
     ("ShardScalerRole", "dynamodb:PutItem", _MAIN): "settle and drain",
-    ("ShardScalerRole", "cloudwatch:GetInsightRuleReport", "insight rules"): "the alarm hot-partition",
+    (
+        "ShardScalerRole",
+        "cloudwatch:GetInsightRuleReport",
+        "insight rules",
+    ): "the alarm hot-partition",
     ("ShardScalerRole", "cloudwatch:GetMetricData", "*"): "an alarm without a metric",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-partition"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-reads"): "rearm",
@@ -590,8 +724,16 @@ SHOWN_BY = {
 
 # What stacks of other kinds give besides, or by another statement.
 ONLY = {
-    "provisioned": {("ShardScalerRole", "dynamodb:UpdateTable", _MAIN): "an alarm on provisioned capacity"},
-    "existing": {("CustomResourceRole", "lambda:InvokeFunction", "function ShardScaler"): "the look at an existing table"},
+    "provisioned": {
+        ("ShardScalerRole", "dynamodb:UpdateTable", _MAIN): "an alarm on provisioned capacity"
+    },
+    "existing": {
+        (
+            "CustomResourceRole",
+            "lambda:InvokeFunction",
+            "function ShardScaler",
+        ): "the look at an existing table"
+    },
 }
 # What a drain does two minutes after its beginning.
 SHOWN_AFTER_A_DRAIN = {

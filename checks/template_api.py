@@ -7,14 +7,49 @@ from template_claims import FUNCTION, Claims, alias, claim, told
 from template_expected import ROUTES, SECURITY
 from template_flat import ROOT, Deployment
 
+# What a request carries without being described: its body's type, and its credentials.
+CREDENTIALS = {
+    "authorization",
+    "content-type",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-security-token",
+}
+
+
+def headers_of(description):
+    """The names of the headers of requests, and of those of responses."""
+    requests, responses = set(), set()
+
+    def look(part):
+        if isinstance(part, dict):
+            if part.get("in") == "header" and "name" in part:
+                requests.add(part["name"].lower())
+            if isinstance(part.get("headers"), dict):
+                responses.update(name.lower() for name in part["headers"])
+        for each in (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        ):
+            look(each)
+
+    look(description["paths"])
+    look({name: part for name, part in description["components"].items() if name != "headers"})
+    return requests, responses
+
+
+API_ARN = "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:"
+
 
 class Api(Claims):
+    @property
+    def description(self):
+        return yaml.safe_load((ROOT / "functions/api/openapi.yaml").read_text(encoding="utf-8"))
+
     @claim
     def the_description_has_the_same_routes(self):
-        description = yaml.safe_load((ROOT / "functions/api/openapi.yaml").read_text(encoding="utf-8"))
         described = {
             f"{method.upper()} {path}"
-            for path, operations in description["paths"].items()
+            for path, operations in self.description["paths"].items()
             for method in operations
             if method in {"get", "put", "post", "delete", "patch", "head", "options"}
         }
@@ -22,8 +57,30 @@ class Api(Claims):
         self.expect(
             described == routes,
             "openapi.yaml describes the routes that there are",
-            f"openapi.yaml lacks {sorted(routes - described)}, and has besides {sorted(described - routes)}",
+            f"openapi.yaml lacks {sorted(routes - described)}, and has besides "
+            f"{sorted(described - routes)}",
         )
+
+    @claim
+    def a_page_may_send_and_see_what_is_described(self):
+        """A browser lets a page use no other method and header, if the page is of another
+        origin."""
+        cors = self.of_type("AWS::Serverless::HttpApi")["Api"]["DefinitionBody"][
+            "x-amazon-apigateway-cors"
+        ]
+        requests, responses = headers_of(self.description)
+        wanted = {
+            "allowMethods": {route.split()[0] for route in set().union(*ROUTES.values())},
+            "allowHeaders": requests | CREDENTIALS,
+            "exposeHeaders": responses,
+        }
+        for name, headers in wanted.items():
+            self.expect(
+                set(cors[name]) == headers and len(cors[name]) == len(headers),
+                f"{name} of other origins are {', '.join(sorted(headers))}",
+                f"{name} lacks {sorted(headers - set(cors[name]))}, and has besides "
+                f"{sorted(set(cors[name]) - headers)}",
+            )
 
     @claim
     def every_sample_event_is_of_a_route(self):
@@ -33,13 +90,16 @@ class Api(Claims):
             if "http" not in context:
                 continue
             route = f"{context['http']['method']} {context['http']['path']}"
-            function = {"writer": "WriterFunction", "reader": "ReaderFunction"}.get(path.name.split("-")[0])
+            function = {"writer": "WriterFunction", "reader": "ReaderFunction"}.get(
+                path.name.split("-")[0]
+            )
             self.expect(
                 route in ROUTES.get(function, set())
                 and event.get("version") == "2.0"
                 and event.get("routeKey") == route,
                 f"events/{path.name} is an event of {route}",
-                f"events/{path.name}: {route} with routeKey {event.get('routeKey')} is no route of {function}",
+                f"events/{path.name}: {route} with routeKey {event.get('routeKey')} is no route "
+                f"of {function}",
             )
 
     @claim
@@ -83,7 +143,7 @@ class Api(Claims):
                 for each in deployment.of_type("AWS::Lambda::Permission").values()
                 if each["Principal"] == "apigateway.amazonaws.com"
             ]
-            source = {"Fn::Sub": "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/*"}
+            source = {"Fn::Sub": f"{API_ARN}${{Api}}/*"}
             wanted = [(alias(name), source) for name, routes in ROUTES.items() if routes]
             self.expect(
                 permitted == wanted,
@@ -104,11 +164,15 @@ class Api(Claims):
                 f"with {told(values)}, requests are {'' if wanted else 'not '}logged",
                 f"with {told(values)}: {logged}",
             )
-        rows = ({}, "info", "INFO"), ({"LogLevel": "error", "SystemLogLevel": "WARN"}, "error", "WARN")
+        rows = (
+            ({}, "info", "INFO"),
+            ({"LogLevel": "error", "SystemLogLevel": "WARN"}, "error", "WARN"),
+        )
         for values, level, system in rows:
             deployment = Deployment(self.templates, **values)
             for name, each in deployment.of_type(FUNCTION).items():
-                # Lambda takes the lines of metrics for INFO. It must let all pass, or they are lost.
+                # Lambda takes the lines of metrics for INFO. It must let all pass, or they are
+                # lost.
                 found = (
                     self.variables_of(deployment, name)["RUST_LOG"],
                     each["LoggingConfig"]["SystemLogLevel"],

@@ -1,9 +1,16 @@
 """What the sections of the contract share."""
 
-from template_expected import ALARM_ARN, ALIAS, DEPLOYMENTS, EVERYWHERE, INSIGHT_ACTION, INSIGHT_RULES, TABLE_ARN
-from template_flat import Deployment, as_list
+from template_expected import (
+    ALARM_ARN,
+    ALIAS,
+    DEPLOYMENTS,
+    EVERYWHERE,
+    INSIGHT_ACTION,
+    INSIGHT_RULES,
+    TABLE_ARN,
+)
+from template_flat import FUNCTION, Deployment, as_list
 
-FUNCTION = "AWS::Serverless::Function"
 SCALER = {"Ref": "ShardScalerFunction.Alias"}
 
 
@@ -31,7 +38,9 @@ class Claims:
 
     def __init__(self, templates):
         self.templates = templates
-        self.deployments = {name: Deployment(templates, **values) for name, (values, _) in DEPLOYMENTS.items()}
+        self.deployments = {
+            name: Deployment(templates, **values) for name, (values, _) in DEPLOYMENTS.items()
+        }
         # What holds for every deployment is looked for where the most of the template is deployed.
         self.whole = self.deployments["everything"]
         self.of_type = self.whole.of_type
@@ -54,54 +63,63 @@ class Claims:
     def variables_of(deployment, function):
         return deployment.of_type(FUNCTION)[function]["Environment"]["Variables"]
 
-    def conditions_of(self, value):
-        if isinstance(value, dict):
-            if "Fn::If" in value:
-                yield value["Fn::If"][0]
-            for member in value.values():
-                yield from self.conditions_of(member)
-        elif isinstance(value, list):
-            for part in value:
-                yield from self.conditions_of(part)
-
     @staticmethod
     def statements_of(deployment, role):
         policies = list(deployment.of_type("AWS::IAM::Role")[role]["Policies"])
         policies += [
-            policy for policy in deployment.of_type("AWS::IAM::Policy").values() if {"Ref": role} in policy["Roles"]
+            policy
+            for policy in deployment.of_type("AWS::IAM::Policy").values()
+            if {"Ref": role} in policy["Roles"]
         ]
-        return [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
+        return [
+            statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]
+        ]
 
     def rights_of(self, deployment, role):
         rights = {}
         for statement in self.statements_of(deployment, role):
             actions = as_list(statement["Action"])
             for resource in as_list(statement["Resource"]):
-                rights.setdefault(self.scope_of(deployment, role, resource, actions), set()).update(actions)
+                rights.setdefault(self.scope_of(deployment, role, resource, actions), set()).update(
+                    actions
+                )
         return rights
 
     def scope_of(self, deployment, role, resource, actions):
-        """What a statement is about; a table has the same name whether the stack has made it or not."""
+        """What a statement is about; a table has the same name whether the stack has made it or
+        not."""
         text = resource.get("Fn::Sub") if isinstance(resource, dict) else None
-        for table, existing in (("MainTable", "ExistingTable"), ("MetadataTable", "ExistingMetadataTable")):
+        for table, existing in (
+            ("MainTable", "ExistingTable"),
+            ("MetadataTable", "ExistingMetadataTable"),
+        ):
             name = deployment.values[existing]
-            if resource == ({"Fn::Sub": TABLE_ARN + name} if name else {"Fn::GetAtt": [table, "Arn"]}):
+            if resource == (
+                {"Fn::Sub": TABLE_ARN + name} if name else {"Fn::GetAtt": [table, "Arn"]}
+            ):
                 return table
             if text == (TABLE_ARN + name if name else f"${{{table}.Arn}}") + "/index/*":
                 return f"the indexes of {table}"
         for function in self.functions:
             if is_alias(resource, function):
                 return f"the alias of {function}"
-            if resource in ({"Fn::GetAtt": [function, "Arn"]}, {"Fn::Sub": f"${{{function}.Arn}}:*"}):
+            if resource in (
+                {"Fn::GetAtt": [function, "Arn"]},
+                {"Fn::Sub": f"${{{function}.Arn}}:*"},
+            ):
                 return f"{function}, any version"
         if resource == {"Fn::GetAtt": ["LostEventsQueue", "Arn"]}:
             return "LostEventsQueue"
         log = f"{role.removesuffix('Role')}LogGroup"
-        if resource == {"Fn::GetAtt": [log, "Arn"]} and self.logs_to(deployment, role) == {"Ref": log}:
+        if resource == {"Fn::GetAtt": [log, "Arn"]} and self.logs_to(deployment, role) == {
+            "Ref": log
+        }:
             return "its log"
         if actions == [INSIGHT_ACTION] and isinstance(text, str) and text.startswith(INSIGHT_RULES):
             return "the rules of Contributor Insights"
-        if resource == "*" and {EVERYWHERE.get(action) for action in actions} == {EVERYWHERE.get(actions[0])}:
+        if resource == "*" and {EVERYWHERE.get(action) for action in actions} == {
+            EVERYWHERE.get(actions[0])
+        }:
             return EVERYWHERE.get(actions[0])
         if isinstance(text, str) and text.startswith(ALARM_ARN + "${AWS::StackName}-"):
             return "alarm " + text.removeprefix(ALARM_ARN + "${AWS::StackName}-")
@@ -112,4 +130,9 @@ class Claims:
     @staticmethod
     def logs_to(deployment, role):
         function = f"{role.removesuffix('Role')}Function"
-        return deployment.resources.get(function, {}).get("Properties", {}).get("LoggingConfig", {}).get("LogGroup")
+        return (
+            deployment.resources.get(function, {})
+            .get("Properties", {})
+            .get("LoggingConfig", {})
+            .get("LogGroup")
+        )

@@ -1,4 +1,5 @@
-"""What the template must be: the variables, rights and refusals that template_contract.py holds it against, by deployment."""
+"""What the template must be: the variables, rights and refusals that template_contract.py holds it
+against, by deployment."""
 
 import re
 
@@ -8,7 +9,8 @@ from template_flat import ROOT
 MOST_PARAMETERS = 10
 ALIAS = "live"
 RETAINED = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
-# What earlier templates put out, and what a consumer of the stream and a caller of the functions need.
+# What earlier templates put out, and what a consumer of the stream and a caller of the functions
+# need.
 OUTPUTS = {
     "ApiUrl",
     "MainTableName",
@@ -85,13 +87,18 @@ CONFIGURATIONS = {
 METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
-ROUTES = {
-    "WriterFunction": {"POST /items", "POST /items/batch", "PUT /item", "DELETE /item"},
-    "ReaderFunction": {"GET /items", "GET /item", "GET /shards"},
-    "ShardScalerFunction": set(),
-}
+# A row of the table that the functions themselves go by.
+ROUTE = re.compile(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ')
+ROUTES = {f"{name}Function": set() for name in ("Writer", "Reader", "ShardScaler")}
+for method, path, name in ROUTE.findall((ROOT / "functions/api/src/route.rs").read_text()):
+    ROUTES[f"{name}Function"].add(f"{method} {path}")
+assert all(len(ROUTES[f"{name}Function"]) > 1 for name in ("Writer", "Reader")), ROUTES
 
-ROLES = {"WriterFunction": "WriterRole", "ReaderFunction": "ReaderRole", "ShardScalerFunction": "ShardScalerRole"}
+ROLES = {
+    "WriterFunction": "WriterRole",
+    "ReaderFunction": "ReaderRole",
+    "ShardScalerFunction": "ShardScalerRole",
+}
 
 LOG = {"its log": {"logs:CreateLogStream", "logs:PutLogEvents"}}
 METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:UpdateItem"}
@@ -100,6 +107,7 @@ RIGHTS = {
     "WriterRole": {
         "MainTable": {
             "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
             "dynamodb:DeleteItem",
             "dynamodb:GetItem",
             "dynamodb:BatchGetItem",
@@ -135,7 +143,11 @@ RIGHTS = {
         "LostEventsQueue": {"sqs:SendMessage"},
     }
     | LOG,
-    "CustomResourceRole": {"MainTable": {"dynamodb:DescribeTable"}, "MetadataTable": {"dynamodb:DescribeTable"}} | LOG,
+    "CustomResourceRole": {
+        "MainTable": {"dynamodb:DescribeTable"},
+        "MetadataTable": {"dynamodb:DescribeTable"},
+    }
+    | LOG,
     "ScheduleRole": {
         "the alias of ShardScalerFunction": {"lambda:InvokeFunction"},
         "LostEventsQueue": {"sqs:SendMessage"},
@@ -153,21 +165,30 @@ WAKING_RIGHTS = {"WriterRole": {"the alias of ShardScalerFunction": {"lambda:Inv
 # where the tables are encrypted with a key of the customer's,
 KEY_RIGHTS = dict.fromkeys(ROLES.values(), {"the tables' key": {"kms:Decrypt"}})
 # where the functions trace,
-TRACE_RIGHTS = dict.fromkeys(ROLES.values(), {"every trace": {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}})
+TRACE_RIGHTS = dict.fromkeys(
+    ROLES.values(), {"every trace": {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}}
+)
 # where the stack has made the table, which it protects,
 TABLE_RIGHTS = {"CustomResourceRole": {"MainTable": {"dynamodb:UpdateTable"}}}
 METADATA_TABLE_RIGHTS = {"CustomResourceRole": {"MetadataTable": {"dynamodb:UpdateTable"}}}
 # where the deployment looks whether the shard-scaler starts over tables that were there before,
-START_RIGHTS = {"CustomResourceRole": {"ShardScalerFunction, any version": {"lambda:InvokeFunction"}}}
+START_RIGHTS = {
+    "CustomResourceRole": {"ShardScalerFunction, any version": {"lambda:InvokeFunction"}}
+}
 # and where CodeDeploy moves the traffic.
 CANARY_RIGHTS = {
     "DeploymentRole": {
-        f"{function}, any version": {"lambda:GetAlias", "lambda:UpdateAlias", "lambda:GetProvisionedConcurrencyConfig"}
+        f"{function}, any version": {
+            "lambda:GetAlias",
+            "lambda:UpdateAlias",
+            "lambda:GetProvisionedConcurrencyConfig",
+        }
         for function in ROLES
     }
     | {"every alarm": {"cloudwatch:DescribeAlarms"}}
 }
-# Whom a role is for. Where a service takes a role for its own, it must be told whose resources it acts for.
+# Whom a role is for. Where a service takes a role for its own, it must be told whose resources it
+# acts for.
 TRUSTED = dict.fromkeys([*ROLES.values(), "CustomResourceRole"], "lambda.amazonaws.com") | {
     "ScheduleRole": "scheduler.amazonaws.com",
     "DeploymentRole": "codedeploy.amazonaws.com",
@@ -188,7 +209,8 @@ ALARM_PRINCIPAL = "lambda.alarms.cloudwatch.amazonaws.com"
 ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:"
 TABLE_ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/"
 
-# Contributor Insights makes these rules, so the template cannot refer to them; the permission exists for nothing else.
+# Contributor Insights makes these rules, so the template cannot refer to them; the permission
+# exists for nothing else.
 INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
 # These actions know no resources.
 EVERYWHERE = {
@@ -198,7 +220,8 @@ EVERYWHERE = {
     "xray:PutTelemetryRecords": "every trace",
 }
 INSIGHT_RULES = (
-    "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:insight-rule/DynamoDBContributorInsights"
+    "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:"
+    "insight-rule/DynamoDBContributorInsights"
 )
 
 KEY_ARN = "arn:aws:kms:us-east-1:123456789012:key/0b5d2f6e-0000-4000-8000-000000000000"
@@ -211,7 +234,11 @@ DEPLOYMENTS = {
     "3 read replicas": ({"ReadReplicas": 3}, [REPLICA_RIGHTS]),
     "fixed capacity": ({"CapacityMode": "provisioned"}, []),
     "fewer shards again": (
-        {"DrainSchedule": "rate(5 minutes)", "ShrinkAfterSeconds": "86400", "SettleAfterSeconds": "86400"},
+        {
+            "DrainSchedule": "rate(5 minutes)",
+            "ShrinkAfterSeconds": "86400",
+            "SettleAfterSeconds": "86400",
+        },
         [],
     ),
     "appends only": ({"Writes": "appends"}, []),
@@ -240,8 +267,14 @@ DEPLOYMENTS = {
         },
         [],
     ),
-    "rising write capacity": ({"CapacityMode": "provisioned", "MaxWriteUnits": 500}, [CAPACITY_RIGHTS]),
-    "rising read capacity": ({"CapacityMode": "provisioned", "MaxReadUnits": 500}, [CAPACITY_RIGHTS]),
+    "rising write capacity": (
+        {"CapacityMode": "provisioned", "MaxWriteUnits": 500},
+        [CAPACITY_RIGHTS],
+    ),
+    "rising read capacity": (
+        {"CapacityMode": "provisioned", "MaxReadUnits": 500},
+        [CAPACITY_RIGHTS],
+    ),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
     "writes that may be warmed": ({"MaxWarmWriteUnits": 40000}, [WARM_RIGHTS, WAKING_RIGHTS]),
     "writes that may be warmed, and writers that scale": (
@@ -267,7 +300,10 @@ DEPLOYMENTS = {
     "the profile production": ({"Profile": "production"}, [TRACE_RIGHTS, CANARY_RIGHTS]),
     "an existing table": ({"ExistingTable": "orders"}, []),
     "an existing metadata table": ({"ExistingMetadataTable": "orders-metadata"}, []),
-    "both tables existing": ({"ExistingTable": "orders", "ExistingMetadataTable": "orders-metadata"}, []),
+    "both tables existing": (
+        {"ExistingTable": "orders", "ExistingMetadataTable": "orders-metadata"},
+        [],
+    ),
     "both tables existing, in production": (
         {
             "ExistingTable": "orders",
@@ -288,7 +324,10 @@ DEPLOYMENTS = {
         },
         [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
     ),
-    "an existing table of provisioned capacity": ({"ExistingTable": "orders", "CapacityMode": "provisioned"}, []),
+    "an existing table of provisioned capacity": (
+        {"ExistingTable": "orders", "CapacityMode": "provisioned"},
+        [],
+    ),
     "everything": (
         {
             "ReadReplicas": 3,
@@ -315,7 +354,11 @@ DEPLOYMENTS = {
 OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
 JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
 # What every operation of the API asks for.
-SECURITY = {"IAM": ({}, [{"AWS_IAM": []}]), "JWT": (JWT, [{"Jwt": []}]), "NONE, said twice": (OPEN, None)}
+SECURITY = {
+    "IAM": ({}, [{"AWS_IAM": []}]),
+    "JWT": (JWT, [{"Jwt": []}]),
+    "NONE, said twice": (OPEN, None),
+}
 # What the main table is, by its parameters. None where nothing is said of it.
 KMS = {"SSEEnabled": True, "SSEType": "KMS"}
 TABLE_OPTIONS = [
@@ -344,7 +387,11 @@ TABLE_OPTIONS = [
         "WarmThroughput",
         {"ReadUnitsPerSecond": "13000", "WriteUnitsPerSecond": "5000"},
     ),
-    ({"TimeToLiveAttribute": "expires"}, "TimeToLiveSpecification", {"AttributeName": "expires", "Enabled": True}),
+    (
+        {"TimeToLiveAttribute": "expires"},
+        "TimeToLiveSpecification",
+        {"AttributeName": "expires", "Enabled": True},
+    ),
     ({"StreamView": "KEYS_ONLY"}, "StreamSpecification", {"StreamViewType": "KEYS_ONLY"}),
     ({"EncryptionKey": "aws-managed"}, "SSESpecification", KMS),
     ({"EncryptionKey": KEY_ARN}, "SSESpecification", KMS | {"KMSMasterKeyId": KEY_ARN}),
@@ -360,7 +407,11 @@ REFUSED = {
     "one warm throughput": {"WarmReadUnits": 20000},
     "shrinking without a schedule": {"ShrinkAfterSeconds": "3600"},
     "settling without a schedule": {"SettleAfterSeconds": "3600"},
-    "settling appends": {"SettleAfterSeconds": "3600", "DrainSchedule": "rate(5 minutes)", "Writes": "appends"},
+    "settling appends": {
+        "SettleAfterSeconds": "3600",
+        "DrainSchedule": "rate(5 minutes)",
+        "Writes": "appends",
+    },
     "settling what is placed at random": {
         "SettleAfterSeconds": "3600",
         "DrainSchedule": "rate(5 minutes)",
@@ -382,7 +433,11 @@ REFUSED = {
         "CapacityMode": "provisioned",
         "MaxWriteUnits": 500,
     },
-    "warmth of an existing table": {"ExistingTable": "orders", "WarmReadUnits": 13000, "WarmWriteUnits": 5000},
+    "warmth of an existing table": {
+        "ExistingTable": "orders",
+        "WarmReadUnits": 13000,
+        "WarmWriteUnits": 5000,
+    },
     "a stream of an existing table": {"ExistingTable": "orders", "StreamView": "KEYS_ONLY"},
     "a key that expires": {"TimeToLiveAttribute": "sort_key"},
     "one table for both": {"ExistingTable": "orders", "ExistingMetadataTable": "orders"},

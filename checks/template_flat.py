@@ -1,7 +1,9 @@
-"""template.yaml and its nested templates as one: what a combination of parameters and settings makes.
+"""template.yaml and its nested templates as one: what a combination of parameters and settings
+makes.
 
-A `Deployment` has the resources of all templates, without those whose condition does not hold, with parameters, settings and what one template
-hands to another put in. What only CloudFormation knows stays: `{"Fn::GetAtt": ["MainTable", "Arn"]}`.
+A `Deployment` has the resources of all templates, without those whose condition does not hold, with
+parameters, settings and what one template hands to another put in. What only CloudFormation knows
+stays: `{"Fn::GetAtt": ["MainTable", "Arn"]}`.
 """
 
 import re
@@ -12,6 +14,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 TEMPLATE = ROOT / "template.yaml"
 
+FUNCTION = "AWS::Serverless::Function"
 NESTED = "AWS::Serverless::Application"
 NO_VALUE = {"Ref": "AWS::NoValue"}
 # What a resource answers, where a condition asks for it.
@@ -35,10 +38,14 @@ def _intrinsic(loader, tag, node):
 
 
 CloudFormationLoader.add_multi_constructor("!", _intrinsic)
+# A version is no date.
+CloudFormationLoader.add_constructor(
+    "tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node)
+)
 
 
 def load(path):
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=CloudFormationLoader)
+    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=CloudFormationLoader)
 
 
 def as_list(value):
@@ -60,12 +67,35 @@ def references(value):
                 yield member.split(".")[0] if isinstance(member, str) else member[0]
             elif name == "Fn::Sub":
                 text, own = (member, {}) if isinstance(member, str) else member
-                yield from (found for found in re.findall(r"\$\{([A-Za-z0-9:]+)", text) if found not in own)
+                yield from (
+                    found for found in re.findall(r"\$\{([A-Za-z0-9:]+)", text) if found not in own
+                )
                 yield from references(own)
             elif name == "DependsOn":
                 yield from as_list(member)
             else:
                 yield from references(member)
+
+
+def conditions_of(value):
+    """The conditions that are named."""
+    if isinstance(value, dict):
+        if "Fn::If" in value:
+            yield value["Fn::If"][0]
+        if set(value) == {"Condition"} and isinstance(value["Condition"], str):
+            yield value["Condition"]
+        for member in value.values():
+            yield from conditions_of(member)
+    elif isinstance(value, list):
+        for part in value:
+            yield from conditions_of(part)
+
+
+def conditions_behind(template, value):
+    """The conditions that a value depends on, and those that they depend on."""
+    for condition in conditions_of(value):
+        yield condition
+        yield from conditions_behind(template, template["Conditions"][condition])
 
 
 class Templates:
@@ -96,7 +126,8 @@ class Templates:
 
 
 class Deployment:
-    """The templates with their conditions decided, by these values of parameters and settings, and the defaults of all others."""
+    """The templates with their conditions decided, by these values of parameters and settings, and
+    the defaults of all others."""
 
     def __init__(self, templates, **values):
         self.templates = templates
@@ -126,7 +157,9 @@ class Deployment:
 
     def stack(self, name):
         if name not in self.nested:
-            handed = self.root.decided(self.templates.root["Resources"][name]["Properties"]["Parameters"])
+            handed = self.root.decided(
+                self.templates.root["Resources"][name]["Properties"]["Parameters"]
+            )
             self.nested[name] = _Stack(self.templates.nested[name], handed, self)
         return self.nested[name]
 
@@ -134,7 +167,11 @@ class Deployment:
         return self._settings[name]
 
     def of_type(self, kind):
-        return {name: body["Properties"] for name, body in self.resources.items() if body["Type"] == kind}
+        return {
+            name: body["Properties"]
+            for name, body in self.resources.items()
+            if body["Type"] == kind
+        }
 
     def refusals(self):
         """What the templates say against the values: a parameter's limits, and the rules."""
@@ -159,7 +196,9 @@ class _Stack:
         shared = self.template.get("Globals", {}).get("Function", {})
         bodies = self.template["Resources"]
         whole = {
-            name: body | {"Properties": _merged(shared, body["Properties"])} if _is_function(body) else body
+            name: body | {"Properties": _merged(shared, body["Properties"])}
+            if _is_function(body)
+            else body
             for name, body in bodies.items()
         }
         return self.present(whole)
@@ -250,10 +289,17 @@ class _Stack:
     def refusals(self):
         for name, body in self.template.get("Parameters", {}).items():
             if fault := fault_of(body, self.parameters[name]):
-                yield f"{name} is {self.parameters[name]!r}; it {body['ConstraintDescription']} ({fault})"
+                yield (
+                    f"{name} is {self.parameters[name]!r}; it {body['ConstraintDescription']} "
+                    f"({fault})"
+                )
         for rule in self.template.get("Rules", {}).values():
             if "RuleCondition" not in rule or self.holds(rule["RuleCondition"]):
-                yield from (each["AssertDescription"] for each in rule["Assertions"] if not self.holds(each["Assert"]))
+                yield from (
+                    each["AssertDescription"]
+                    for each in rule["Assertions"]
+                    if not self.holds(each["Assert"])
+                )
 
 
 def fault_of(parameter, value):
@@ -267,19 +313,24 @@ def fault_of(parameter, value):
     if parameter["Type"] == "Number":
         if not re.fullmatch(r"-?\d+(\.\d+)?", value):
             return "not a number"
-        if not float(parameter.get("MinValue", "-inf")) <= float(value) <= float(parameter.get("MaxValue", "inf")):
+        if (
+            not float(parameter.get("MinValue", "-inf"))
+            <= float(value)
+            <= float(parameter.get("MaxValue", "inf"))
+        ):
             return "beyond its limits"
     return None
 
 
 def _is_function(body):
-    return body["Type"] == "AWS::Serverless::Function"
+    return body["Type"] == FUNCTION
 
 
 def _merged(shared, own):
     """What SAM makes of its Globals and a function's own properties."""
     if isinstance(shared, dict) and isinstance(own, dict):
         return shared | {
-            name: _merged(shared[name], member) if name in shared else member for name, member in own.items()
+            name: _merged(shared[name], member) if name in shared else member
+            for name, member in own.items()
         }
     return own

@@ -1,9 +1,8 @@
 """What the functions are, who calls them, and how they change."""
 
-import json
 import re
 
-from template_claims import FUNCTION, Claims, claim, is_alias
+from template_claims import Claims, claim, is_alias
 from template_expected import (
     ALIAS,
     CONFIGURATIONS,
@@ -19,7 +18,7 @@ from template_expected import (
     WAKING_RIGHTS,
     WAKING_VARIABLES,
 )
-from template_flat import ROOT, references
+from template_flat import FUNCTION, ROOT, conditions_behind, references
 
 
 class Functions(Claims):
@@ -55,7 +54,8 @@ class Functions(Claims):
             self.expect(
                 read == variables,
                 f"{source} reads the {len(read)} variables",
-                f"{source} does not read {sorted(variables - read)} and reads the unknown variables {sorted(read - variables)}",
+                f"{source} does not read {sorted(variables - read)} and reads the unknown "
+                f"variables {sorted(read - variables)}",
             )
 
     @claim
@@ -63,7 +63,11 @@ class Functions(Claims):
         for name in self.functions:
             faults = {}
             for deployed, deployment in self.deployments.items():
-                wanted = VARIABLES | LOG_VARIABLES | (SCALER_VARIABLES if name == "ShardScalerFunction" else set())
+                wanted = (
+                    VARIABLES
+                    | LOG_VARIABLES
+                    | (SCALER_VARIABLES if name == "ShardScalerFunction" else set())
+                )
                 if name == "WriterFunction" and WAKING_RIGHTS in DEPLOYMENTS[deployed][1]:
                     wanted = wanted | WAKING_VARIABLES
                 given = self.variables_of(deployment, name).keys()
@@ -73,7 +77,8 @@ class Functions(Claims):
             said = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
             self.expect(
                 not faults,
-                f"{name} has its environment variables, and no others, in {len(self.deployments)} deployments",
+                f"{name} has its environment variables, and no others, in {len(self.deployments)} "
+                "deployments",
                 f"{name}: {'; '.join(sorted(said))}",
             )
 
@@ -83,7 +88,11 @@ class Functions(Claims):
                     setting = NAMED_OTHERWISE.get(variable, variable.title().replace("_", ""))
                     if variable not in MADE_OF_SEVERAL and value != deployment.values[setting]:
                         wrong[variable] = f"{value} (with {deployed}), not {setting}"
-            self.expect(not wrong, f"the variables of {name} are the settings of their names", f"{name}: {wrong}")
+            self.expect(
+                not wrong,
+                f"the variables of {name} are the settings of their names",
+                f"{name}: {wrong}",
+            )
 
     @claim
     def every_caller_calls_the_alias(self):
@@ -95,14 +104,19 @@ class Functions(Claims):
                     callers[place] = body["Properties"]["FunctionName"]
                 elif body["Type"] == "AWS::Scheduler::Schedule":
                     callers[place] = body["Properties"]["Target"]["Arn"]
-            if found := self.variables_of(deployment, "WriterFunction").get("SHARD_SCALER_FUNCTION"):
+            if found := self.variables_of(deployment, "WriterFunction").get(
+                "SHARD_SCALER_FUNCTION"
+            ):
                 callers["the writer"] = found
             wrong = {
                 place: called
                 for place, called in callers.items()
                 if not any(is_alias(called, name) for name in self.functions)
             }
-            aliases = {name: each.get("AutoPublishAlias") for name, each in deployment.of_type(FUNCTION).items()}
+            aliases = {
+                name: each.get("AutoPublishAlias")
+                for name, each in deployment.of_type(FUNCTION).items()
+            }
             self.expect(
                 not wrong and set(aliases.values()) == {ALIAS},
                 f"with {deployed}, {len(callers)} callers call an alias",
@@ -111,24 +125,20 @@ class Functions(Claims):
 
     @claim
     def a_changed_value_is_a_new_version(self):
-        """A version keeps its configuration for ever; SAM makes a new one when text changes, not when a value does."""
+        """A version keeps its configuration for ever; SAM makes a new one when text changes, not
+        when a value does."""
         template = self.templates.nested["Functions"]
         functions = [body for body in template["Resources"].values() if body["Type"] == FUNCTION]
         read = set(references([body["Properties"] for body in functions] + [template["Globals"]]))
         # What is no part of a version.
         apart = {"CanaryDeployment", "ReserveShardScalerConcurrency"}
         needed = {name for name in template["Parameters"] if name in read} - apart
-        conditions = {
-            condition
+        deciding = [
+            template["Conditions"][condition]
             for body in functions
-            for condition in self.conditions_of(body["Properties"].get("Environment", {}))
-        }
-        needed |= {
-            name
-            for condition in conditions
-            for name in references(self.spread(template, condition))
-            if name in template["Parameters"]
-        }
+            for condition in conditions_behind(template, body["Properties"].get("Environment", {}))
+        ]
+        needed |= {name for name in references(deciding) if name in template["Parameters"]}
         covered = set(references(template["Resources"]["Configuration"]["Properties"]["Of"]))
         hashed = {"Fn::GetAtt": ["Configuration", "Sha256"]}
         faults = [
@@ -149,16 +159,14 @@ class Functions(Claims):
             for body in functions
         )
         self.expect(
-            needed <= covered and not faults and shared.get("VersionDeletionPolicy") == "Delete" and longest <= 256,
+            needed <= covered
+            and not faults
+            and shared.get("VersionDeletionPolicy") == "Delete"
+            and longest <= 256,
             f"a change of any of {len(covered)} values is a change of every version",
-            f"a change of {sorted(needed - covered)} is none; {faults} do not name it; policy {shared.get('VersionDeletionPolicy')}; {longest} characters",
+            f"a change of {sorted(needed - covered)} is none; {faults} do not name it; policy "
+            f"{shared.get('VersionDeletionPolicy')}; {longest} characters",
         )
-
-    def spread(self, template, condition):
-        """A condition with those that it names put in."""
-        text = json.dumps(template["Conditions"][condition])
-        named = re.findall(r'\{"Condition": "(\w+)"\}', text)
-        return [template["Conditions"][condition], *(self.spread(template, name) for name in named)]
 
     @claim
     def a_canary_is_watched_by_its_own_alarm(self):
@@ -179,20 +187,28 @@ class Functions(Claims):
                     faults.append(f"{wanted} is {'there' if wanted in alarms else 'missing'}")
                 if wanted in alarms:
                     version = f"${{{name}.Version.Version}}"
-                    dimensions = {each["Name"]: each["Value"] for each in alarms[wanted]["Dimensions"]}
+                    dimensions = {
+                        each["Name"]: each["Value"] for each in alarms[wanted]["Dimensions"]
+                    }
                     if dimensions != {
                         "FunctionName": {"Ref": name},
                         "Resource": {"Fn::Sub": f"${{{name}}}:{ALIAS}"},
                         "ExecutedVersion": {"Fn::GetAtt": [name, "Version.Version"]},
                     }:
                         faults.append(f"{wanted} looks at {dimensions}")
-                    # Otherwise an alarm of the old version would be in ALARM when its remedy is deployed.
+                    # Otherwise an alarm of the old version would be in ALARM when its remedy is
+                    # deployed.
                     if version not in alarms[wanted]["AlarmName"]["Fn::Sub"]:
                         faults.append(f"{wanted} keeps its name")
                     if (alarms[wanted]["MetricName"], alarms[wanted]["Period"]) != ("Errors", 60):
                         faults.append(f"{wanted} is late, or of other things")
             self.expect(
                 not faults and ("DeploymentRole" in deployment.resources) == (canary == "true"),
-                f"with {deployed}, {'new versions are tried first, and watched' if canary == 'true' else 'all traffic moves at once'}",
+                f"with {deployed}, "
+                + (
+                    "new versions are tried first, and watched"
+                    if canary == "true"
+                    else "all traffic moves at once"
+                ),
                 f"with {deployed}: {'; '.join(faults)}",
             )

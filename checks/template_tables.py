@@ -4,7 +4,7 @@ import re
 
 from template_claims import FUNCTION, Claims, claim, told
 from template_expected import METADATA_ATTRIBUTES, READ_REPLICA_COUNTS, RETAINED, TABLE_OPTIONS
-from template_flat import Deployment, as_list, references
+from template_flat import Deployment, as_list, conditions_of, references
 
 
 class Tables(Claims):
@@ -12,11 +12,16 @@ class Tables(Claims):
     def the_tables_outlive_the_stack_and_not_a_failed_deployment(self):
         for deployed, deployment in self.deployments.items():
             tables = {
-                name: body for name, body in deployment.resources.items() if body["Type"] == "AWS::DynamoDB::Table"
+                name: body
+                for name, body in deployment.resources.items()
+                if body["Type"] == "AWS::DynamoDB::Table"
             }
             wanted = [
                 name
-                for name, given in (("MainTable", "ExistingTable"), ("MetadataTable", "ExistingMetadataTable"))
+                for name, given in (
+                    ("MainTable", "ExistingTable"),
+                    ("MetadataTable", "ExistingMetadataTable"),
+                )
                 if not deployment.values[given]
             ]
             faults = [
@@ -24,17 +29,26 @@ class Tables(Claims):
                 for name, body in tables.items()
                 if any(body.get(field) != value for field, value in RETAINED.items())
             ]
-            # CloudFormation deletes a nested stack whose creation was complete as any other, and keeps its tables.
+            # CloudFormation deletes a nested stack whose creation was complete as any other, and
+            # keeps its tables.
             nested = [name for name in tables if deployment.where[name]]
-            early = [name for name, body in tables.items() if as_list(body.get("DependsOn")) != ["CheckedSettings"]]
+            early = [
+                name
+                for name, body in tables.items()
+                if as_list(body.get("DependsOn")) != ["CheckedSettings"]
+            ]
             named = [name for name, body in tables.items() if "TableName" in body["Properties"]]
             self.expect(
                 list(tables) == wanted and not faults and not nested and not early and not named,
-                f"with {deployed}, {' and '.join(wanted) or 'no table'} stays when the stack goes, unless it has never been complete",
-                f"with {deployed}, the tables are {list(tables)}; policies: {faults}, nested: {nested}, unchecked: {early}, named: {named}",
+                f"with {deployed}, {' and '.join(wanted) or 'no table'} stays when the stack "
+                "goes, unless it has never been complete",
+                f"with {deployed}, the tables are {list(tables)}; policies: {faults}, nested: "
+                f"{nested}, unchecked: {early}, named: {named}",
             )
         others = {
-            name for name, body in self.whole.resources.items() if body.get("DeletionPolicy", "Delete") != "Delete"
+            name
+            for name, body in self.whole.resources.items()
+            if body.get("DeletionPolicy", "Delete") != "Delete"
         } - {"MainTable", "MetadataTable"}
         self.expect(not others, "nothing else stays", f"{sorted(others)} stay, too")
 
@@ -45,21 +59,35 @@ class Tables(Claims):
             values = deployment.values
             wanted = [
                 {"Ref": table}
-                for table, given in (("MainTable", "ExistingTable"), ("MetadataTable", "ExistingMetadataTable"))
+                for table, given in (
+                    ("MainTable", "ExistingTable"),
+                    ("MetadataTable", "ExistingMetadataTable"),
+                )
                 if not values[given]
             ]
             found = deployment.of_type("Custom::DeletionProtection")
             if not wanted:
-                self.expect(not found, f"with {deployed}, there is no table to protect", f"with {deployed}: {found}")
+                self.expect(
+                    not found,
+                    f"with {deployed}, there is no table to protect",
+                    f"with {deployed}: {found}",
+                )
                 continue
             protection = found["TableProtection"]
             after = set(as_list(deployment.resources["TableProtection"]["DependsOn"]))
             needed = {"TableProtection", *self.reached({"DependsOn": list(after)} | protection)}
             made = {*deployment.resources, *self.templates.nested}
-            late = [name for name in self.templates.root["Resources"] if name in made and name not in needed]
+            late = [
+                name
+                for name in self.templates.root["Resources"]
+                if name in made and name not in needed
+            ]
             self.expect(
-                (protection["Tables"], protection["Protected"]) == (wanted, values["DeletionProtection"]) and not late,
-                f"with {deployed}, {len(wanted)} tables are protected last: {values['DeletionProtection']}",
+                (protection["Tables"], protection["Protected"])
+                == (wanted, values["DeletionProtection"])
+                and not late,
+                f"with {deployed}, {len(wanted)} tables are protected last: "
+                f"{values['DeletionProtection']}",
                 f"with {deployed}, {protection} comes before {late}",
             )
 
@@ -73,10 +101,14 @@ class Tables(Claims):
                 open_ends += references(self.templates.root["Resources"][name])
                 open_ends += [
                     part
-                    for condition in self.conditions_of(self.templates.root["Resources"][name])
+                    for condition in conditions_of(self.templates.root["Resources"][name])
                     for part in references(self.templates.root["Conditions"][condition])
                 ]
-        return found | {name for name in ("MainTable", "MetadataTable") if name in self.templates.root["Resources"]}
+        return found | {
+            name
+            for name in ("MainTable", "MetadataTable")
+            if name in self.templates.root["Resources"]
+        }
 
     @claim
     def the_number_of_read_replicas_is_a_setting(self):
@@ -85,7 +117,8 @@ class Tables(Claims):
         self.expect(
             allowed == READ_REPLICA_COUNTS and set(default.values()) == {"0"},
             f"ReadReplicas is one of {allowed}, by default 0",
-            f"ReadReplicas should be one of {READ_REPLICA_COUNTS}, by default 0; it is one of {allowed}, by default {default}",
+            f"ReadReplicas should be one of {READ_REPLICA_COUNTS}, by default 0; it is one of "
+            f"{allowed}, by default {default}",
         )
 
     @claim
@@ -99,10 +132,19 @@ class Tables(Claims):
             if not count and "GlobalSecondaryIndexes" in table:
                 faults.append("an empty list of indexes is refused; there should be none")
             for index in indexes:
-                if (index["KeySchema"], index["Projection"]) != (table["KeySchema"], {"ProjectionType": "ALL"}):
+                if (index["KeySchema"], index["Projection"]) != (
+                    table["KeySchema"],
+                    {"ProjectionType": "ALL"},
+                ):
                     faults.append(f"{index['IndexName']} is not a copy of the table")
-                if index.get("ContributorInsightsSpecification") != table["ContributorInsightsSpecification"]:
-                    faults.append(f"the throttled keys of {index['IndexName']} are not reported as the table's are")
+                if (
+                    index.get("ContributorInsightsSpecification")
+                    != table["ContributorInsightsSpecification"]
+                ):
+                    faults.append(
+                        f"the throttled keys of {index['IndexName']} are not reported as the "
+                        "table's are"
+                    )
             for name in deployment.of_type(FUNCTION):
                 found = self.variables_of(deployment, name)["READ_REPLICAS"]
                 if found != names:
@@ -123,8 +165,13 @@ class Tables(Claims):
                 f"with {told(values)}, {name} of the main table is {wanted}",
                 f"with {told(values)}, {name} of the main table is {found}, not {wanted}",
             )
-            if name == "SSESpecification" and tables["MetadataTable"][name] != tables["MainTable"][name]:
-                self.failures.append(f"with {told(values)}, the metadata table is encrypted otherwise")
+            if (
+                name == "SSESpecification"
+                and tables["MetadataTable"][name] != tables["MainTable"][name]
+            ):
+                self.failures.append(
+                    f"with {told(values)}, the metadata table is encrypted otherwise"
+                )
 
     @claim
     def an_existing_table_takes_the_place_of_an_own_one(self):
@@ -141,7 +188,9 @@ class Tables(Claims):
                 if existing:
                     members = deployment.resources | deployment.outputs
                     faults += [
-                        f"{name} refers to {table}" for name, body in members.items() if table in references(body)
+                        f"{name} refers to {table}"
+                        for name, body in members.items()
+                        if table in references(body)
                     ]
                 for name in deployment.of_type(FUNCTION):
                     if (found := self.variables_of(deployment, name)[variable]) != wanted:
@@ -172,12 +221,21 @@ class Tables(Claims):
     def existing_tables_are_checked_by_the_deployment(self):
         for deployed, deployment in self.deployments.items():
             values = deployment.values
-            keys = [f"HASH {values['PartitionKeyName']} S", f"RANGE {values['SortKeyName']} {values['SortKeyType']}"]
-            tables = [{"Name": values["ExistingTable"], "Keys": keys}] if values["ExistingTable"] else []
-            tables += (
-                [{"Name": values["ExistingMetadataTable"], "Keys": keys[:1]}] if values["ExistingMetadataTable"] else []
+            keys = [
+                f"HASH {values['PartitionKeyName']} S",
+                f"RANGE {values['SortKeyName']} {values['SortKeyType']}",
+            ]
+            tables = (
+                [{"Name": values["ExistingTable"], "Keys": keys}] if values["ExistingTable"] else []
             )
-            looked_at = [each["Tables"] for each in deployment.of_type("Custom::ExistingTables").values()]
+            tables += (
+                [{"Name": values["ExistingMetadataTable"], "Keys": keys[:1]}]
+                if values["ExistingMetadataTable"]
+                else []
+            )
+            looked_at = [
+                each["Tables"] for each in deployment.of_type("Custom::ExistingTables").values()
+            ]
             started = list(deployment.of_type("Custom::Start").values())
             wanted = {
                 "ServiceToken": {"Fn::GetAtt": ["CustomResourceFunction", "Arn"]},
@@ -187,8 +245,10 @@ class Tables(Claims):
             }
             self.expect(
                 (looked_at, started) == (([tables], [wanted]) if tables else ([], [])),
-                f"with {deployed}, {len(tables)} tables are looked at before the functions are made, and the shard-scaler starts over them",
-                f"with {deployed}, {looked_at} are looked at, not {tables}; started is {started}, not {wanted}",
+                f"with {deployed}, {len(tables)} tables are looked at before the functions are "
+                "made, and the shard-scaler starts over them",
+                f"with {deployed}, {looked_at} are looked at, not {tables}; started is {started}, "
+                f"not {wanted}",
             )
         waits = [
             deployment.resources.get("ExistingTableCheck", {}).get("DependsOn")
@@ -204,7 +264,8 @@ class Tables(Claims):
             functions["TablesExisted"]
             == {"Fn::If": ["TablesExisted", {"Fn::GetAtt": ["ExistingTables", "Passed"]}, "false"]},
             "the functions wait for the look at existing tables",
-            f"the functions do not wait for the look at existing tables: {functions['TablesExisted']}",
+            "the functions do not wait for the look at existing tables: "
+            f"{functions['TablesExisted']}",
         )
 
     @claim

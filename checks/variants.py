@@ -4,7 +4,7 @@ import json
 import re
 
 import functions
-from emulated import Api, StackFailed, await_that
+from emulated import ADDITION, MERGE_PATCH, Api, StackFailed, await_that
 from environment import ACCOUNT, REGION
 from ministack.core.responses import request_scope
 from ministack.services import cloudwatch
@@ -16,11 +16,23 @@ EXISTING = "orders"
 VARIANTS = {
     "defaults": {},
     "everyone": {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"},
-    "provisioned, rising": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100"},
+    "provisioned, rising": {
+        "CapacityMode": "provisioned",
+        "MaxReadUnits": "50",
+        "MaxWriteUnits": "100",
+    },
     "provisioned, fixed": {"CapacityMode": "provisioned", "ReadUnits": "7", "WriteUnits": "8"},
-    "on-demand maximum, warm": {"MaxWriteUnits": "9000", "WarmReadUnits": "13000", "WarmWriteUnits": "5000"},
+    "on-demand maximum, warm": {
+        "MaxWriteUnits": "9000",
+        "WarmReadUnits": "13000",
+        "WarmWriteUnits": "5000",
+    },
     "warming allowed": {"MaxWarmWriteUnits": "40000", "MaxWarmReadUnits": "120000"},
-    "three read replicas, a number as sort key": {"ReadReplicas": "3", "SortKeyType": "N", "SortKeyName": "at"},
+    "three read replicas, a number as sort key": {
+        "ReadReplicas": "3",
+        "SortKeyType": "N",
+        "SortKeyName": "at",
+    },
     "browsers": {"CorsAllowOrigins": "https://a.example,https://b.example"},
     "told by mail": {"EncryptionKey": "aws-managed", "NotificationEmail": "a@example.com"},
     "schedules": {
@@ -37,7 +49,11 @@ VARIANTS = {
         "ReserveShardScalerConcurrency": "true",
     },
     "appends only": {"Writes": "appends"},
-    "nothing optional": {"Dashboard": "false", "DeletionProtection": "false", "PointInTimeRecovery": "false"},
+    "nothing optional": {
+        "Dashboard": "false",
+        "DeletionProtection": "false",
+        "PointInTimeRecovery": "false",
+    },
 }
 
 
@@ -66,7 +82,11 @@ def created(report, world, told, name, wanted):
         report.check(f"{told}: the stack is created", False, failed)
         return None
     faults = list(unsound(stack))
-    report.check(f"{told}: the stack is created, {len(stack.resources())} resources, all as they should be", not faults, faults)
+    report.check(
+        f"{told}: the stack is created, {len(stack.resources())} resources, all as they should be",
+        not faults,
+        faults,
+    )
     return stack
 
 
@@ -74,7 +94,11 @@ def finished(report, world, told, stack):
     """A stack that was complete leaves its tables."""
     own = {stack.outputs["MainTableName"], stack.outputs["MetadataTableName"]}
     stack.delete()
-    report.check(f"{told}: the deleted stack leaves its tables", own <= world.account.tables(), world.account.tables())
+    report.check(
+        f"{told}: the deleted stack leaves its tables",
+        own <= world.account.tables(),
+        world.account.tables(),
+    )
     world.clear()
 
 
@@ -84,18 +108,39 @@ def used(report, told, api, wanted):
     a, b, c = (1, 2, 3) if number else ("a", "b", "c")
     appends = wanted.get("Writes") == "appends"
     batch = {"items": [{"partition_key": "used", "sort_key": c, "attributes": {}}]}
+    merge = {"attributes": {"n": None, "m": 2}}
     first = api.post("used", a)
     expected = [
         ("POST /items", first.status, 201),
-        ("POST /items, create only", api.post("used", a, headers={"If-None-Match": "*"}).status, 405 if appends else 412),
+        (
+            "POST /items, create only",
+            api.post("used", a, headers={"If-None-Match": "*"}).status,
+            405 if appends else 412,
+        ),
         ("POST /items/batch", api.request("POST", "/items/batch", None, batch).status, 200),
         ("PUT /item", api.put("used", b).status, 405 if appends else 200),
+        (
+            "PATCH /item, merged",
+            api.patch("used", b, merge, MERGE_PATCH).status,
+            405 if appends else 200,
+        ),
+        (
+            "PATCH /item, added",
+            api.patch("used", b, {"add": {"m": 2}}, ADDITION).status,
+            405 if appends else 200,
+        ),
         ("DELETE /item", api.delete("used", c).status, 405 if appends else 204),
         ("GET /item", api.get("used", a).status, 200),
-        ("GET /items", [item["sort_key"] for item in (api.query("used").json or {}).get("items", [])], [a, c] if appends else [a, b]),
+        (
+            "GET /items",
+            [item["sort_key"] for item in (api.query("used").json or {}).get("items", [])],
+            [a, c] if appends else [a, b],
+        ),
         ("GET /shards", api.request("GET", "/shards", {"partition_key": "used"}).status, 200),
     ]
-    wrong = [f"{route}: {found}, not {wanted}" for route, found, wanted in expected if found != wanted]
+    wrong = [
+        f"{route}: {found}, not {wanted}" for route, found, wanted in expected if found != wanted
+    ]
     report.check(f"{told}: every route answers", not wrong, f"{wrong}; the first: {first}")
 
 
@@ -105,7 +150,11 @@ def signed(report, world, stack, api):
     stranger = Api(world.account, url, world.user([]))
     callers = {"nobody": Api(world.account, url), "a stranger": stranger, "a caller": api}
     found = {who: caller.get("used", "x").status for who, caller in callers.items()}
-    report.equal("defaults: only who may call is answered", found, {"nobody": 403, "a stranger": 403, "a caller": 404})
+    report.equal(
+        "defaults: only who may call is answered",
+        found,
+        {"nobody": 403, "a stranger": 403, "a caller": 404},
+    )
 
 
 def tokens(report, world):
@@ -113,12 +162,22 @@ def tokens(report, world):
     cognito = world.account.client("cognito-idp")
     pool = cognito.create_user_pool(PoolName="tokens")["UserPool"]["Id"]
     flows = ["ALLOW_USER_PASSWORD_AUTH", "ALLOW_REFRESH_TOKEN_AUTH"]
-    client = cognito.create_user_pool_client(UserPoolId=pool, ClientName="tokens", ExplicitAuthFlows=flows)["UserPoolClient"]["ClientId"]
+    client = cognito.create_user_pool_client(
+        UserPoolId=pool, ClientName="tokens", ExplicitAuthFlows=flows
+    )["UserPoolClient"]["ClientId"]
     cognito.admin_create_user(UserPoolId=pool, Username="a", MessageAction="SUPPRESS")
-    cognito.admin_set_user_password(UserPoolId=pool, Username="a", Password="A-password-0", Permanent=True)
+    cognito.admin_set_user_password(
+        UserPoolId=pool, Username="a", Password="A-password-0", Permanent=True
+    )
     login = {"USERNAME": "a", "PASSWORD": "A-password-0"}
-    token = cognito.initiate_auth(ClientId=client, AuthFlow="USER_PASSWORD_AUTH", AuthParameters=login)["AuthenticationResult"]["IdToken"]
-    wanted = {"ApiAuth": "JWT", "ApiJwtIssuer": f"{ISSUER}/{pool}", "ApiJwtAudience": f"somebody,{client}"}
+    token = cognito.initiate_auth(
+        ClientId=client, AuthFlow="USER_PASSWORD_AUTH", AuthParameters=login
+    )["AuthenticationResult"]["IdToken"]
+    wanted = {
+        "ApiAuth": "JWT",
+        "ApiJwtIssuer": f"{ISSUER}/{pool}",
+        "ApiJwtAudience": f"somebody,{client}",
+    }
     stack = created(report, world, "tokens", "variant-tokens", wanted)
     if stack is None:
         return
@@ -126,7 +185,10 @@ def tokens(report, world):
     used(report, "tokens", Api(world.account, url, token=token), {})
     header, payload, signature = token.split(".")
     forged = f"{header}.{payload}.{signature[:-4]}AAAA"
-    found = {who: Api(world.account, url, token=given).get("used", "a").status for who, given in (("nobody", None), ("a forger", forged))}
+    found = {
+        who: Api(world.account, url, token=given).get("used", "a").status
+        for who, given in (("nobody", None), ("a forger", forged))
+    }
     report.equal("tokens: nobody else is answered", found, {"nobody": 401, "a forger": 401})
     finished(report, world, "tokens", stack)
 
@@ -135,8 +197,14 @@ def make_table(world, name, sort_key_type="S", keys=("partition_key", "sort_key"
     """A table of another program."""
     world.account.client("dynamodb").create_table(
         TableName=name,
-        AttributeDefinitions=[{"AttributeName": keys[0], "AttributeType": "S"}, {"AttributeName": keys[1], "AttributeType": sort_key_type}],
-        KeySchema=[{"AttributeName": keys[0], "KeyType": "HASH"}, {"AttributeName": keys[1], "KeyType": "RANGE"}],
+        AttributeDefinitions=[
+            {"AttributeName": keys[0], "AttributeType": "S"},
+            {"AttributeName": keys[1], "AttributeType": sort_key_type},
+        ],
+        KeySchema=[
+            {"AttributeName": keys[0], "KeyType": "HASH"},
+            {"AttributeName": keys[1], "KeyType": "RANGE"},
+        ],
         BillingMode="PAY_PER_REQUEST",
     )
 
@@ -145,26 +213,50 @@ def existing(report, world):
     """A table that was there before."""
     dynamodb = world.account.client("dynamodb")
     make_table(world, EXISTING)
-    dynamodb.put_item(TableName=EXISTING, Item={"partition_key": {"S": "old"}, "sort_key": {"S": "a"}, "kept": {"N": "7"}})
+    dynamodb.put_item(
+        TableName=EXISTING,
+        Item={"partition_key": {"S": "old"}, "sort_key": {"S": "a"}, "kept": {"N": "7"}},
+    )
     before = dynamodb.describe_table(TableName=EXISTING)["Table"]
     told = "an existing table"
-    stack = created(report, world, told, "variant-existing", {"ExistingTable": EXISTING, "AdoptUnsharded": "true"})
+    stack = created(
+        report,
+        world,
+        told,
+        "variant-existing",
+        {"ExistingTable": EXISTING, "AdoptUnsharded": "true"},
+    )
     if stack is None:
         return
     api = world.caller(stack)
-    report.equal(f"{told}: its items are read", (api.get("old", "a").json or {}).get("attributes"), {"kept": 7})
+    report.equal(
+        f"{told}: its items are read",
+        (api.get("old", "a").json or {}).get("attributes"),
+        {"kept": 7},
+    )
     used(report, told, api, {})
     after = dynamodb.describe_table(TableName=EXISTING)["Table"]
     kept = [name for name in after if name not in ("ItemCount", "TableSizeBytes")]
-    report.equal(f"{told}: the stack has changed nothing of it", {name: after[name] for name in kept}, {name: before.get(name) for name in kept})
+    report.equal(
+        f"{told}: the stack has changed nothing of it",
+        {name: after[name] for name in kept},
+        {name: before.get(name) for name in kept},
+    )
     finished(report, world, told, stack)
     make_table(world, EXISTING, keys=("other", "keys"))
-    for told, wanted in (("a table that is not there", "absent"), ("a table with other keys", EXISTING)):
+    for told, wanted in (
+        ("a table that is not there", "absent"),
+        ("a table with other keys", EXISTING),
+    ):
         try:
             world.stack("variant-wrong", {"ExistingTable": wanted})
             report.check(f"{told}: the deployment fails", False, "it succeeds")
         except StackFailed as failed:
-            report.check(f"{told}: the deployment fails, and says why", wanted in str(failed) or "partition key" in str(failed), failed)
+            report.check(
+                f"{told}: the deployment fails, and says why",
+                wanted in str(failed) or "partition key" in str(failed),
+                failed,
+            )
         world.clear()
 
 
@@ -174,7 +266,10 @@ def refused(report, world):
         try:
             world.stack("variant-refused", wanted)
             report.check(f"{wanted} is refused", False, "it is not")
-        except (StackFailed, world.account.client("cloudformation").exceptions.ClientError) as error:
+        except (
+            StackFailed,
+            world.account.client("cloudformation").exceptions.ClientError,
+        ) as error:
             report.check(f"{wanted} is refused", "rule" in str(error) or "Api" in str(error), error)
         world.clear()
 
@@ -187,7 +282,10 @@ def schedules(report, world, told, stack, wanted):
     with request_scope(ACCOUNT, REGION):
         fired = [functions.fire(name) for name in names]
     scaler = stack.outputs["ShardScalerFunctionName"]
-    await_that(lambda: [name for name, _ in functions.INVOCATIONS].count(scaler) >= len(names), "the schedules' events")
+    await_that(
+        lambda: [name for name, _ in functions.INVOCATIONS].count(scaler) >= len(names),
+        "the schedules' events",
+    )
     failed = [name for name, failed in functions.INVOCATIONS if failed]
     report.check(
         f"{told}: {expected} of its schedules wake the shard-scaler, which succeeds",
@@ -202,7 +300,11 @@ def unsound(stack):
         if not value or "${" in value:
             yield f"output {name} is {value!r}"
     with request_scope(ACCOUNT, REGION):
-        family = [each for each in _stacks.values() if each["StackId"] == stack.identity or each.get("RootId") == stack.identity]
+        family = [
+            each
+            for each in _stacks.values()
+            if each["StackId"] == stack.identity or each.get("RootId") == stack.identity
+        ]
         for each in family:
             for logical, resource in each["_resources"].items():
                 yield from _unresolved(logical, resource)
@@ -218,7 +320,9 @@ def _unresolved(logical, resource):
 
 def _alarms(stack):
     table = stack.outputs["MainTableName"]
-    alarms = [alarm for name, alarm in cloudwatch._alarms.items() if name.startswith(f"{stack.name}-")]
+    alarms = [
+        alarm for name, alarm in cloudwatch._alarms.items() if name.startswith(f"{stack.name}-")
+    ]
     if not alarms:
         yield "there are no alarms"
     waking = 0
@@ -233,5 +337,3 @@ def _alarms(stack):
                     yield f"alarm {alarm['AlarmName']} may not wake {action}"
     if waking != 4:
         yield f"{waking} alarms wake the shard-scaler"
-
-

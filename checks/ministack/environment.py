@@ -1,19 +1,14 @@
-"""Where the emulator of this process listens, and what it is set to. ministack reads that when it is imported: import this before."""
+"""Where the emulator of this process listens, and what it is set to. ministack reads that when it
+is imported: import this before."""
 
 import os
-import socket
+
+from ports import free_port
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-PORT = _free_port()
+PORT = free_port()
 URL = f"http://127.0.0.1:{PORT}"
 
 os.environ.update(

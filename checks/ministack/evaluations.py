@@ -1,7 +1,7 @@
 """What the emulator's IAM evaluation was asked, and what it answered.
 
-The services that call one another in an account (Lambda writing logs, Scheduler waking a function, DynamoDB using a key) are one process here and
-ask nobody. `ask` asks the same evaluator for them.
+The services that call one another in an account (Lambda writing logs, Scheduler waking a function,
+DynamoDB using a key) are one process here and ask nobody. `ask` asks the same evaluator for them.
 """
 
 import json
@@ -49,22 +49,33 @@ RECORD = Record()
 
 
 def _role_of(principal):
-    return iam_evaluator._role_name_from_assumed_arn(principal) if ":assumed-role/" in principal else ""
+    return (
+        iam_evaluator._role_name_from_assumed_arn(principal)
+        if ":assumed-role/" in principal
+        else ""
+    )
+
+
+def _question(principal, action, resource, context):
+    """Whether a principal, by type and ARN, may do something."""
+    kind, arn = principal
+    return iam_evaluator.EvalContext(
+        principal_arn=arn,
+        principal_type=kind,
+        principal_account=get_account_id(),
+        action=action,
+        resource_arn=resource,
+        region=get_region(),
+        service_context={key.lower(): value for key, value in context.items()},
+    )
 
 
 def ask(role_arn, action, resource, context=None):
     """Whether a role may do something, by the evaluator that also answers for requests."""
     role = role_arn.rsplit("/", 1)[-1]
     account = get_account_id()
-    asked = iam_evaluator.EvalContext(
-        principal_arn=f"arn:aws:sts::{account}:assumed-role/{role}/emulated",
-        principal_type="AssumedRole",
-        principal_account=account,
-        action=action,
-        resource_arn=resource,
-        region=get_region(),
-        service_context={key.lower(): value for key, value in (context or {}).items()},
-    )
+    principal = ("AssumedRole", f"arn:aws:sts::{account}:assumed-role/{role}/emulated")
+    asked = _question(principal, action, resource, context or {})
     policies = iam_evaluator._gather_role_policies(role, account)
     allowed = iam_evaluator.evaluate(asked, policies).decision == "Allow"
     RECORD.note(Evaluation(role, action, resource, allowed))
@@ -74,27 +85,32 @@ def ask(role_arn, action, resource, context=None):
 def service_may(policy, service, action, resource, source_arn):
     """Whether a resource's own policy lets a service of AWS act for `source_arn`."""
     account = get_account_id()
-    asked = iam_evaluator.EvalContext(
-        principal_arn=f"arn:aws:iam::{account}:service-principal/{service}",
-        principal_type="Service",
-        principal_account=account,
-        action=action,
-        resource_arn=resource,
-        region=get_region(),
-        service_context={"aws:sourcearn": source_arn, "aws:sourceaccount": account},
+    principal = ("Service", f"arn:aws:iam::{account}:service-principal/{service}")
+    context = {"aws:SourceArn": source_arn, "aws:SourceAccount": account}
+    asked = _question(principal, action, resource, context)
+    return (
+        iam_evaluator.evaluate_resource_policy(policy, asked, service=service).decision == "Allow"
     )
-    return iam_evaluator.evaluate_resource_policy(policy, asked, service=service).decision == "Allow"
+
+
+def is_cbor(headers):
+    return any("cbor" in headers.get(name, "") for name in ("content-type", "smithy-protocol"))
 
 
 def _cloudwatch_request(path, headers, body, query):
-    """The operation of a request to CloudWatch and its members, in the protocol of any SDK. ministack finds the operation of a form only."""
-    target = headers.get("x-amz-target", "").rsplit(".", 1)[-1] or (path.rsplit("/operation/", 1)[1] if "/operation/" in path else "")
-    if "cbor" in headers.get("content-type", "") or "cbor" in headers.get("smithy-protocol", ""):
+    """The operation of a request to CloudWatch and its members, in the protocol of any SDK.
+    ministack finds the operation of a form only."""
+    target = headers.get("x-amz-target", "").rsplit(".", 1)[-1] or (
+        path.rsplit("/operation/", 1)[1] if "/operation/" in path else ""
+    )
+    if is_cbor(headers):
         return target, cbor2.loads(body) if body else {}
     if target:
         return target, json.loads(body or b"{}")
     members = parse_qs((body or b"").decode()) | dict(query)
-    plain = {name: value[0] if isinstance(value, list) else value for name, value in members.items()}
+    plain = {
+        name: value[0] if isinstance(value, list) else value for name, value in members.items()
+    }
     return plain.get("Action", ""), plain
 
 

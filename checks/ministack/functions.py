@@ -17,7 +17,8 @@ ALARMS = "lambda.alarms.cloudwatch.amazonaws.com"
 
 
 class Quota:
-    """The account's concurrent executions, and what a reservation must leave. [Lambda developer guide, reserved concurrency]"""
+    """The account's concurrent executions, and what a reservation must leave. [Lambda developer
+    guide, reserved concurrency]"""
 
     UNRESERVED = 100
 
@@ -25,15 +26,23 @@ class Quota:
         self.concurrency = 1_000
 
     def check(self, name, wanted):
-        others = sum(int(each.get("concurrency") or 0) for other, each in lambda_svc._functions.items() if other != name)
+        others = sum(
+            int(each.get("concurrency") or 0)
+            for other, each in lambda_svc._functions.items()
+            if other != name
+        )
         if self.concurrency - others - wanted < self.UNRESERVED:
             # As Lambda says it.
-            what = "Specified ReservedConcurrentExecutions for function decreases account's UnreservedConcurrentExecution"
+            what = (
+                "Specified ReservedConcurrentExecutions for function decreases account's "
+                "UnreservedConcurrentExecution"
+            )
             raise ValueError(f"{what} below its minimum value of [{self.UNRESERVED}].")
 
 
 class Reports:
-    """What Contributor Insights tells of a table or an index: throttled stored keys, with how often."""
+    """What Contributor Insights tells of a table or an index: throttled stored keys, with how
+    often."""
 
     def __init__(self):
         self._of = {}
@@ -72,16 +81,22 @@ def may_invoke(service, reference, source_arn):
     function, _, _ = _function(reference)
     if function is None:
         return False
-    return evaluations.service_may(function["policy"], service, "lambda:InvokeFunction", reference, source_arn)
+    return evaluations.service_may(
+        function["policy"], service, "lambda:InvokeFunction", reference, source_arn
+    )
 
 
 def _invoke_later(reference, event):
     function, config, _ = lambda_svc._get_func_record_for_ref(reference)
-    lambda_svc.invoke_async_with_retry(lambda_svc._execution_record_for_config(function, {**config, "FunctionArn": reference}), event)
+    lambda_svc.invoke_async_with_retry(
+        lambda_svc._execution_record_for_config(function, {**config, "FunctionArn": reference}),
+        event,
+    )
 
 
 def _settings_of_qualifier(original):
-    """Asynchronous invocations of an alias go by the settings of the alias. ministack looks at those of the version, which has none."""
+    """Asynchronous invocations of an alias go by the settings of the alias. ministack looks at
+    those of the version, which has none."""
 
     def invoke(record, event):
         base, _, qualifier = _function(record["config"]["FunctionArn"])
@@ -92,7 +107,9 @@ def _settings_of_qualifier(original):
 
 
 def _send(queue_arn, body):
-    url = next(url for url, queue in sqs._queues.items() if queue["attributes"]["QueueArn"] == queue_arn)
+    url = next(
+        url for url, queue in sqs._queues.items() if queue["attributes"]["QueueArn"] == queue_arn
+    )
     sqs._act_send_message({"MessageBody": body}, url)
 
 
@@ -100,7 +117,11 @@ def alarm_event(alarm, old, new, reason):
     """What CloudWatch sends to a function. [CloudWatch user guide, Lambda alarm actions]"""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
     dimensions = {each["Name"]: each["Value"] for each in alarm.get("Dimensions") or []}
-    metric = {"namespace": alarm.get("Namespace"), "name": alarm.get("MetricName"), "dimensions": dimensions}
+    metric = {
+        "namespace": alarm.get("Namespace"),
+        "name": alarm.get("MetricName"),
+        "dimensions": dimensions,
+    }
     return {
         "source": "aws.cloudwatch",
         "alarmArn": alarm["AlarmArn"],
@@ -112,7 +133,13 @@ def alarm_event(alarm, old, new, reason):
             "state": {"value": new, "reason": reason, "timestamp": now},
             "previousState": {"value": old, "timestamp": now},
             "configuration": {
-                "metrics": [{"id": "m1", "metricStat": {"metric": metric, "period": 60, "stat": "Sum"}, "returnData": True}],
+                "metrics": [
+                    {
+                        "id": "m1",
+                        "metricStat": {"metric": metric, "period": 60, "stat": "Sum"},
+                        "returnData": True,
+                    }
+                ],
             },
         },
     }
@@ -121,14 +148,25 @@ def alarm_event(alarm, old, new, reason):
 def alarm_of(metrics):
     """An alarm's event that names these metrics, each with its dimensions."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
-    of_table = [{"namespace": "AWS/DynamoDB", "name": name, "dimensions": dimensions} for name, dimensions in metrics.items()]
-    named = [{"id": f"m{number}", "metricStat": {"metric": metric, "period": 60, "stat": "Sum"}} for number, metric in enumerate(of_table)]
+    of_table = [
+        {"namespace": "AWS/DynamoDB", "name": name, "dimensions": dimensions}
+        for name, dimensions in metrics.items()
+    ]
+    named = [
+        {"id": f"m{number}", "metricStat": {"metric": metric, "period": 60, "stat": "Sum"}}
+        for number, metric in enumerate(of_table)
+    ]
     state = {"value": "ALARM", "reason": "checked", "timestamp": now}
-    return {"source": "aws.cloudwatch", "time": now, "alarmData": {"alarmName": "checked", "state": state, "configuration": {"metrics": named}}}
+    return {
+        "source": "aws.cloudwatch",
+        "time": now,
+        "alarmData": {"alarmName": "checked", "state": state, "configuration": {"metrics": named}},
+    }
 
 
 def fire(name):
-    """Has a schedule of EventBridge Scheduler come due. Returns what became of it: `invoked`, or why not and whether the event was kept."""
+    """Has a schedule of EventBridge Scheduler come due. Returns what became of it: `invoked`, or
+    why not and whether the event was kept."""
     for (account, region, key), schedule in list(scheduler._schedules._data.items()):
         if key.split("/", 1)[-1] == name:
             with request_scope(account, region):
@@ -161,17 +199,28 @@ def _logged(original):
     def emit(function, request_id, text, error, duration_ms, *, log_source=None):
         config = function.get("config") or function
         INVOCATIONS.append((config["FunctionName"], error))
-        group = (config.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{config['FunctionName']}"
+        group = (config.get("LoggingConfig") or {}).get(
+            "LogGroup"
+        ) or f"/aws/lambda/{config['FunctionName']}"
         arn = f"arn:aws:logs:{get_region()}:{get_account_id()}:log-group:{group}"
         role = config["Role"]
-        if group not in cloudwatch_logs._log_groups and not evaluations.ask(role, "logs:CreateLogGroup", f"{arn}:*"):
+        if group not in cloudwatch_logs._log_groups and not evaluations.ask(
+            role, "logs:CreateLogGroup", f"{arn}:*"
+        ):
             return
         stream = f"{arn}:log-stream:emulated"
-        if not evaluations.ask(role, "logs:CreateLogStream", stream) or not evaluations.ask(role, "logs:PutLogEvents", stream):
+        if not evaluations.ask(role, "logs:CreateLogStream", stream) or not evaluations.ask(
+            role, "logs:PutLogEvents", stream
+        ):
             return
         if (config.get("TracingConfig") or {}).get("Mode") == "Active":
             # Lambda sends them with the rights of the function.
-            if all([evaluations.ask(role, action, "*") for action in ("xray:PutTraceSegments", "xray:PutTelemetryRecords")]):
+            if all(
+                [
+                    evaluations.ask(role, action, "*")
+                    for action in ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
+                ]
+            ):
                 TRACES.append(config["FunctionName"])
         original(function, request_id, text, error, duration_ms, log_source=log_source)
 
@@ -192,8 +241,12 @@ def _by_weight(original):
 
 def _permitted(original):
     async def invoke(integration, api_id, stage, path, method, *rest, **more):
-        reference = apigateway._extract_lambda_ref_from_integration_uri(integration.get("integrationUri", ""))
-        source = f"arn:aws:execute-api:{get_region()}:{get_account_id()}:{api_id}/{stage}/{method}{path}"
+        reference = apigateway._extract_lambda_ref_from_integration_uri(
+            integration.get("integrationUri", "")
+        )
+        source = (
+            f"arn:aws:execute-api:{get_region()}:{get_account_id()}:{api_id}/{stage}/{method}{path}"
+        )
         if not may_invoke("apigateway.amazonaws.com", reference, source):
             return 500, {"Content-Type": "application/json"}, b'{"message":"Internal Server Error"}'
         return await original(integration, api_id, stage, path, method, *rest, **more)
@@ -230,7 +283,11 @@ def _insight_report(asked, is_cbor, is_json=False):
     throttled = REPORTS.of_rule(asked["RuleName"])
     now = int(time.time()) // 60 * 60
     contributors = [
-        {"Keys": [key], "ApproximateAggregateValue": float(count), "Datapoints": [{"Timestamp": now, "ApproximateValue": float(count)}]}
+        {
+            "Keys": [key],
+            "ApproximateAggregateValue": float(count),
+            "Datapoints": [{"Timestamp": now, "ApproximateValue": float(count)}],
+        }
         for key, count in throttled.items()
     ]
     answer = {
@@ -244,7 +301,11 @@ def _insight_report(asked, is_cbor, is_json=False):
         for contributor in contributors:
             for datapoint in contributor["Datapoints"]:
                 datapoint["Timestamp"] = cbor2.CBORTag(1, datapoint["Timestamp"])
-        return 200, {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"}, cbor2.dumps(answer)
+        return (
+            200,
+            {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"},
+            cbor2.dumps(answer),
+        )
     if is_json:
         return cloudwatch._json_ok(answer)
     raise ValueError("GetInsightRuleReport is emulated for the JSON and the CBOR protocol only")
@@ -252,12 +313,14 @@ def _insight_report(asked, is_cbor, is_json=False):
 
 def _with_reports(original):
     async def handle(method, path, headers, body, query):
-        if "GetInsightRuleReport" not in path and not headers.get("x-amz-target", "").endswith("GetInsightRuleReport"):
+        if "GetInsightRuleReport" not in path and not headers.get("x-amz-target", "").endswith(
+            "GetInsightRuleReport"
+        ):
             text = body.decode("utf-8", errors="replace") if body else ""
             if "Action=GetInsightRuleReport" not in text:
                 return await original(method, path, headers, body, query)
             return _report_as_xml(text)
-        if "cbor" in headers.get("content-type", "") or "cbor" in headers.get("smithy-protocol", ""):
+        if evaluations.is_cbor(headers):
             return _insight_report(cbor2.loads(body), True)
         return _insight_report(json.loads(body), False, True)
 
@@ -268,14 +331,18 @@ def _report_as_xml(text):
     rule = parse_qs(text)["RuleName"][0]
     now = time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
     members = "".join(
-        f"<member><Keys><member>{key}</member></Keys><ApproximateAggregateValue>{count}</ApproximateAggregateValue>"
-        f"<Datapoints><member><Timestamp>{now}</Timestamp><ApproximateValue>{count}</ApproximateValue></member></Datapoints></member>"
+        f"<member><Keys><member>{key}</member></Keys>"
+        f"<ApproximateAggregateValue>{count}</ApproximateAggregateValue>"
+        f"<Datapoints><member><Timestamp>{now}</Timestamp>"
+        f"<ApproximateValue>{count}</ApproximateValue></member></Datapoints></member>"
         for key, count in REPORTS.of_rule(rule).items()
     )
     body = (
-        '<GetInsightRuleReportResponse xmlns="http://monitoring.amazonaws.com/doc/2010-08-01/"><GetInsightRuleReportResult>'
-        f"<KeyLabels><member>partitionKey</member></KeyLabels><Contributors>{members}</Contributors>"
-        "</GetInsightRuleReportResult><ResponseMetadata><RequestId>emulated</RequestId></ResponseMetadata></GetInsightRuleReportResponse>"
+        '<GetInsightRuleReportResponse xmlns="http://monitoring.amazonaws.com/doc/2010-08-01/">'
+        "<GetInsightRuleReportResult><KeyLabels><member>partitionKey</member></KeyLabels>"
+        f"<Contributors>{members}</Contributors></GetInsightRuleReportResult>"
+        "<ResponseMetadata><RequestId>emulated</RequestId></ResponseMetadata>"
+        "</GetInsightRuleReportResponse>"
     )
     return 200, {"Content-Type": "text/xml"}, body.encode()
 
@@ -291,7 +358,9 @@ def stop_all():
 def install():
     """Takes effect in the emulator of this process."""
     lambda_svc._emit_lambda_logs = _logged(lambda_svc._emit_lambda_logs)
-    lambda_svc._effective_func_record_for_qualifier = _by_weight(lambda_svc._effective_func_record_for_qualifier)
+    lambda_svc._effective_func_record_for_qualifier = _by_weight(
+        lambda_svc._effective_func_record_for_qualifier
+    )
     lambda_svc._route_async_failure = _with_right(lambda_svc._route_async_failure)
     lambda_svc.invoke_async_with_retry = _settings_of_qualifier(lambda_svc.invoke_async_with_retry)
     # Seconds between two tries of an asynchronous invocation: minutes in an account.
@@ -314,7 +383,10 @@ def install():
     def as_text(properties):
         """The variables of a process are text, whatever the template says."""
         variables = (properties.get("Environment") or {}).get("Variables") or {}
-        return {**properties, "Environment": {"Variables": {name: str(value) for name, value in variables.items()}}}
+        return {
+            **properties,
+            "Environment": {"Variables": {name: str(value) for name, value in variables.items()}},
+        }
 
     def created(logical_id, properties, stack_name):
         name, attributes = create(logical_id, as_text(properties), stack_name)
@@ -331,4 +403,7 @@ def install():
             reserved(physical_id, new)
         return made
 
-    provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"] |= {"create": created, "update": updated}
+    provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"] |= {
+        "create": created,
+        "update": updated,
+    }

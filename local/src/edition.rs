@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use cli::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
 use sharding::{ConfigError, Deadline, ScalingActors, ShardedTable, TableConfig};
@@ -152,7 +153,7 @@ impl Edition {
         of_scaler: ScalerConfig,
     ) -> Result<Self, EditionError> {
         let config = match options.drain_wait {
-            Some(seconds) => drain::with_wait(config, Duration::from_secs(seconds.into())),
+            Some(seconds) => with_drain_wait(config, Duration::from_secs(seconds.into())),
             None => config,
         };
         let api = listen(options.host, options.port, "--port").await?;

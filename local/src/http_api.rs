@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::{MAX_PAYLOAD_BYTES, Problem};
+use api::{Function, MAX_PAYLOAD_BYTES, Problem, route};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -35,11 +35,11 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// The answer of the function that has the route. It is counted.
+    /// The response of the function that has the route, or of the reader if none has. It is counted.
     pub(crate) async fn answer(&self, request: api::Request) -> api::Response<lambda_http::Body> {
         let began = Instant::now();
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == "/shards";
-        if is_read {
+        let function = route(request.method().as_str(), request.uri().path()).map(|(function, _)| function);
+        if function.unwrap_or(Function::Reader) == Function::Reader {
             // Where reads have a shorter bound, a page ends early within it, and has something to show.
             let deadline = began + FUNCTION_TIME.min(self.table.config().longest_read.mul_f64(PART_OF_BOUND));
             let response = reader::handle(&self.table, request, deadline).await;

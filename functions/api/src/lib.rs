@@ -9,6 +9,7 @@ mod payload;
 mod problem;
 mod query;
 mod respond;
+mod route;
 mod run;
 #[cfg(feature = "opentelemetry")]
 mod spans;
@@ -28,6 +29,7 @@ pub use payload::{MAX_PAYLOAD_BYTES, escaped_len, fitting_items, item};
 pub use problem::Problem;
 pub use query::{Parameters, flag, partition_key, sort_key};
 pub use respond::{json, no_content, not_modified, tagged};
+pub use route::{Function, Operation, no_route, route};
 pub use run::{Tracing, Trigger, serve};
 pub use start::{Access, agree, aws_configuration, invocation_deadline};
 pub use telemetry::{NAMESPACE, Telemetry};

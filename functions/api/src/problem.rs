@@ -29,7 +29,7 @@ struct Members {
     #[serde(skip)]
     retry_after: Option<u32>,
     #[serde(skip)]
-    allow: Option<&'static str>,
+    allow: Option<String>,
     #[serde(skip)]
     accept_patch: bool,
     #[serde(skip)]
@@ -92,7 +92,7 @@ impl Problem {
 
     /// 404: no such route.
     #[must_use]
-    pub fn no_route(path: &str) -> Self {
+    pub(crate) fn no_route(path: &str) -> Self {
         Self::new(404, "no_such_route", "There is no such route", format!("there is no route {path:?}"))
     }
 
@@ -104,7 +104,7 @@ impl Problem {
 
     /// 405, with the methods that the route has.
     #[must_use]
-    pub fn method(method: &str, path: &str, allow: &'static str) -> Self {
+    pub(crate) fn method(method: &str, path: &str, allow: String) -> Self {
         let detail = format!("{path} does not take {method}; allowed: {allow}");
         let mut problem = Self::new(405, "method_not_allowed", "The method is not allowed", detail);
         problem.0.allow = Some(allow);
@@ -206,10 +206,10 @@ impl Problem {
 
     /// 405: the table takes appends only. `allow` names the methods that the route still has.
     #[must_use]
-    pub fn append_only(allow: &'static str) -> Self {
+    pub fn append_only(allow: &str) -> Self {
         let detail = "the table takes appends only (WRITES=appends, or random placement): neither PUT, PATCH, DELETE nor If-None-Match; allowed: plain POST";
         let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
-        problem.0.allow = Some(allow);
+        problem.0.allow = Some(allow.to_owned());
         problem
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::{Parameters, Problem, Request, Response, json};
+use api::{Operation, Parameters, Problem, Request, Response, json, no_route, route};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::cursor::{self, Position};
@@ -58,15 +58,19 @@ struct Change {
 
 /// Answers one request of the reader's routes.
 pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
-    let result = match (request.method().as_str(), request.uri().path()) {
-        ("GET", "/items") => get_items(table, &request, deadline).await,
-        ("GET", "/item") => get_item(table, &request, deadline).await,
-        ("GET", "/shards") => get_shards(table, &request, deadline).await,
-        (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
-        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, PATCH, DELETE")),
-        (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
-        (method, path @ "/shards") => Err(Problem::method(method, path, "GET")),
-        (_, path) => Err(Problem::no_route(path)),
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let result = match route(method, path).map(|(_, operation)| operation) {
+        Some(Operation::GetItems) => get_items(table, &request, deadline).await,
+        Some(Operation::GetItem) => get_item(table, &request, deadline).await,
+        Some(Operation::GetShards) => get_shards(table, &request, deadline).await,
+        Some(
+            Operation::StoreItem
+            | Operation::StoreItems
+            | Operation::ReplaceItem
+            | Operation::UpdateItem
+            | Operation::DeleteItem,
+        )
+        | None => Err(no_route(method, path)),
     };
     result.unwrap_or_else(Problem::into_response)
 }

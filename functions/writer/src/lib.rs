@@ -3,7 +3,10 @@
 mod shard_scaler;
 pub mod shortage;
 
-use api::{Body, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json};
+use api::{
+    Body, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json, no_route,
+    route,
+};
 use serde::Serialize;
 use sharding::{Deadline, Item, ItemTag, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
 
@@ -40,17 +43,15 @@ struct FailedItem {
 
 /// Answers one request of the writer's routes.
 pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
-    let result = match (request.method().as_str(), request.uri().path()) {
-        // Boxed, as the SDK's futures nest deeply.
-        ("POST", "/items") => Box::pin(post_item(table, &request, deadline)).await,
-        ("POST", "/items/batch") => Box::pin(post_batch(table, &request, deadline)).await,
-        ("PUT", "/item") => Box::pin(put_item(table, &request, deadline)).await,
-        ("PATCH", "/item") => Box::pin(patch_item(table, &request, deadline)).await,
-        ("DELETE", "/item") => Box::pin(delete_item(table, &request, deadline)).await,
-        (method, path @ "/items") => Err(Problem::method(method, path, "GET, POST")),
-        (method, path @ "/items/batch") => Err(Problem::method(method, path, "POST")),
-        (method, path @ "/item") => Err(Problem::method(method, path, "GET, PUT, PATCH, DELETE")),
-        (_, path) => Err(Problem::no_route(path)),
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    // Boxed, as the SDK's futures nest deeply.
+    let result = match route(method, path).map(|(_, operation)| operation) {
+        Some(Operation::StoreItem) => Box::pin(post_item(table, &request, deadline)).await,
+        Some(Operation::StoreItems) => Box::pin(post_batch(table, &request, deadline)).await,
+        Some(Operation::ReplaceItem) => Box::pin(put_item(table, &request, deadline)).await,
+        Some(Operation::UpdateItem) => Box::pin(patch_item(table, &request, deadline)).await,
+        Some(Operation::DeleteItem) => Box::pin(delete_item(table, &request, deadline)).await,
+        Some(Operation::GetItem | Operation::GetItems | Operation::GetShards) | None => Err(no_route(method, path)),
     };
     result.unwrap_or_else(Problem::into_response)
 }

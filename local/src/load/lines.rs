@@ -6,7 +6,8 @@ use indicatif::ProgressBar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::records::{self, RecordsError, style};
+use cli::output::bar_style;
+use cli::records::{self, RecordsError};
 
 /// Why nothing was loaded.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +87,7 @@ impl Lines {
 
 /// Reads every line once, storing nothing; returns how many there are.
 pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
-    let bar = ProgressBar::new(0).with_style(style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
+    let bar = ProgressBar::new(0).with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut lines = Lines::open(path, Some(&bar))?;
     let mut count = 0;
     while lines.next(fields)?.is_some() {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::LoadOptions;
 use super::lines::{Fields, Line, Lines, LoadError};
-use crate::records::style;
+use cli::output::bar_style;
 
 /// How many failures the summary lists.
 const LISTED: usize = 20;
@@ -112,7 +112,8 @@ pub(super) async fn store(options: &LoadOptions, fields: Fields, total: u64) -> 
     let api = Arc::new(Api { client, url: options.url.trim_end_matches('/').to_owned(), attempts: options.attempts });
     api.client.get(format!("{}/shards", api.url)).send().await.map_err(|error| unreachable(chain(&error)))?;
     let began = Instant::now();
-    let bar = ProgressBar::new(total).with_style(style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
+    let bar =
+        ProgressBar::new(total).with_style(bar_style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
     let mut lines = Lines::open(&options.file, None)?;
     let mut summary = Summary { lines: total, ..Summary::default() };
     let mut by_key: HashMap<String, u64> = HashMap::new();

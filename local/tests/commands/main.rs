@@ -1,7 +1,5 @@
 //! The commands as processes: what they print, how they end, and that a killed one loses nothing.
 
-mod advise;
 mod demo;
 mod endpoint_url;
-mod plan;
 mod shrinking_audit_log;

@@ -198,9 +198,10 @@ enum Verdict {
     Doubt(Doubt),
 }
 
-/// Another program has changed attributes of an item, and has left its version: neither a write nor a move does that.
+/// The item was changed in place: another program kept its version, or an addition raised it by one step. Other writes and moves do
+/// neither.
 fn is_edited(old: Option<&Image>, version: Version) -> bool {
-    old.is_some_and(|old| old.version == Some(version))
+    old.and_then(|old| old.version).is_some_and(|old| version == old || version == old.stepped())
 }
 
 /// An append reaches the table soon after its version was taken. A drain waits for a quarter of an hour, and keeps the version.

@@ -290,6 +290,20 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
 }
 
 #[test]
+fn an_addition_in_place_is_a_change_of_its_own() {
+    let stays = with_homes([1, 1, 1]);
+    let old = crate::Version::new(1, 5_000_000_000, 1);
+    let modify = |new: crate::Version| {
+        let image = |version: crate::Version| json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
+        record("MODIFY", "orders.1", &stays, 11_000, Some(image(old)), Some(image(new)))
+    };
+    for (new, expected) in [(old.stepped(), "put"), (old.stepped().stepped(), "Moved")] {
+        let decoded = said(&decode_with(&config(), &modify(new), &grown_twice(false, 101_500)).unwrap());
+        assert_eq!(decoded.split(' ').next(), Some(expected), "{new}");
+    }
+}
+
+#[test]
 fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use adviser::simulate::{Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
-use local::simulate::{Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
 use sharding::{

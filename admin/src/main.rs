@@ -1,0 +1,48 @@
+//! The command line for work on whole tables.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use admin::{MigrateOptions, RebuildOptions, migrate, rebuild};
+use clap::{Parser, Subcommand};
+use cli::configuration;
+use cli::output::{exit_code, success_if, write_out};
+
+/// Work on all items of a table, on AWS or on the local edition
+///
+/// The table is configured by the same variables as the functions (SORT_KEY_TYPE, SHARD_PLACEMENT, ...); TABLE_NAME and METADATA_TABLE_NAME
+/// are "items" and "items-metadata" unless they are set.
+#[derive(Parser)]
+#[command(name = "admin", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Move the items under the bare keys of an adopted table to their shards (ADOPT_UNSHARDED=true)
+    Migrate(MigrateOptions),
+    /// Rebuild lost or damaged metadata from the items of the table
+    Rebuild(RebuildOptions),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    exit_code(match Cli::parse().command {
+        Command::Migrate(options) => run_migration(&options).await,
+        Command::Rebuild(options) => run_rebuild(&options).await,
+    })
+}
+
+async fn run_migration(options: &MigrateOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let migration = migrate(options, configuration()?).await?;
+    write_out(&migration.to_string())?;
+    Ok(success_if(migration.failed.is_empty()))
+}
+
+async fn run_rebuild(options: &RebuildOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let rebuilt = rebuild(options, configuration()?).await?;
+    write_out(&rebuilt.to_string())?;
+    Ok(success_if(rebuilt.failed.is_empty()))
+}

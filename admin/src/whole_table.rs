@@ -1,0 +1,78 @@
+//! A look at every item of a table, page by page.
+
+use clap::Args;
+use cli::endpoint::configuration_for;
+use cli::output::bar_style;
+use indicatif::ProgressBar;
+use sharding::{Deadline, ScanPosition, ShardedTable, Survey, SurveyPage, TableConfig, TableError};
+use tokio::time::{Duration, Instant, sleep_until};
+
+/// The longest that one request may take, repetitions included.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the tables are, and how fast they may be read.
+#[derive(Debug, Clone, Args)]
+pub struct TableOptions {
+    /// DynamoDB server; without it AWS, by the usual variables. One on this machine needs no credentials
+    #[arg(long, value_name = "URL")]
+    pub endpoint_url: Option<String>,
+    /// Read units a second that looking at the table may take; 0 for as many as there are
+    #[arg(long, default_value_t = 1_000, value_name = "UNITS")]
+    pub read_units: u32,
+    /// Keys that are worked on at once
+    #[arg(long, default_value_t = 8, value_name = "KEYS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub concurrency: u16,
+}
+
+/// The table, and how many items DynamoDB says that it has.
+pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<(ShardedTable, u64), TableError> {
+    let aws = match &options.endpoint_url {
+        Some(url) => configuration_for(url).await,
+        None => api::aws_configuration().await,
+    };
+    let client = aws_sdk_dynamodb::Client::new(&aws);
+    let described = client.describe_table().table_name(&config.table_name).send().await;
+    let described = described.map_err(|error| {
+        let why = format!("{}: {}", config.table_name, aws_sdk_dynamodb::error::DisplayErrorContext(&error));
+        TableError::Unusable(why.into())
+    })?;
+    let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
+    Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
+}
+
+/// A look at a table from its beginning, page by page, at its pace.
+pub(crate) struct Look {
+    table: ShardedTable,
+    pub(crate) survey: Survey,
+    after: Option<ScanPosition>,
+    next_page: Instant,
+    read_units: u32,
+    bar: ProgressBar,
+}
+
+impl Look {
+    pub(crate) fn new(table: &ShardedTable, options: &TableOptions, bar: ProgressBar) -> Self {
+        let (table, next_page) = (table.clone(), Instant::now());
+        Self { table, survey: Survey::default(), after: None, next_page, read_units: options.read_units, bar }
+    }
+
+    /// Looks at one page; `false` at the end.
+    pub(crate) async fn page(&mut self) -> Result<bool, TableError> {
+        sleep_until(self.next_page).await;
+        let began = Instant::now();
+        let deadline = Deadline::now() + PATIENCE;
+        let page: SurveyPage = self.table.survey_page(&mut self.survey, self.after.as_ref(), deadline).await?;
+        if self.read_units > 0 {
+            self.next_page = began + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
+        }
+        self.bar.inc(page.items);
+        self.after = page.next;
+        Ok(self.after.is_some())
+    }
+}
+
+/// A bar over the items of the table. DynamoDB counts them every six hours, so the end may be off.
+pub(crate) fn items_bar(items: u64, doing: &'static str) -> ProgressBar {
+    let template = format!("{doing} {{wide_bar}} {{human_pos}}/{{human_len}} items {{msg}} {{eta}}");
+    ProgressBar::new(items).with_style(bar_style(&template))
+}

@@ -1,0 +1,84 @@
+//! What a partition takes, and how many shards a rate needs.
+
+use sharding::{PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+
+use crate::plan::kept_partitions;
+
+/// Shards are counted up to here, beyond what a deployment allows, so that a key that needs more of them is told how
+/// many.
+const MOST_SHARDS: u32 = 1_000_000;
+/// One write unit writes so many bytes.
+const WRITE_UNIT_BYTES: u64 = 1_024;
+
+/// Write units of an item: one for each started KB.
+pub(super) fn write_units(bytes: u64) -> u64 {
+    bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
+}
+
+/// The fewest shards that take a rate, were it spread evenly and each on a partition of its own.
+pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
+    units_a_second.div_ceil(PARTITION_WRITE_UNITS).max(1)
+}
+
+/// The shards that the product's policy gives a key of one shard that takes this rate, on a table that has taken it
+/// before. The policy knows the partitions of the table; on more of them it gives fewer shards.
+pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
+    let policy = ScalingPolicy {
+        // A whole second's writes were counted; nothing is estimated from samples.
+        confidence: 0.0,
+        evidence: 1,
+        max_shards: ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE),
+        ..ScalingPolicy::default()
+    };
+    let accepted = units_a_second.min(PARTITION_WRITE_UNITS);
+    let pressure = Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
+    let seen = Seen { partitions: Some(kept_partitions(units_a_second as f64)), ..pressure.into() };
+    match policy.decide(&ShardMetadata::unregistered(), seen, 0) {
+        ScalingDecision::ScaleOut(count) => u64::from(count.get()),
+        ScalingDecision::AtMaximum | ScalingDecision::ShortOfPartitions { .. } => u64::from(MOST_SHARDS),
+        ScalingDecision::Calm
+        | ScalingDecision::CoolingDown { .. }
+        | ScalingDecision::Closing(_)
+        | ScalingDecision::DirectoryFull => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_write_unit_is_a_started_kilobyte() {
+        for (bytes, units) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (409_600, 400)] {
+            assert_eq!(write_units(bytes), units, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
+        let rows = [
+            // A hundredth too much is ridden out by repetitions.
+            (0, 1..=1),
+            (1_000, 1..=1),
+            (1_005, 1..=1),
+            // On four partitions, five and 41.
+            (1_600, 6..=12),
+            (2_000, 10..=20),
+            (2_400, 12..=24),
+            (20_300, 150..=300),
+        ];
+        for (rate, shards) in rows {
+            let found = shards_by_policy(rate);
+            assert!(shards.contains(&found), "{rate}: {found}");
+        }
+        assert_eq!(fewest_shards(1_001), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn the_policy_gives_enough(rate in 1_011u64..10_000_000) {
+            prop_assert!(shards_by_policy(rate) >= fewest_shards(rate));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The records of a CSV file.
+//!
+//! Why `csv_core`, fed line by line? The reader of `csv` above it bounds no record, so that a quote that is never closed swallows the
+//! file, and it counts lines otherwise than an editor does where some are blank.
+
+use std::borrow::Cow;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
+
+use super::rows::{Row, Scalar, shortened};
+use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
+
+/// Reads record after record.
+pub(super) struct CsvRows {
+    path: PathBuf,
+    lines: Lines,
+    record: Record,
+    /// Where the wanted fields stand.
+    columns: Vec<usize>,
+    header: Header,
+}
+
+#[derive(Default)]
+struct Header {
+    fields: usize,
+    bytes: u64,
+}
+
+impl CsvRows {
+    pub(super) fn new(path: &Path, reader: Box<dyn BufRead + Send>, wanted: &[String]) -> Result<Self, RecordsError> {
+        let lines = Lines::new(path, reader);
+        let mut rows = Self {
+            path: path.to_owned(),
+            lines,
+            record: Record::new(),
+            columns: Vec::new(),
+            header: Header::default(),
+        };
+        let Some(line) = rows.read()? else { return Ok(rows) };
+        let names: Vec<&str> = (0..rows.record.fields).map(|place| rows.record.field(place).trim()).collect();
+        for name in wanted {
+            let mut places = names.iter().enumerate().filter(|(_, column)| *column == name).map(|(place, _)| place);
+            let refuse = |why: &str| {
+                let fields = shortened(&names.join(", "));
+                refused(path, line, format!("the header {why} {name:?}; its fields are {fields}"))
+            };
+            rows.columns.push(places.next().ok_or_else(|| refuse("has no field"))?);
+            if places.next().is_some() {
+                return Err(refuse("names twice the field"));
+            }
+        }
+        rows.header = Header { fields: rows.record.fields, bytes: rows.record.bytes() };
+        Ok(rows)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, RecordsError> {
+        let Some(line) = self.read()? else { return Ok(None) };
+        let (has, needs) = (self.record.fields, self.header.fields);
+        if has != needs {
+            let s = if has == 1 { "" } else { "s" };
+            return Err(refused(&self.path, line, format!("it has {has} field{s}, the header has {needs}")));
+        }
+        let texts = self.columns.iter().map(|column| self.record.field(*column));
+        let values = texts.map(|text| Scalar { text: Cow::Borrowed(text), is_number: false }).collect();
+        Ok(Some(Row { line, values, bytes: self.header.bytes + self.record.bytes() }))
+    }
+
+    /// The first line of the next record, which may go on over several.
+    fn read(&mut self) -> Result<Option<u64>, RecordsError> {
+        self.record.clear();
+        let mut first = None;
+        let mut bytes = 0;
+        loop {
+            let Some((number, line)) = self.lines.next_untrimmed()? else {
+                return match first {
+                    None => Ok(None),
+                    Some(first) => Err(refused(&self.path, first, "its last quote is not closed".to_owned())),
+                };
+            };
+            if first.is_none() && line.trim_ascii().is_empty() {
+                continue;
+            }
+            let first = *first.get_or_insert(number);
+            bytes += line.len() as u64 + 1;
+            if bytes > MAX_RECORD_BYTES {
+                return Err(refused(&self.path, first, format!("{}; is a quote not closed?", records::too_long())));
+            }
+            if self.record.push(line) {
+                return Ok(Some(first));
+            }
+        }
+    }
+}
+
+/// A record as it is read.
+struct Record {
+    parser: Reader,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    length: usize,
+    fields: usize,
+}
+
+impl Record {
+    fn new() -> Self {
+        // Lines come without their ends.
+        let parser = ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
+        Self { parser, text: Vec::new(), ends: Vec::new(), length: 0, fields: 0 }
+    }
+
+    fn clear(&mut self) {
+        (self.length, self.fields) = (0, 0);
+    }
+
+    /// Takes one more line; whether the record ends with it.
+    fn push(&mut self, line: &str) -> bool {
+        // Unescaped text is no longer than escaped text, and there are no more fields than commas, and one.
+        let (bytes, commas) = (line.len() + 1, line.bytes().filter(|byte| *byte == b',').count());
+        self.text.resize(self.text.len().max(self.length + bytes), 0);
+        self.ends.resize(self.ends.len().max(self.fields + commas + 1), 0);
+        for part in [line.as_bytes(), b"\n"] {
+            let (text, ends) = (self.text.get_mut(self.length..), self.ends.get_mut(self.fields..));
+            let (Some(text), Some(ends)) = (text, ends) else { return true };
+            let (result, _, written, ended) = self.parser.read_record(part, text, ends);
+            self.length += written;
+            self.fields += ended;
+            if matches!(result, ReadRecordResult::Record | ReadRecordResult::End) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Of all fields together.
+    fn bytes(&self) -> u64 {
+        self.length as u64
+    }
+
+    fn field(&self, place: usize) -> &str {
+        let end = |place: usize| self.ends.get(place).copied().unwrap_or(0);
+        let from = place.checked_sub(1).map_or(0, end);
+        // Lines are UTF-8 and are cut at ASCII characters, so that fields are UTF-8, too.
+        self.text.get(from..end(place)).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+}

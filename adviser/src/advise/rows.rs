@@ -1,0 +1,275 @@
+//! The wanted fields of each line, of JSON Lines or of CSV.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::csv_rows::CsvRows;
+use super::text::one_line;
+use cli::records::{self, RecordsError, refused};
+
+/// Of a value that is refused, a message shows so many characters.
+const SHOWN_CHARACTERS: usize = 60;
+
+/// What a file is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileFormat {
+    /// A JSON object on each line.
+    JsonLines,
+    /// Comma-separated values under a header that names the fields.
+    Csv,
+}
+
+impl FileFormat {
+    /// By the name where it ends as one of the formats' names do, else by the first character.
+    pub(super) fn of(path: &Path, start: &[u8]) -> Self {
+        let name = path.to_string_lossy().to_ascii_lowercase();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+        if ends(&[".csv"]) {
+            return Self::Csv;
+        }
+        let start = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii_start();
+        if ends(&[".json", ".jsonl", ".ndjson"]) || matches!(start.first(), None | Some(b'{' | b'[')) {
+            return Self::JsonLines;
+        }
+        Self::Csv
+    }
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scalar<'a> {
+    pub(super) text: Cow<'a, str>,
+    /// A JSON number; CSV has only texts.
+    pub(super) is_number: bool,
+}
+
+/// A line's wanted fields, in the order in which they were asked for.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) line: u64,
+    pub(super) values: Vec<Scalar<'a>>,
+    /// Of the JSON text, or of all names and values of a CSV record.
+    pub(super) bytes: u64,
+}
+
+/// Reads row after row. A field's name must not be asked for twice.
+pub(super) enum Rows {
+    JsonLines { path: PathBuf, lines: records::Lines, wanted: Vec<String> },
+    Csv(Box<CsvRows>),
+}
+
+impl Rows {
+    pub(super) fn new(
+        path: &Path,
+        format: FileFormat,
+        reader: Box<dyn BufRead + Send>,
+        wanted: &[String],
+    ) -> Result<Self, RecordsError> {
+        let wanted = wanted.to_vec();
+        match format {
+            FileFormat::JsonLines => {
+                Ok(Self::JsonLines { path: path.to_owned(), lines: records::Lines::new(path, reader), wanted })
+            }
+            FileFormat::Csv => CsvRows::new(path, reader, &wanted).map(|rows| Self::Csv(Box::new(rows))),
+        }
+    }
+
+    /// The next line that is not blank.
+    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, RecordsError> {
+        match self {
+            Self::Csv(rows) => rows.next(),
+            Self::JsonLines { path, lines, wanted } => {
+                let Some((line, text)) = lines.next()? else { return Ok(None) };
+                let values = json_values(text, wanted).map_err(|why| refused(path, line, why))?;
+                Ok(Some(Row { line, values, bytes: text.len() as u64 }))
+            }
+        }
+    }
+}
+
+fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, String> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let found = Fields(wanted).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let found = found.map_err(|error| match error.classify() {
+        Category::Data => "it is not a JSON object".to_owned(),
+        Category::Io | Category::Syntax | Category::Eof => {
+            // The line that serde_json names is the first of this text, always.
+            let said = error.to_string();
+            let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
+            format!("it is not JSON: {what}, column {}", error.column())
+        }
+    })?;
+    let each = wanted.iter().zip(found);
+    each.map(|(name, raw)| {
+        let raw = raw.ok_or_else(|| format!("it has no field {name:?}"))?.get();
+        scalar(raw).map_err(|why| format!("its field {name:?} is {}{why}", shortened(raw)))
+    })
+    .collect()
+}
+
+/// A JSON string or number; a number as `load` writes it into keys.
+fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
+    if let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        if !inner.contains('\\') {
+            return Ok(Scalar { text: Cow::Borrowed(inner), is_number: false });
+        }
+        // It was read as JSON before: all that can be wrong with an escape is a half of a pair.
+        let text = serde_json::from_str(raw).map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
+        return Ok(Scalar { text: Cow::Owned(text), is_number: false });
+    }
+    if raw.len() < 19 && raw.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(Scalar { text: Cow::Borrowed(raw), is_number: true });
+    }
+    if !raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Err("; a string or a number is allowed");
+    }
+    let number: serde_json::Number = serde_json::from_str(raw).map_err(|_| ", too large a number")?;
+    Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
+}
+
+/// A value as a message shows it.
+pub(super) fn shortened(value: &str) -> String {
+    one_line(value, SHOWN_CHARACTERS)
+}
+
+/// Takes the wanted fields out of an object and passes over the others. Of a field that is there twice, the last counts.
+struct Fields<'w>(&'w [String]);
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = Vec<Option<&'de RawValue>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = Vec<Option<&'de RawValue>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = vec![None; self.0.len()];
+        while let Some(position) = map.next_key_seed(Position(self.0))? {
+            match position.and_then(|position| found.get_mut(position)) {
+                Some(place) => *place = Some(map.next_value()?),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Where a name stands among the wanted ones.
+struct Position<'w>(&'w [String]);
+
+impl<'de> DeserializeSeed<'de> for Position<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Position<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|wanted| wanted == name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every row's values, or the line and the reason of the first error.
+    fn read(name: &str, content: &[u8], wanted: &[&str]) -> Result<Vec<Vec<String>>, (u64, String)> {
+        let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+        let path = Path::new(name);
+        let reader = Box::new(std::io::Cursor::new(content.to_vec()));
+        let said = |error| match error {
+            RecordsError::Line { line, why, .. } => (line, why),
+            RecordsError::File { cause, .. } => panic!("{cause}"),
+        };
+        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted).map_err(said)?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next().map_err(said)? {
+            all.push(row.values.iter().map(|value| value.text.clone().into_owned()).collect());
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn the_format_is_told_by_name_or_content() {
+        let rows = [
+            ("a.csv", "{", FileFormat::Csv),
+            ("a.CSV.gz", "", FileFormat::Csv),
+            ("a.jsonl", "a,b", FileFormat::JsonLines),
+            ("a.json.gz", "", FileFormat::JsonLines),
+            ("log", "\n {\"a\":1}", FileFormat::JsonLines),
+            ("log", "\u{feff}{", FileFormat::JsonLines),
+            ("log.gz", "a,b\n", FileFormat::Csv),
+        ];
+        for (name, start, format) in rows {
+            assert_eq!(FileFormat::of(Path::new(name), start.as_bytes()), format, "{name} {start}");
+        }
+    }
+
+    #[test]
+    fn the_same_rows_are_read_from_both_formats() {
+        let json = "{\"b\":\"x\\n\\\"\",\"c\":[{}],\"a\":1}\n\n{\"a\":2.50,\"b\":\"\u{e9},\"}";
+        let csv = "b,c,a\r\n\"x\n\"\"\",,1\n\n\"\u{e9},\",z,2.5\n";
+        let expected = vec![vec!["1".to_owned(), "x\n\"".to_owned()], vec!["2.5".to_owned(), "\u{e9},".to_owned()]];
+        assert_eq!(read("f", json.as_bytes(), &["a", "b"]), Ok(expected.clone()));
+        assert_eq!(read("f", csv.as_bytes(), &["a", "b"]), Ok(expected));
+        assert_eq!(read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]), Ok(vec![vec!["1".to_owned()]]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let good = "{\"a\":1,\"b\":2}\n";
+        let unclosed = format!("a,b\n1,\"{}", "x\n".repeat(5_000_000));
+        let long = format!("{good}{{\"a\":\"{}\"}}", "x".repeat(9_000_000));
+        let rows: &[(&str, Vec<u8>, u64, &str)] = &[
+            ("j", format!("{good}\n{good}nonsense{{").into(), 4, "it is not JSON: expected"),
+            ("f.json", format!("{good}{{\"a\":1}}").into(), 2, "it has no field \"b\""),
+            ("j", format!("{good}{{\"a\":1,\"b\":null}}").into(), 2, "its field \"b\" is null; a string or a number"),
+            ("j", format!("{good}{{\"a\":1,\"b\":-1e400}}").into(), 2, "its field \"b\" is -1e400, too large a number"),
+            ("j", format!("{good}{{\"a\":1,\"b\":\"\\ud800\"}}").into(), 2, "\"\\ud800\", which has a lone surrogate"),
+            ("j", format!("{good}[1]").into(), 2, "it is not a JSON object"),
+            ("j", format!("{good}{good} {{}} x").replacen("\n ", " ", 1).into(), 2, "it is not JSON: trailing"),
+            ("j", [good.as_bytes(), b"{\"a\":\"\xff\"}"].concat(), 2, "it is not UTF-8"),
+            ("j", long.into(), 2, "longer than"),
+            ("c", "a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
+            ("c", "a,b,a\n1,2,3\n".into(), 1, "the header names twice the field \"a\""),
+            ("c", "a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
+            ("c", b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
+            ("c", unclosed.into(), 2, "is a quote not closed?"),
+            ("c", "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields, the header has 2"),
+            ("c", "a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
+        ];
+        for (name, content, line, why) in rows {
+            let start = String::from_utf8_lossy(&content[..content.len().min(80)]).into_owned();
+            match read(name, content, &["a", "b"]) {
+                Err((at, said)) => assert!(at == *line && said.contains(why), "{start}: line {at}: {said}"),
+                Ok(rows) => panic!("{start}: {rows:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Good, uneven or bad, and why.
+//!
+//! The guide calls a partition key good whose values are many and evenly written, and bad one of few values, one that follows the time, or
+//! one of which a single value is by far the most popular. What it says in words is measured here by the share that the hottest key takes of
+//! what is written at one time, for that says how much the table can take until this key fills its partition. A share of 2.5 % lets
+//! it reach 40,000 write units a second, which is the default quota of a table: up to there, no key is in the way. From 10 %
+//! on the table stops at a quarter of its quota or less.
+
+use serde::Serialize;
+use sharding::ScalingPolicy;
+
+use super::report::Overload;
+use super::text::quoted;
+use cli::numbers::{count, counted, percent};
+use sharding::PARTITION_WRITE_UNITS;
+
+/// Up to this share of the hottest key, no key is in the way of the table's default quota of 40,000 write units a second.
+const GOOD_SHARE: f64 = 0.025;
+/// From this share of the hottest key on, a table takes a quarter of that quota at the most.
+const BAD_SHARE: f64 = 0.1;
+/// By far more popular than all the others: so many times the next.
+const FAR_MORE: f64 = 10.0;
+/// Where a moment's hottest key takes so many times what any takes of the whole file, keys are hot by turns.
+const BY_TURNS: f64 = 2.0;
+/// A key at so many times the even share is no longer explained by there being few.
+const ABOUT_EVEN: f64 = 2.0;
+/// Fewer items are hardly enough to judge by.
+const FEW_ITEMS: u64 = 1_000;
+
+/// How a partition key spreads the writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Uniformity {
+    /// Many values, evenly written.
+    Good,
+    /// Something between.
+    Uneven,
+    /// Few values, one that dominates, keys that are hot by turns, or one that took more than a partition gives.
+    Bad,
+}
+
+impl Uniformity {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Uneven => "uneven",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// The judgement in words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// In one word.
+    pub uniformity: Uniformity,
+    /// Why.
+    pub reason: String,
+    /// What to do, the most important first.
+    pub advice: Vec<String>,
+}
+
+/// What is judged.
+#[derive(Debug, Clone)]
+pub(super) struct Facts<'a> {
+    pub(super) items: u64,
+    pub(super) distinct: u64,
+    pub(super) hottest: &'a str,
+    pub(super) hottest_share: f64,
+    pub(super) next_share: f64,
+    /// Of the hottest key of a moment, on average; only where the hottest key of the whole file does not explain it.
+    pub(super) momentary_share: Option<f64>,
+    /// The highest peak of a key, where times are known.
+    pub(super) peak_units: Option<u64>,
+    /// By peak, highest first.
+    pub(super) overloads: &'a [Overload],
+}
+
+/// Why a key is not good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    ByTurns,
+    FewValues,
+    OneDominates,
+}
+
+impl Facts<'_> {
+    /// The share that the hottest key takes of what is written at one time.
+    pub(super) fn share(&self) -> f64 {
+        self.momentary_share.unwrap_or(0.0).max(self.hottest_share)
+    }
+
+    fn cause(&self) -> Cause {
+        let momentary = self.momentary_share.unwrap_or(0.0);
+        if momentary > GOOD_SHARE && momentary > self.hottest_share * BY_TURNS {
+            Cause::ByTurns
+        } else if self.hottest_share * self.distinct as f64 <= ABOUT_EVEN {
+            Cause::FewValues
+        } else {
+            Cause::OneDominates
+        }
+    }
+
+    /// The key with the highest peak, if the policy would shard it: what is above the limit by a hundredth is ridden out by repetitions.
+    fn needs_shards(&self) -> Option<&Overload> {
+        self.overloads.first().filter(|overload| overload.shards_by_policy > 1)
+    }
+
+    fn uniformity(&self) -> Uniformity {
+        let share = self.share();
+        let dominates = self.hottest_share > GOOD_SHARE && self.hottest_share >= self.next_share * FAR_MORE;
+        if share >= BAD_SHARE || dominates || self.needs_shards().is_some() {
+            Uniformity::Bad
+        } else if share > GOOD_SHARE {
+            Uniformity::Uneven
+        } else {
+            Uniformity::Good
+        }
+    }
+
+    fn reason(&self) -> String {
+        let partition = count(PARTITION_WRITE_UNITS);
+        let (hottest, share) = (quoted(self.hottest), percent(self.hottest_share));
+        let keys = count(self.distinct);
+        let by_share = match self.cause() {
+            _ if self.share() <= GOOD_SHARE => {
+                format!("of {keys} partition keys, the hottest, {hottest}, takes {share} of the writes")
+            }
+            Cause::ByTurns => {
+                let momentary = percent(self.momentary_share.unwrap_or(0.0));
+                format!(
+                    "at any one time a single key takes {momentary} of the writes, though none takes more than {share} of all: \
+                     keys are hot by turns, as dates are"
+                )
+            }
+            Cause::FewValues if self.distinct == 1 => format!("there is only one partition key, {hottest}"),
+            Cause::FewValues => {
+                format!("there are only {keys} partition keys, and the hottest, {hottest}, takes {share} of the writes")
+            }
+            Cause::OneDominates if self.hottest_share >= self.next_share * FAR_MORE => {
+                format!("{hottest} takes {share} of the writes, far more than any other of {keys} partition keys")
+            }
+            Cause::OneDominates => {
+                let times = count((self.hottest_share * self.distinct as f64).round() as u64);
+                format!(
+                    "{hottest} takes {share} of the writes, {times} times an even share among {keys} partition keys"
+                )
+            }
+        };
+        match self.overloads {
+            [] => by_share,
+            [only] => {
+                let (key, peak) = (quoted(&only.partition_key), count(only.peak.write_units_per_second));
+                format!("{key} took {peak} write units in a second, and a partition gives {partition}; {by_share}")
+            }
+            [first, ..] => {
+                let (keys, peak) = (count(self.overloads.len() as u64), count(first.peak.write_units_per_second));
+                let key = quoted(&first.partition_key);
+                format!(
+                    "{keys} keys took more write units in a second than a partition gives ({partition}), {key} as many as {peak}; {by_share}"
+                )
+            }
+        }
+    }
+
+    fn advice(&self, uniformity: Uniformity) -> Vec<String> {
+        let partition = count(PARTITION_WRITE_UNITS);
+        let mut advice = Vec::new();
+        if uniformity == Uniformity::Good {
+            advice.push(
+                "Keep it: a key that never gets hot stays on one shard, and costs what it costs without this product."
+                    .to_owned(),
+            );
+        } else {
+            let first = self.needs_shards();
+            let needs = first.map_or_else(String::new, |overload| {
+                let (fewest, policy) = (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
+                format!(
+                    " {} needs {fewest} at the least, and would be given {policy} on a table that has taken as much \
+                     before.",
+                    quoted(&overload.partition_key)
+                )
+            });
+            advice.push(format!(
+                "Shard it: this product gives a key more shards by itself as soon as it is throttled, or beforehand by the shard-scaler's action \"set\".{needs}"
+            ));
+            let highest = u64::from(ScalingPolicy::default().max_shards.get());
+            if first.is_some_and(|overload| overload.shards_by_policy > highest) {
+                advice.push(format!("Raise MAX_SHARDS: by itself, a key is given {highest} shards at the most."));
+            }
+            advice.push(match self.cause() {
+                Cause::ByTurns => "Or choose a partition key that does not follow the time: join a field to it that differs from item to item.".to_owned(),
+                Cause::FewValues => "Or choose a partition key with many more values: join a field to it that differs from item to item.".to_owned(),
+                Cause::OneDominates => "Or choose a partition key that divides the hottest key's items: join a field to it by which they differ.".to_owned(),
+            });
+        }
+        match self.peak_units {
+            Some(peak) if self.overloads.is_empty() && uniformity != Uniformity::Good => advice.push(format!(
+                "There is time: at the rate of this file no key exceeds its partition; the busiest second of a key takes {} of {partition} write units.",
+                count(peak)
+            )),
+            Some(_) => {}
+            None => advice.push(
+                "Give --time as well: then keys are found that exceed a partition for some seconds, and keys that are hot by turns, as dates are."
+                    .to_owned(),
+            ),
+        }
+        if self.items < FEW_ITEMS {
+            let are = if self.items == 1 { "is" } else { "are" };
+            advice.push(format!("Take this with caution: {} {are} few to judge by.", counted(self.items, "item")));
+        }
+        advice
+    }
+}
+
+/// Judges.
+pub(super) fn verdict(facts: &Facts<'_>) -> Verdict {
+    let uniformity = facts.uniformity();
+    Verdict { uniformity, reason: facts.reason(), advice: facts.advice(uniformity) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts(distinct: u64, hottest_share: f64, next_share: f64) -> Facts<'static> {
+        Facts {
+            items: 1_000_000,
+            distinct,
+            hottest: "k",
+            hottest_share,
+            next_share,
+            momentary_share: None,
+            peak_units: None,
+            overloads: &[],
+        }
+    }
+
+    #[test]
+    fn the_guides_table_is_answered_as_it_answers() {
+        let rows = [
+            (
+                "User ID, where the application has many users",
+                facts(100_000, 0.000_1, 0.000_1),
+                Uniformity::Good,
+                "of 100,000",
+            ),
+            ("Status code, only a few", facts(5, 0.25, 0.2), Uniformity::Bad, "only 5"),
+            (
+                "Item creation date, rounded",
+                Facts { momentary_share: Some(0.98), ..facts(365, 0.004, 0.004) },
+                Uniformity::Bad,
+                "by turns",
+            ),
+            ("Device ID, at similar intervals", facts(5_000, 0.000_3, 0.000_3), Uniformity::Good, "of 5,000"),
+            (
+                "Device ID, one by far more popular",
+                facts(1_000_000, 0.05, 0.001),
+                Uniformity::Bad,
+                "far more than any other",
+            ),
+            ("Something between", facts(5_000, 0.06, 0.05), Uniformity::Uneven, "300 times an even share"),
+            (
+                "Campaigns, one after the other",
+                Facts { momentary_share: Some(0.06), ..facts(5_000, 0.01, 0.01) },
+                Uniformity::Uneven,
+                "by turns",
+            ),
+            ("One key", facts(1, 1.0, 0.0), Uniformity::Bad, "only one partition key"),
+        ];
+        for (what, facts, uniformity, reason) in rows {
+            let verdict = verdict(&facts);
+            assert_eq!(verdict.uniformity, uniformity, "{what}");
+            assert!(verdict.reason.contains(reason), "{what}: {}", verdict.reason);
+        }
+    }
+
+    fn overload(units: u64) -> Overload {
+        let peak = crate::advise::Peak { write_units_per_second: units, at: 7 };
+        Overload {
+            partition_key: "k".into(),
+            peak,
+            first_at: 7,
+            seconds: 1,
+            longest_run_seconds: 1,
+            longest_run_at: 7,
+            fewest_shards: crate::advise::capacity::fewest_shards(units),
+            shards_by_policy: crate::advise::capacity::shards_by_policy(units),
+        }
+    }
+
+    #[test]
+    fn what_a_key_needs_is_told_where_it_needs_shards() {
+        let rows = [
+            (1_005, Uniformity::Good, "k\" took 1,005 write units", "Keep it"),
+            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs 2 shards at the least, and would be given"),
+            (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
+        ];
+        for (units, uniformity, reason, advice) in rows {
+            let overloads = [overload(units)];
+            let facts = Facts { peak_units: Some(units), overloads: &overloads, ..facts(5_000, 0.001, 0.001) };
+            let verdict = verdict(&facts);
+            assert_eq!(verdict.uniformity, uniformity, "{units}");
+            assert!(verdict.reason.contains(reason), "{}", verdict.reason);
+            assert!(verdict.advice.iter().any(|line| line.contains(advice)), "{:?}", verdict.advice);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_hotter_key_is_never_judged_better(share in 0.0f64..1.0, more in 0.0f64..1.0, next in 0.0f64..0.5, distinct in 1u64..10_000) {
+            let rank = |share| match facts(distinct, share, next).uniformity() {
+                Uniformity::Good => 0,
+                Uniformity::Uneven => 1,
+                Uniformity::Bad => 2,
+            };
+            prop_assert!(rank(share) <= rank((share + more).min(1.0)));
+        }
+    }
+}

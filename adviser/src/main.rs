@@ -1,0 +1,70 @@
+//! The command line of the adviser.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use adviser::advise::{self, AdviseOptions, OutputFormat};
+use adviser::plan::{self, PlanOptions};
+use adviser::simulate::{self, SimulateOptions};
+use clap::{Parser, Subcommand};
+use cli::output::{exit_code, write_out};
+use sharding::{Clock, SystemClock};
+
+/// Answers before anything is deployed: is a key hot, what does it need, and what does that cost
+#[derive(Parser)]
+#[command(name = "adviser", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say whether a file's partition key spreads its writes, and what to do if not
+    Advise(AdviseOptions),
+    /// Say how many shards a hot key needs, what they cost, and whether it needs any
+    Plan(PlanOptions),
+    /// Compare how fast policies relieve a key that turns hot at once
+    Simulate(SimulateOptions),
+}
+
+fn main() -> ExitCode {
+    exit_code(match Cli::parse().command {
+        Command::Advise(options) => run_advice(&options),
+        Command::Plan(options) => run_plan(&options),
+        Command::Simulate(options) => run_simulation(&options),
+    })
+}
+
+fn run_advice(options: &AdviseOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let advice = advise::advise(options)?;
+    write_out(&match options.format {
+        OutputFormat::Text => advise::text(&advice),
+        OutputFormat::Json => serde_json::to_string(&advice)? + "\n",
+    })?;
+    if let Some(path) = &options.svg {
+        advise::render_svg(&advice, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let report = plan::plan(options, SystemClock::default().now().wall.as_secs())?;
+    write_out(&match options.format {
+        plan::Format::Text => report.to_string(),
+        plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let outcomes = simulate::run(&simulate::scenarios(options));
+    write_out(&format!("{}\n", simulate::table(&outcomes)))?;
+    if let Some(path) = &options.csv {
+        simulate::write_csv(&outcomes, path)?;
+    }
+    if let Some(path) = &options.svg {
+        simulate::render_svg(&outcomes, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,266 @@
+//! What to do before a launch, step by step.
+
+use std::fmt;
+
+use serde::Serialize;
+use sharding::ScalingPolicy;
+
+use super::moment::LaunchTime;
+use super::warming::{RaisedUnits, WarmUnits};
+use super::{LEAD_SECONDS, LaunchChoice};
+use crate::plan::costs::TARGET_UTILISATION;
+use crate::plan::demand::Demand;
+use crate::plan::notes::TABLE_QUOTA;
+use crate::plan::options::{CapacityMode, PlanOptions};
+use cli::numbers::{counted, dollars, whole};
+
+/// Requests a second that the API lets through on each route. (`ApiRateLimit` of the profile `standard`.)
+const API_RATE: f64 = 5_000.0;
+/// Batches a second that the API lets through. (`ApiBatchRateLimit` of the profile `standard`.)
+const API_BATCH_RATE: f64 = 500.0;
+/// Requests do not come evenly, so the API must let through so many times their mean.
+const UNEVEN: f64 = 1.2;
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LaunchStep {
+    /// What kind of thing.
+    pub kind: StepKind,
+    /// When it has to be done at the latest, as RFC 3339 writes it; absent for at once.
+    pub by: Option<String>,
+    /// In sentences.
+    pub what: String,
+    /// The commands that do it, in this order.
+    pub commands: Vec<String>,
+    /// The settings of the template that it takes.
+    pub settings: Vec<TemplateSetting>,
+}
+
+/// A kind of step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepKind {
+    /// Have the account's quota raised.
+    Quota,
+    /// Provision the demand.
+    Provision,
+    /// Warm the table and its indexes.
+    Warm,
+    /// Make copies of the directory's pages.
+    Copies,
+    /// Give each key its shards.
+    SetShards,
+    /// Let the stack warm the table and give a key its shards.
+    Schedule,
+    /// Let the API take the requests.
+    ApiLimits,
+}
+
+/// A setting of template.yaml, with the value that it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TemplateSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+impl fmt::Display for TemplateSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+/// What the steps follow from.
+pub(super) struct Needs<'a> {
+    pub(super) options: &'a PlanOptions,
+    pub(super) demand: &'a Demand,
+    pub(super) chosen: &'a LaunchChoice,
+    /// What the table can serve now.
+    pub(super) now: WarmUnits,
+    /// The event that makes the copies of the directory's pages; `None` where one copy is enough.
+    pub(super) copies: Option<String>,
+    /// When all has to be done; `None` for at once.
+    pub(super) ready_by: Option<LaunchTime>,
+}
+
+/// All steps, in the order in which they are done.
+pub(super) fn steps(needs: &Needs<'_>) -> Vec<LaunchStep> {
+    let raised = needs.chosen.warm.raised_from(needs.now);
+    let all = [
+        quota(needs),
+        provision(needs),
+        warm(needs, &raised),
+        copies(needs),
+        set_shards(needs, &raised),
+        schedule(needs, &raised),
+        api_limits(needs),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+impl Needs<'_> {
+    fn step(&self, kind: StepKind, what: String) -> LaunchStep {
+        let by = self.ready_by.map(|by| by.to_string());
+        LaunchStep { kind, by, what, commands: Vec::new(), settings: Vec::new() }
+    }
+}
+
+fn quota(needs: &Needs<'_>) -> Option<LaunchStep> {
+    let WarmUnits { write_units, read_units } = needs.chosen.warm;
+    let beyond = |units: u64, now: u64, kind: &str| {
+        (units > now && units as f64 > TABLE_QUOTA).then(|| format!("{} {kind} units a second", whole(units as f64)))
+    };
+    let beyond: Vec<String> =
+        [beyond(write_units, needs.now.write_units, "write"), beyond(read_units, needs.now.read_units, "read")]
+            .into_iter()
+            .flatten()
+            .collect();
+    let what = format!(
+        "Ask Service Quotas for {} for a table: {} are the default. It may take days, and until then DynamoDB refuses \
+         to warm the table further.",
+        beyond.join(" and "),
+        whole(TABLE_QUOTA),
+    );
+    (!beyond.is_empty()).then(|| LaunchStep { by: None, ..needs.step(StepKind::Quota, what) })
+}
+
+fn provision(needs: &Needs<'_>) -> Option<LaunchStep> {
+    let writes = units(needs.demand.write_units_per_second / TARGET_UTILISATION);
+    let pages = f64::from(needs.options.read_rate);
+    let reads = units(pages * needs.chosen.page_read_units / TARGET_UTILISATION);
+    let what = format!(
+        "Provision the demand: warm throughput prepares partitions, and is no capacity. Auto scaling follows after \
+         minutes, so provision {} write units and {} read units a second for the launch.",
+        whole(writes as f64),
+        whole(reads as f64),
+    );
+    let command = format!(
+        "aws dynamodb update-table --table-name MAIN-TABLE \
+         --provisioned-throughput ReadCapacityUnits={reads},WriteCapacityUnits={writes}"
+    );
+    let step = LaunchStep { commands: vec![command], ..needs.step(StepKind::Provision, what) };
+    (needs.options.capacity == CapacityMode::Provisioned).then_some(step)
+}
+
+/// Whole units, one at least. A float beyond the range of u64 saturates.
+fn units(units: f64) -> u64 {
+    (units.ceil() as u64).max(1)
+}
+
+fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
+    if raised.is_empty() {
+        return None;
+    }
+    let indexes = if needs.options.index.is_empty() { "" } else { " and its indexes, in one update" };
+    let what = format!(
+        "Warm the table{indexes}; better a day earlier. It takes minutes (others measured 388 to 514 s), and the \
+         table serves requests meanwhile. It is charged once ({}), and cannot be undone: warm throughput never goes \
+         down. It is done when the second command shows ACTIVE.",
+        dollars(needs.chosen.warming_usd),
+    );
+    let joined = |with: fn(&RaisedUnits) -> String| raised.iter().map(with).collect::<Vec<_>>().join(",");
+    let of_table = joined(|units| format!("{}={}", units.sdk_name, units.to));
+    let of_index = joined(|units| format!("\"{}\":{}", units.sdk_name, units.to));
+    let of_indexes = needs
+        .options
+        .index
+        .iter()
+        .map(|name| format!("{{\"Update\":{{\"IndexName\":\"{name}\",\"WarmThroughput\":{{{of_index}}}}}}}"));
+    let of_indexes = of_indexes.collect::<Vec<_>>().join(",");
+    let of_indexes = if of_indexes.is_empty() {
+        String::new()
+    } else {
+        format!(" --global-secondary-index-updates '[{of_indexes}]'")
+    };
+    let commands = vec![
+        format!("aws dynamodb update-table --table-name MAIN-TABLE --warm-throughput {of_table}{of_indexes}"),
+        "aws dynamodb describe-table --table-name MAIN-TABLE \
+         --query 'Table.[WarmThroughput,GlobalSecondaryIndexes[].[IndexName,WarmThroughput]]'"
+            .to_owned(),
+    ];
+    Some(LaunchStep { commands, ..needs.step(StepKind::Warm, what) })
+}
+
+fn copies(needs: &Needs<'_>) -> Option<LaunchStep> {
+    let event = needs.copies.as_deref()?;
+    let what = "Make copies of the directory's pages: so many instances read one too often.".to_owned();
+    Some(LaunchStep { commands: vec![invoke(event)], ..needs.step(StepKind::Copies, what) })
+}
+
+fn invoke(event: &str) -> String {
+    format!(
+        "aws lambda invoke --function-name SHARD-SCALER --cli-binary-format raw-in-base64-out --payload '{event}' \
+         answer.json"
+    )
+}
+
+fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
+    let shards = needs.chosen.shards_per_key;
+    if shards == 1 {
+        return None;
+    }
+    let most = ScalingPolicy::default().max_shards.get();
+    let keys = needs.demand.keys;
+    let whose = if keys == 1 { "the key its".to_owned() } else { format!("each of the {} its", counted(keys, "key")) };
+    let raise_most = if shards > most {
+        format!(" Deploy with the setting first: \"set\" refuses more than MaxShards, {most} by default.")
+    } else {
+        String::new()
+    };
+    let what = format!(
+        "Give {whose} {}.{raise_most} Where ShrinkAfterSeconds is not 0, let it be above {} until the launch: a key \
+         gives shards back that it does not need for so long.",
+        counted(shards, "shard"),
+        2 * LEAD_SECONDS,
+    );
+    // The shard-scaler looks at the same time whether the table is as warm as it has to be.
+    let units: String = raised.iter().map(|units| format!(",\"{}\":{}", units.event_name, units.to)).collect();
+    let event = format!("{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}");
+    let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
+    Some(LaunchStep { commands: vec![invoke(&event)], settings, ..needs.step(StepKind::SetShards, what) })
+}
+
+/// The template's scheduled peak, which does the same by itself.
+fn schedule(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
+    let ready_by = needs.ready_by?;
+    let shards = needs.chosen.shards_per_key;
+    if shards == 1 {
+        return None;
+    }
+    let write_units = raised.iter().find(|units| units.event_name == "write_units").map(|units| units.to);
+    let what = format!(
+        "Or deploy these settings instead, and the stack {} at that time. The schedule is for one key{}.",
+        if write_units.is_some() { "warms the table and gives the key its shards" } else { "gives the key its shards" },
+        if raised.len() > usize::from(write_units.is_some()) { ", and warms for writes only" } else { "" },
+    );
+    let mut settings = Vec::new();
+    settings.extend(write_units.map(|units| setting("MaxWarmWriteUnits", units)));
+    settings.push(setting("PeakSchedule", ready_by.cron()));
+    settings.push(setting("PeakTimezone", "UTC"));
+    settings.push(setting("PeakPartitionKey", "KEY"));
+    settings.push(setting("PeakShards", shards));
+    settings.extend(write_units.map(|units| setting("PeakWriteUnits", units)));
+    Some(LaunchStep { settings, ..needs.step(StepKind::Schedule, what) })
+}
+
+fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
+    let items = needs.options.items_per_request;
+    let requests = needs.demand.writes_per_second / f64::from(items.max(1));
+    let pages = f64::from(needs.options.read_rate);
+    let (of_route, of_batches) = if items == 1 { (requests.max(pages), 0.0) } else { (pages, requests) };
+    let rows = [("ApiRateLimit", of_route, API_RATE), ("ApiBatchRateLimit", of_batches, API_BATCH_RATE)];
+    let settings: Vec<TemplateSetting> = rows
+        .into_iter()
+        .map(|(name, rate, default)| (name, rate * UNEVEN, default))
+        .filter(|(_, needed, default)| needed > default)
+        .map(|(name, needed, _)| setting(name, units(needed)))
+        .collect();
+    let what =
+        "If the functions take the demand, let their API do so: it lets through fewer requests by default.".to_owned();
+    (!settings.is_empty()).then(|| LaunchStep { settings, ..needs.step(StepKind::ApiLimits, what) })
+}
+
+fn setting(name: &'static str, value: impl fmt::Display) -> TemplateSetting {
+    TemplateSetting { name, value: value.to_string() }
+}

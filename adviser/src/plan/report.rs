@@ -1,0 +1,393 @@
+//! The whole plan, as data.
+
+use embedded_dynamodb::PartitionLimits;
+use serde::Serialize;
+
+use super::admission::Admission;
+use super::at_rest::{self, AtRest};
+use super::costs::{self, MonthlyCost};
+use super::demand::Demand;
+use super::directory::{self, DirectoryNeed};
+use super::heat::{SplitForHeat, split_for_heat};
+use super::launch::{self, LaunchPlan, LaunchTime};
+use super::notes;
+use super::options::PlanOptions;
+use super::partitions::{TablePartitions, partitions};
+use super::policy::{self, PolicyPath};
+use super::prices::{Prices, PricesError};
+use super::reads::{self, PageCost};
+use super::ready;
+use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
+use super::verdict::{Case, Reads, Verdict, judge};
+use crate::advise::rfc3339;
+
+/// Everything that `plan` tells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether to shard at all.
+    pub verdict: Verdict,
+    /// What is demanded of the table.
+    pub demand: Demand,
+    /// The table's partitions.
+    pub partitions: TablePartitions,
+    /// How many shards each key needs.
+    pub shards: ShardChoice,
+    /// What is throttled, by number of shards.
+    pub throttling: Vec<ThrottlingRow>,
+    /// What a page costs.
+    pub page: PageCost,
+    /// What the directory needs.
+    pub directory: DirectoryNeed,
+    /// What DynamoDB does by itself.
+    pub split_for_heat: SplitForHeat,
+    /// What a month costs.
+    pub monthly_cost: MonthlyCost,
+    /// What a month of a stack costs while nobody uses it.
+    pub at_rest: AtRest,
+    /// What to set before the launch; absent where none was named, or where no number of shards takes the demand.
+    pub launch: Option<LaunchPlan>,
+    /// The region of the prices, and when they were put together.
+    pub prices: String,
+    /// What else there is to know.
+    pub notes: Vec<String>,
+}
+
+/// Numbers of shards of each key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShardChoice {
+    /// The number that this plan judges: the one that was asked for, or that the policy comes to.
+    pub judged: u32,
+    /// It was asked for.
+    pub asked_for: bool,
+    /// Shards that would do if each had a partition of its own.
+    pub on_paper: u32,
+    /// The fewest with which less than 1 % is throttled on these partitions; absent where none suffices.
+    pub fewest: Option<u32>,
+    /// The fewest partitions with which that many judged shards have less than 1 % throttled; absent where none suffice.
+    pub fewest_partitions: Option<u32>,
+    /// Where this product's policy takes a key by itself.
+    pub policy: PolicyPath,
+    /// The expected part of the first attempts that is throttled with the judged number.
+    pub throttled: f64,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The data file of the prices does not fit its form. Repair it.
+    #[error(transparent)]
+    Prices(#[from] PricesError),
+    /// The launch is past. Name a later time.
+    #[error("--launch {launch} is past: it is {now}, and a date or date-time after that is allowed")]
+    Past {
+        /// The launch, as RFC 3339 writes it.
+        launch: String,
+        /// The time of the plan.
+        now: String,
+    },
+}
+
+impl PlanError {
+    pub(super) fn past(launch: LaunchTime, now_seconds: u64) -> Self {
+        Self::Past { launch: launch.to_string(), now: rfc3339(i64::try_from(now_seconds).unwrap_or(i64::MAX)) }
+    }
+}
+
+/// The plan for a demand, made at an epoch second. Only a launch depends on that: it must be after it.
+///
+/// # Errors
+/// [`PlanError::Prices`] where the data file of the prices does not fit its form, [`PlanError::Past`] where the launch
+/// is past.
+pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError> {
+    let prices = Prices::published()?;
+    let demand = Demand::new(options.write_rate, options.item_size, options.keys);
+    let partitions = partitions(options, &demand);
+    let admission = Admission::new(partitions.write_units, demand.units_per_write);
+    let throttled_with = |shards: u32| throttled(&demand, &admission, shards, partitions.count);
+    let policy = policy::follow(partitions.count, throttled_with);
+    let judged = options.shards.unwrap_or(policy.last());
+    let shards = ShardChoice {
+        judged,
+        asked_for: options.shards.is_some(),
+        on_paper: on_paper(&demand, partitions.write_units),
+        fewest: fewest_shards(&demand, &admission, partitions.count),
+        fewest_partitions: fewest_partitions(&demand, &admission, judged),
+        policy,
+        throttled: throttled_with(judged),
+    };
+    let page = reads::page(options.page_size, options.item_size, judged, options.consistent);
+    let unsharded = throttled_with(1);
+    let split_for_heat = split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
+    let reads = reads(options, &page, partitions.read_units);
+    let usage = costs::Usage {
+        demand: &demand,
+        pages_per_second: f64::from(options.read_rate),
+        page: &page,
+        throttled: shards.throttled,
+        capacity: options.capacity,
+        items_per_request: options.items_per_request,
+        architecture: options.architecture,
+        instances: options.instances,
+    };
+    let ready = ready::ready(options, &demand, &admission);
+    let launch = launch::plan(options, &usage, &ready, &prices, now_seconds)?;
+    let directory = directory::need(&usage, &prices);
+    let monthly_cost = costs::month(&usage, &prices);
+    let in_batches = costs::month(&costs::Usage { items_per_request: notes::BATCH, ..usage }, &prices);
+    let case = Case {
+        demand: &demand,
+        rate: admission.rate(),
+        partitions: partitions.count,
+        unsharded,
+        shards: judged,
+        throttled: shards.throttled,
+        fewest_shards: shards.fewest,
+        would_do: ready::chosen(&ready),
+        heat: &split_for_heat,
+        reads: &reads,
+    };
+    let new_table = PartitionLimits::default().partitions;
+    let throttling = neighbours(&shards)
+        .into_iter()
+        .map(|shards| ThrottlingRow {
+            shards,
+            units_per_shard: demand.units_per_shard(shards),
+            throttled: throttled_with(shards),
+            throttled_on_a_new_table: throttled(&demand, &admission, shards, new_table),
+        })
+        .collect();
+    Ok(Report {
+        verdict: judge(&case),
+        notes: notes::notes(&notes::Known {
+            options,
+            demand: &demand,
+            partitions: &partitions,
+            page: &page,
+            cost: &monthly_cost,
+            in_batches: &in_batches.functions,
+            launch: launch.as_ref(),
+        }),
+        prices: format!("{}, {}, put together on {}", prices.region, prices.currency, prices.assembled_on),
+        demand,
+        partitions,
+        shards,
+        throttling,
+        page,
+        directory,
+        split_for_heat,
+        monthly_cost,
+        at_rest: at_rest::at_rest(options.architecture, &prices),
+        launch,
+    })
+}
+
+/// What the pages take of one partition.
+fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
+    let pages = f64::from(options.read_rate) / f64::from(options.keys);
+    let of_key = pages * page.units.unsharded;
+    let over = |shards: u32| {
+        let page = reads::page(options.page_size, options.item_size, shards, options.consistent);
+        pages * page.units.uneven
+    };
+    let fewest = || {
+        (2..=MOST_SHARDS).map(|shards| (shards, over(shards))).find(|(shards, all)| all / f64::from(*shards) <= rate)
+    };
+    Reads {
+        of_key,
+        of_shard: if page.shards == 1 { of_key } else { pages * page.units.uneven / f64::from(page.shards) },
+        rate,
+        consistent: options.consistent,
+        fewest_shards: if of_key > rate { fewest() } else { None },
+    }
+}
+
+fn on_paper(demand: &Demand, rate: f64) -> u32 {
+    (demand.units_per_key() / rate).ceil().max(1.0) as u32
+}
+
+/// The judged number, half and twice and four times of it, and the numbers that the plan names.
+fn neighbours(shards: &ShardChoice) -> Vec<u32> {
+    let judged = shards.judged;
+    let mut all: Vec<u32> = [1, shards.on_paper, judged / 2, judged, judged * 2, judged * 4]
+        .into_iter()
+        .chain(shards.fewest)
+        .filter(|shards| (1..=MOST_SHARDS).contains(shards))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::options::tests::options;
+    use crate::plan::{SortKeyOrder, VerdictKind};
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn plan_now(options: &PlanOptions) -> Report {
+        plan(options, NOW).unwrap()
+    }
+
+    #[test]
+    fn each_case_has_its_verdict() {
+        let rows = [
+            (
+                options(300, None),
+                VerdictKind::Leave,
+                "one partition takes 1,000 write units a second, and this key needs 300",
+            ),
+            (options(1_005, None), VerdictKind::Leave, "Repetitions carry the little"),
+            (options(5_000, None), VerdictKind::Shard, "this key needs 5,000 write units a second"),
+            (options(5_000, Some(1)), VerdictKind::ShortOfPartitions, "1 partition gives 1,000 write units a second"),
+            (options(5_000, Some(4)), VerdictKind::ShortOfPartitions, "4 partitions give 4,000 write units a second"),
+            (
+                PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(2_500, None) },
+                VerdictKind::SplitForHeat,
+                "DynamoDB's own split would do after about",
+            ),
+            (
+                PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(200_000, Some(1_000)) },
+                VerdictKind::Shard,
+                "200,000 write units",
+            ),
+            (options(1_000_000, Some(100_000)), VerdictKind::Shard, "1,000,000"),
+            (PlanOptions { item_size: 2_000, ..options(1_000_000, None) }, VerdictKind::TooMuch, "take 1,000,000."),
+            (
+                PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
+                VerdictKind::ShortOfPartitions,
+                "on 20 partitions would do: before the peak, raise the table's warm throughput to 20,000 write units",
+            ),
+            (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
+            (
+                PlanOptions { read_rate: 5_000, ..options(300, None) },
+                VerdictKind::ReadsOverrun,
+                "Reads overrun it: the pages of the key take 62,500 read units a second, and one partition gives 3,000, so 95.2 %",
+            ),
+            (
+                PlanOptions { read_rate: 5_000, shards: Some(2), ..options(5_000, None) },
+                VerdictKind::Shard,
+                "Reads overrun it, too: the pages of each shard take",
+            ),
+            (options(210_000, Some(3_000)), VerdictKind::Shard, "(if MAX_SHARDS is raised: it is 200)"),
+        ];
+        for (options, kind, part) in rows {
+            let report = plan_now(&options);
+            assert_eq!(report.verdict.kind, kind, "{options:?}: {}", report.verdict.text);
+            assert!(report.verdict.text.contains(part), "{}", report.verdict.text);
+            assert!(report.to_string().starts_with(&report.verdict.text));
+        }
+    }
+
+    #[test]
+    fn large_writes_are_judged_by_what_they_are_and_not_as_a_flow() {
+        for order in [SortKeyOrder::Scattered, SortKeyOrder::Rising] {
+            let large = PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
+            let report = plan_now(&large);
+            let Verdict { kind, text, split_for_heat } = &report.verdict;
+            assert_eq!(*kind, VerdictKind::Shard, "{text}");
+            let unsharded = cli::numbers::percent(report.throttling[0].throttled);
+            assert!(text.contains(&format!("takes 400 of them: where writes meet {unsharded} of")), "{text}");
+            assert!(split_for_heat.contains(&unsharded) && !split_for_heat.contains("0 minutes"), "{split_for_heat}");
+        }
+    }
+
+    #[test]
+    fn keys_that_meet_are_not_relieved_at_once() {
+        // Eight keys of 300 on five partitions: some happen to fit.
+        let options = PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) };
+        let verdict = plan_now(&options).verdict;
+        assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then 0 %"), "{}", verdict.text);
+    }
+
+    #[test]
+    fn assumed_partitions_are_bounded_and_say_so() {
+        let report = plan_now(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) });
+        assert!(report.partitions.capped);
+        let text = report.to_string();
+        assert!(
+            text.contains("100,000 of 1,000 write units a second, the most that are assumed (a table keeps more"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_number_that_is_asked_for_is_judged() {
+        let report = plan_now(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
+        assert_eq!((report.shards.judged, report.page.shards), (5, 5));
+        assert!(
+            report.verdict.text.contains("With 5 shards it is 22.1 %, and under 1 % with"),
+            "{}",
+            report.verdict.text
+        );
+        let text = report.to_string();
+        for part in ["5, as asked for", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "of uneven sort keys"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_should_know_is_noted() {
+        let large = PlanOptions { item_size: 1_050, read_rate: 600, page_size: 1_000, ..options(50_000, None) };
+        let notes = plan_now(&large).notes.join("\n");
+        for part in [
+            "would take 1 write unit and not 2",
+            "40,000 write units",
+            "from one partition, which gives 3,000; over",
+            "25 items in each",
+            "not verified",
+        ] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+    }
+
+    #[test]
+    fn the_copies_that_the_instances_need_are_named_with_the_event_that_makes_them() {
+        let few = plan_now(&options(5_000, None)).to_string();
+        assert!(
+            few.contains("\ndirectory   31 instances at once, as many as the demand keeps busy: one copy"),
+            "{few}"
+        );
+        let many = PlanOptions { instances: Some(10_000), ..options(100_000, None) };
+        let many = plan_now(&many).to_string();
+        let expected = "\ndirectory   10,000 instances at once: 10 copies of each page (a new table has one; to raise them, invoke the \
+                        shard-scaler with {\"action\":\"copies\",\"copies\":10}); the pages are read for 12,500 units a second, $4,106 a month";
+        assert!(many.contains(expected), "{many}");
+        let too_many = plan_now(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).to_string();
+        assert!(too_many.contains("93 copies of each page would be needed, and a table has 64 at most"), "{too_many}");
+    }
+
+    #[test]
+    fn the_json_has_every_part() {
+        let launch = Some("2027-03-01T17:00:00Z".parse().unwrap());
+        let json = serde_json::to_value(plan_now(&PlanOptions { launch, ..options(5_000, None) })).unwrap();
+        for path in [
+            "/verdict/kind",
+            "/demand/write_units_per_second",
+            "/partitions/assumed",
+            "/shards/policy/widths/0",
+            "/shards/policy/end/kind",
+            "/throttling/0/throttled",
+            "/page/units/even",
+            "/directory/copies",
+            "/split_for_heat/throttled_before",
+            "/monthly_cost/functions/shares/0/share",
+            "/monthly_cost/functions/lines/0/evidence",
+            "/at_rest/profiles/0/usd",
+            "/at_rest/profiles/0/lines/0/evidence",
+            "/at_rest/usd_per_stored_gb",
+            "/launch/ready_by",
+            "/launch/chosen/warm/write_units",
+            "/launch/choices/0/hour/functions_usd",
+            "/launch/warming/0/to/read_units",
+            "/launch/steps/0/commands/0",
+        ] {
+            assert!(json.pointer(path).is_some(), "{path}: {json}");
+        }
+        assert_eq!(json["verdict"]["kind"], "shard");
+        assert_eq!(json["launch"]["steps"][0]["kind"], "warm");
+        let without = serde_json::to_value(plan_now(&options(5_000, None))).unwrap();
+        assert!(without["launch"].is_null());
+    }
+}

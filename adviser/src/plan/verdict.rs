@@ -1,0 +1,267 @@
+//! Whether to shard at all.
+
+use serde::Serialize;
+use sharding::{PARTITION_WRITE_UNITS, ScalingPolicy};
+
+use super::demand::Demand;
+use super::heat::{SortKeyOrder, SplitForHeat};
+use super::ready::Ready;
+use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
+use cli::numbers::{counted, percent, whole};
+
+/// The most read replicas that a deployment has (`ReadReplicas` of template.yaml).
+const READ_REPLICAS: u32 = 3;
+
+/// The advice in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictKind {
+    /// One partition bears it: leave it.
+    Leave,
+    /// DynamoDB's own split bears it after a while: decide whether that is soon enough.
+    SplitForHeat,
+    /// Shard.
+    Shard,
+    /// Shard, and give the table partitions first: on these, no number of shards suffices.
+    ShortOfPartitions,
+    /// More than the most shards that this product gives a key.
+    TooMuch,
+    /// One partition bears the writes, but not the reads.
+    ReadsOverrun,
+}
+
+/// The advice, with its reasons.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// In a word.
+    pub kind: VerdictKind,
+    /// In sentences.
+    pub text: String,
+    /// What DynamoDB's split for heat does, in sentences.
+    pub split_for_heat: String,
+}
+
+/// What there is to judge.
+pub(super) struct Case<'a> {
+    pub(super) demand: &'a Demand,
+    /// Write units a second that one partition gives.
+    pub(super) rate: f64,
+    pub(super) partitions: u32,
+    /// The throttled part of the first attempts with one shard.
+    pub(super) unsharded: f64,
+    /// Shards that are judged, and what is throttled with them.
+    pub(super) shards: u32,
+    pub(super) throttled: f64,
+    pub(super) fewest_shards: Option<u32>,
+    /// What would do on a table with more partitions.
+    pub(super) would_do: Option<Ready>,
+    pub(super) heat: &'a SplitForHeat,
+    pub(super) reads: &'a Reads,
+}
+
+/// What the pages take of one partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reads {
+    /// Read units a second of one key, unsharded.
+    pub(super) of_key: f64,
+    /// Of one of the judged shards.
+    pub(super) of_shard: f64,
+    /// What one partition gives.
+    pub(super) rate: f64,
+    pub(super) consistent: bool,
+    /// The fewest shards of which each takes no more than a partition gives, and read units a second of all of them.
+    pub(super) fewest_shards: Option<(u32, f64)>,
+}
+
+impl Reads {
+    /// What the verdict has to say of them, where one partition has so many.
+    fn overrun(&self, units: f64, whose: &str) -> Option<String> {
+        if units <= self.rate {
+            return None;
+        }
+        let rate = whole(self.rate);
+        let mut help = Vec::new();
+        let eventual = if self.consistent { units / 2.0 } else { units };
+        if self.consistent {
+            help.push(format!("pages without strong consistency (half the units: {})", whole(eventual)));
+        }
+        let replicas = self.rate * f64::from(READ_REPLICAS + 1);
+        help.push(format!(
+            "read replicas (ReadReplicas; for pages without strong consistency: {READ_REPLICAS} at the most, with the table {}{})",
+            whole(replicas),
+            if eventual > replicas { ", which is not enough" } else { "" },
+        ));
+        help.push("a cache before the reader".to_owned());
+        if let Some((shards, of_all)) = self.fewest_shards {
+            help.push(format!(
+                "{} on partitions of their own (the shard-scaler's action \"set\"), though pages then take {} read units",
+                counted(shards, "shard"),
+                whole(of_all),
+            ));
+        }
+        let last = help.pop().unwrap_or_default();
+        Some(format!(
+            "the pages of {whose} take {} read units a second, and one partition gives {rate}, so {} are throttled. \
+             This product does not shard for reads by itself. What helps: {}, or {last}.",
+            whole(units),
+            percent(1.0 - self.rate / units),
+            help.join(", "),
+        ))
+    }
+}
+
+/// Judges.
+pub(super) fn judge(case: &Case<'_>) -> Verdict {
+    let of_key = format!("{} write units a second", whole(case.demand.units_per_key()));
+    let rate = whole(case.rate);
+    let whose = if case.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
+    let (kind, text) = if case.unsharded < NEGLIGIBLE {
+        let over = if case.demand.units_per_key() > case.rate {
+            " Repetitions carry the little that is too much."
+        } else {
+            ""
+        };
+        let needs = whole(case.demand.units_per_key());
+        let one = if case.demand.keys == 1 { "the key" } else { "each key" };
+        // Shards that were asked for share the reads.
+        match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" }) {
+            Some(reads) => {
+                let text = format!(
+                    "Reads overrun it: {reads} Writes need nothing: one partition takes {rate} write units a second, and {whose} \
+                     {needs}.{over}",
+                );
+                (VerdictKind::ReadsOverrun, text)
+            }
+            None => {
+                let text = format!(
+                    "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product would keep \
+                     it at one shard.",
+                );
+                (VerdictKind::Leave, text)
+            }
+        }
+    } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate {
+        let text = format!(
+            "Too much for one key: {whose} {of_key}, and the {} that this product gives a key at most take {}. \
+             Part the key's items over several keys.",
+            counted(MOST_SHARDS, "shard"),
+            whole(f64::from(MOST_SHARDS) * case.rate),
+        );
+        (VerdictKind::TooMuch, text)
+    } else if case.fewest_shards.is_none() {
+        let would_do = case.would_do.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+            let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
+            format!(
+                " {} on {} would do{}: before the peak, raise the table's warm throughput to {} write units a second \
+                 (--launch says how).",
+                counted(shards, "shard"),
+                counted(partitions, "partition"),
+                raised(shards),
+                whole(units as f64),
+            )
+        });
+        let text = format!(
+            "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
+             {} is throttled.{would_do}",
+            counted(case.partitions, "partition"),
+            if case.partitions == 1 { "gives" } else { "give" },
+            whole(f64::from(case.partitions) * case.rate),
+            counted(MOST_SHARDS, "shard"),
+            whole(case.demand.write_units_per_second),
+        );
+        (VerdictKind::ShortOfPartitions, text)
+    } else if let (SortKeyOrder::Scattered, Some(after)) = (case.heat.sort_key_order, case.heat.relieved_after_seconds)
+    {
+        let text = format!(
+            "DynamoDB's own split would do after about {}; until then {} of the writes are throttled. Shard the key if that is too \
+             late, if the peak is shorter than that, or if the table has a local secondary index, which forbids the split.",
+            minutes(after),
+            percent(case.unsharded),
+        );
+        (VerdictKind::SplitForHeat, text)
+    } else {
+        let why = if case.demand.units_per_key() > case.rate {
+            ", so".to_owned()
+        } else if case.demand.keys == 1 {
+            format!(", but a single write takes {} of them: where writes meet", case.demand.units_per_write)
+        } else {
+            ", but keys meet on partitions:".to_owned()
+        };
+        let text = format!(
+            "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. With {} it is {}{}.",
+            percent(case.unsharded),
+            counted(case.shards, "shard"),
+            percent(case.throttled),
+            case.fewest_shards
+                .filter(|fewest| *fewest > case.shards)
+                .map_or_else(String::new, |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))),
+        );
+        (VerdictKind::Shard, text)
+    };
+    let text = match kind {
+        VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
+        // That leaves the key at one shard.
+        VerdictKind::SplitForHeat => and_reads(text, case.reads.overrun(case.reads.of_key, "one key")),
+        VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
+            and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
+        }
+    };
+    Verdict { kind, text, split_for_heat: heat(case) }
+}
+
+fn and_reads(text: String, reads: Option<String>) -> String {
+    reads.map_or_else(|| text.clone(), |reads| format!("{text} Reads overrun it, too: {reads}"))
+}
+
+/// What has to be done before a key is given so many.
+fn raised(shards: u32) -> String {
+    let most = ScalingPolicy::default().max_shards.get();
+    if shards > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() }
+}
+
+fn heat(case: &Case<'_>) -> String {
+    let heat = case.heat;
+    if case.unsharded < NEGLIGIBLE {
+        return "Nothing is hot enough to split.".to_owned();
+    }
+    if !heat.overdrawn {
+        return format!(
+            "A partition splits after minutes of heat, and this one is not overdrawn on average: single writes of {} meet, and {} are \
+             throttled. That DynamoDB splits for that is not known, and not reckoned with.",
+            counted(case.demand.units_per_write, "unit"),
+            percent(heat.throttled_before),
+        );
+    }
+    let begins = format!(
+        "A partition splits only after minutes of heat ({} here; AWS names no number); till then {} are throttled.",
+        heat.splits_after_seconds.div_ceil(60),
+        percent(heat.throttled_before),
+    );
+    let ends = match (heat.sort_key_order, heat.relieved_after_seconds) {
+        (SortKeyOrder::Rising, None) => format!(
+            "Where sort keys only rise, it does not help a key: all new items go to the same end, and {} are \
+             throttled for as long as the demand lasts.",
+            percent(heat.throttled_in_the_end),
+        ),
+        (SortKeyOrder::Rising, Some(after)) => {
+            format!("It parts the hot keys of one partition, and under 1 % are throttled after {}.", minutes(after))
+        }
+        (SortKeyOrder::Scattered, Some(after)) => format!(
+            "With scattered sort keys it goes on until, after {}, under 1 % are throttled ({} partitions, {} before).",
+            minutes(after),
+            heat.partitions_after,
+            heat.partitions_before,
+        ),
+        (SortKeyOrder::Scattered, None) => format!(
+            "With scattered sort keys it goes on, but after half an hour {} are still throttled ({} partitions, {} before).",
+            percent(heat.throttled_in_the_end),
+            heat.partitions_after,
+            heat.partitions_before,
+        ),
+    };
+    format!("{begins} {ends}")
+}
+
+fn minutes(seconds: u32) -> String {
+    counted(seconds.div_ceil(60), "minute")
+}

@@ -1,0 +1,27 @@
+//! Commands whose reader closes the pipe, as `| head` does.
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("writes.jsonl");
+    let lines: String = (0..1_000).map(|i| format!("{{\"status\":\"{i}\"}}\n")).collect();
+    std::fs::write(&file, lines).expect("it is written");
+    let file = file.to_str().expect("a path");
+    for arguments in [
+        &["advise", file, "--partition-key", "status", "--format", "json"][..],
+        &["advise", file, "--partition-key", "status"],
+        &["simulate", "--demand", "5000", "--partitions", "64", "--seconds", "10", "--writers", "2"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().expect("its errors").read_to_string(&mut errors).expect("text");
+        let status = child.wait().expect("it ends");
+        assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+    }
+}

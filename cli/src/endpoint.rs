@@ -1,0 +1,54 @@
+//! A DynamoDB server other than AWS.
+
+use api::aws_configuration;
+use aws_config::{Region, SdkConfig};
+use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
+
+/// The region of a server on this machine. Any value works; the SDK needs one.
+pub const LOCAL_REGION: Region = Region::from_static("local");
+
+/// The SDK's configuration from the `AWS_*` variables, with this endpoint.
+///
+/// A server on this machine accepts any credentials. So if the environment has none, the configuration gets
+/// [`placeholder_credentials`]; they are sent to no other machine.
+pub async fn configuration_for(endpoint_url: &str) -> SdkConfig {
+    let config = aws_configuration().await.into_builder().endpoint_url(endpoint_url);
+    if is_on_this_machine(endpoint_url) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
+        let credentials = SharedCredentialsProvider::new(placeholder_credentials());
+        return config.region(LOCAL_REGION).credentials_provider(credentials).build();
+    }
+    config.build()
+}
+
+/// Credentials for servers that accept any.
+#[must_use]
+pub fn placeholder_credentials() -> Credentials {
+    Credentials::new("local", "local", None, None, "local")
+}
+
+fn is_on_this_machine(endpoint_url: &str) -> bool {
+    let host = endpoint_url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_on_this_machine;
+
+    #[test]
+    fn only_loopback_addresses_are_on_this_machine() {
+        for local in ["http://localhost:8000", "http://127.0.0.1:4566/", "http://[::1]:8000"] {
+            assert!(is_on_this_machine(local), "{local}");
+        }
+        for remote in [
+            "https://dynamodb.eu-west-1.amazonaws.com",
+            "http://localhost.example.com",
+            "http://10.0.0.1:8000",
+            "",
+            "127.0.0.1 ",
+        ] {
+            assert!(!is_on_this_machine(remote), "{remote}");
+        }
+    }
+}

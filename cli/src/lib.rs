@@ -1,0 +1,24 @@
+//! What the command-line programs share: how they read records, reach DynamoDB, and print.
+
+pub mod drain_wait;
+pub mod endpoint;
+pub mod numbers;
+pub mod output;
+pub mod records;
+
+use sharding::{ConfigError, TableConfig};
+
+/// The configuration from the functions' variables. Without variables for them, the tables are "items" and "items-metadata".
+///
+/// # Errors
+/// A variable has a value that is not allowed.
+pub fn configuration() -> Result<TableConfig, ConfigError> {
+    TableConfig::from_variables(|name| {
+        let set = std::env::var(name).ok().filter(|value| !value.is_empty());
+        set.or_else(|| match name {
+            "TABLE_NAME" => Some("items".to_owned()),
+            "METADATA_TABLE_NAME" => Some("items-metadata".to_owned()),
+            _ => None,
+        })
+    })
+}

@@ -1,0 +1,58 @@
+//! Numbers as people read them.
+
+use indicatif::HumanCount;
+
+/// A count with separated thousands.
+#[must_use]
+pub fn count(number: u64) -> String {
+    HumanCount(number).to_string()
+}
+
+/// A number rounded to a count.
+#[must_use]
+pub fn whole(number: f64) -> String {
+    count(number.round().max(0.0) as u64)
+}
+
+/// A number with up to two decimals; large numbers have none.
+#[must_use]
+pub fn decimal(number: f64) -> String {
+    if number >= 100.0 || (number - number.round()).abs() < 0.005 { whole(number) } else { format!("{number:.2}") }
+}
+
+/// A share from 0 to 1 as a percentage. The smaller it is, the more decimals it has.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        small if small < 0.000_1 => "0 %".to_owned(),
+        small if small < 0.01 => "< 0.01 %".to_owned(),
+        small if small < 2.0 => format!("{small:.2} %"),
+        large => format!("{large:.1} %"),
+    }
+}
+
+/// A sum in US dollars.
+#[must_use]
+pub fn dollars(usd: f64) -> String {
+    if usd >= 100.0 || usd == 0.0 { format!("${}", whole(usd)) } else { format!("${usd:.2}") }
+}
+
+/// A count and what is counted, which gets an "s" unless there is exactly one.
+#[must_use]
+pub fn counted(number: impl Into<u64>, one: &str) -> String {
+    let number = number.into();
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_readable() {
+        assert_eq!([whole(61_299.4), decimal(12.5), decimal(500.0)], ["61,299", "12.50", "500"]);
+        assert_eq!([1e-12, 0.000_05, 0.009_8, 0.221].map(percent), ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]);
+        assert_eq!([dollars(8_212.5), dollars(0.5)], ["$8,213", "$0.50"]);
+        assert_eq!([counted(1_u32, "shard"), counted(1_200_u64, "shard")], ["1 shard", "1,200 shards"]);
+    }
+}

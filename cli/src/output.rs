@@ -1,0 +1,41 @@
+//! Standard output, progress bars, and how a program ends.
+#![expect(clippy::print_stderr, reason = "a command-line program talks to its user there")]
+
+use std::error::Error;
+use std::io::{self, ErrorKind, Write as _};
+use std::process::ExitCode;
+
+use indicatif::ProgressStyle;
+
+/// Prints a command's result. A reader that closes the pipe early (`| head`) has what it needs: this is not an error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn write_out(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The exit code of a command. An error is printed to standard error.
+#[must_use]
+pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Success if nothing failed.
+#[must_use]
+pub fn success_if(all_done: bool) -> ExitCode {
+    if all_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The look of a progress bar, from a template of `indicatif`.
+#[must_use]
+pub fn bar_style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

@@ -1,0 +1,159 @@
+//! Files of records: plain or gzip, read line by line in bounded memory, with progress.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use indicatif::ProgressBar;
+
+/// A longer record would not fit an item anyway.
+pub const MAX_RECORD_BYTES: u64 = 8 * 1_024 * 1_024;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// Why a file's records cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// The file cannot be opened or read.
+    #[error("{path}: {cause}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's word.
+        cause: io::Error,
+    },
+    /// A line is not what it should be.
+    #[error("{path}, line {line}: {why}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a file holds, unpacked where it is gzip, which its content tells. The bar follows the bytes of the file.
+pub fn unpacked(file: File, bar: Option<&ProgressBar>) -> io::Result<Box<dyn BufRead + Send>> {
+    let file: Box<dyn Read + Send> = match bar {
+        Some(bar) => {
+            bar.set_length(file.metadata()?.len());
+            Box::new(bar.wrap_read(file))
+        }
+        None => Box::new(file),
+    };
+    let mut buffered = BufReader::with_capacity(BUFFER_BYTES, file);
+    if buffered.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(buffered))));
+    }
+    Ok(Box::new(buffered))
+}
+
+/// Why a line is refused that is longer than any record.
+pub fn too_long() -> String {
+    format!("it is longer than {} bytes, the most that a line may have", MAX_RECORD_BYTES)
+}
+
+/// The lines of a text that are not blank, with their numbers.
+pub struct Lines {
+    path: PathBuf,
+    reader: Box<dyn BufRead + Send>,
+    number: u64,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// The lines of what the reader gives; the path is for messages.
+    pub fn new(path: &Path, reader: Box<dyn BufRead + Send>) -> Self {
+        Self { path: path.to_owned(), reader, number: 0, line: Vec::new() }
+    }
+
+    /// The lines of a file.
+    pub fn open(path: &Path, bar: Option<&ProgressBar>) -> Result<Self, RecordsError> {
+        let reader = File::open(path).and_then(|file| unpacked(file, bar));
+        reader
+            .map(|reader| Self::new(path, reader))
+            .map_err(|cause| RecordsError::File { path: path.to_owned(), cause })
+    }
+
+    /// The number, from 1, and the text of the next line that is not blank.
+    pub fn next(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
+        while self.read()? {
+            if !self.line.iter().all(u8::is_ascii_whitespace) {
+                return self.text().map(|text| Some((self.number, text.trim())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number, from 1, and the text of the next line without its end, blank or not.
+    pub fn next_untrimmed(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
+        if !self.read()? {
+            return Ok(None);
+        }
+        let text = self.text()?;
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        Ok(Some((self.number, text.strip_suffix('\r').unwrap_or(text))))
+    }
+
+    /// Whether there is one more line.
+    fn read(&mut self) -> Result<bool, RecordsError> {
+        self.line.clear();
+        let read = self.reader.by_ref().take(MAX_RECORD_BYTES + 1).read_until(b'\n', &mut self.line);
+        if read.map_err(|cause| RecordsError::File { path: self.path.clone(), cause })? == 0 {
+            return Ok(false);
+        }
+        self.number += 1;
+        Ok(true)
+    }
+
+    fn text(&self) -> Result<&str, RecordsError> {
+        if self.line.len() as u64 > MAX_RECORD_BYTES {
+            return Err(refused(&self.path, self.number, too_long()));
+        }
+        match std::str::from_utf8(&self.line) {
+            Ok(text) if self.number == 1 => Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)),
+            Ok(text) => Ok(text),
+            Err(error) => Err(refused(&self.path, self.number, format!("it is not UTF-8: {error}"))),
+        }
+    }
+}
+
+/// A line that is not what it should be.
+pub fn refused(path: &Path, line: u64, why: String) -> RecordsError {
+    RecordsError::Line { path: path.to_owned(), line, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(content: Vec<u8>) -> Lines {
+        Lines::new(Path::new("f"), Box::new(io::Cursor::new(content)))
+    }
+
+    #[test]
+    fn blank_lines_count_and_are_passed_over() {
+        let mut lines = lines(b"\xef\xbb\xbf a \n\n \t\r\nb".to_vec());
+        assert_eq!(lines.next().unwrap(), Some((1, "a")));
+        assert_eq!(lines.next().unwrap(), Some((4, "b")));
+        assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_or_no_text_is_named() {
+        let mut long = b"a\n".to_vec();
+        long.resize(long.len() + usize::try_from(MAX_RECORD_BYTES).unwrap() + 1, b'x');
+        for (content, why) in [(long, "longer than"), (b"a\n\xff\n".to_vec(), "not UTF-8")] {
+            let mut lines = lines(content);
+            assert!(lines.next().is_ok());
+            match lines.next() {
+                Err(RecordsError::Line { line: 2, why: said, .. }) => assert!(said.contains(why), "{said}"),
+                other => panic!("{why}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The routes of the API: the one table that writer, reader, local edition and checks go by.
+
+use crate::problem::Problem;
+
+/// What a request asks for, named as its `operationId` in `openapi.yaml`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "openapi.yaml describes each operation")]
+pub enum Operation {
+    StoreItem,
+    StoreItems,
+    ReplaceItem,
+    UpdateItem,
+    DeleteItem,
+    GetItem,
+    GetItems,
+    GetShards,
+}
+
+/// The function that serves an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the functions are named")]
+pub enum Function {
+    Writer,
+    Reader,
+}
+
+/// A method, a path, the function behind them, and the operation. `checks/template_expected.py` reads these rows, too.
+#[rustfmt::skip]
+const ROUTES: [(&str, &str, Function, Operation); 8] = [
+    ("GET", "/item", Function::Reader, Operation::GetItem),
+    ("PUT", "/item", Function::Writer, Operation::ReplaceItem),
+    ("PATCH", "/item", Function::Writer, Operation::UpdateItem),
+    ("DELETE", "/item", Function::Writer, Operation::DeleteItem),
+    ("GET", "/items", Function::Reader, Operation::GetItems),
+    ("POST", "/items", Function::Writer, Operation::StoreItem),
+    ("POST", "/items/batch", Function::Writer, Operation::StoreItems),
+    ("GET", "/shards", Function::Reader, Operation::GetShards),
+];
+
+/// The operation that a request asks for, and the function that serves it. `None` if there is no such route.
+#[must_use]
+pub fn route(method: &str, path: &str) -> Option<(Function, Operation)> {
+    ROUTES.iter().find(|row| (row.0, row.1) == (method, path)).map(|row| (row.2, row.3))
+}
+
+/// Why a request has no route: 405 with the methods of its path, or 404.
+#[must_use]
+pub fn no_route(method: &str, path: &str) -> Problem {
+    let methods: Vec<&str> = ROUTES.iter().filter(|row| row.1 == path).map(|row| row.0).collect();
+    if methods.is_empty() { Problem::no_route(path) } else { Problem::method(method, path, methods.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_without_the_method_names_the_methods_that_it_has() {
+        assert_eq!(route("PATCH", "/item"), Some((Function::Writer, Operation::UpdateItem)));
+        assert_eq!(route("PATCH", "/items"), None);
+        let allow = |path| no_route("TRACE", path).into_response().headers().get("allow").cloned();
+        assert_eq!(allow("/item").expect("a header"), "GET, PUT, PATCH, DELETE");
+        assert_eq!(allow("/items").expect("a header"), "GET, POST");
+        assert_eq!(allow("/shards").expect("a header"), "GET");
+        assert_eq!(allow("/"), None);
+    }
+}
