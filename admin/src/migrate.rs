@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
-use sharding::{Deadline, DrainRefused, Drained, PartitionKey, ScaleError, ShardedTable, TableConfig, TableError};
+use sharding::internal::{
+    Deadline, DrainRefused, Drained, PartitionKey, ScaleError, TableConfig, TableEngine, TableError,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -122,7 +124,7 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
 }
 
 /// The keys that are being drained, which brings home what stands under their bare keys, too.
-async fn begun(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
+async fn begun(table: &TableEngine) -> Result<Vec<PartitionKey>, TableError> {
     let (mut begun, mut after) = (Vec::new(), None);
     loop {
         let (keys, next) = table.list_keys(after.as_ref(), Deadline::now() + PATIENCE).await?;
@@ -136,7 +138,7 @@ async fn begun(table: &ShardedTable) -> Result<Vec<PartitionKey>, TableError> {
 }
 
 async fn bring_home(
-    table: &ShardedTable,
+    table: &TableEngine,
     options: &MigrateOptions,
     keys: BTreeMap<PartitionKey, u64>,
     told: &mut Migration,
@@ -164,7 +166,7 @@ async fn bring_home(
 }
 
 /// The error says why it was left. While it waits, other keys have its turn.
-async fn bring_key_home(table: &ShardedTable, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
+async fn bring_key_home(table: &TableEngine, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
     for _ in 0..TURNS {
         let turn = slots.acquire().await;
         match table.begin_migration(key, Deadline::now() + PATIENCE).await {

@@ -4,7 +4,7 @@ use clap::Args;
 use cli::endpoint::configuration_for;
 use cli::output::bar_style;
 use indicatif::ProgressBar;
-use sharding::{Deadline, ScanPosition, ShardedTable, Survey, SurveyPage, TableConfig, TableError};
+use sharding::internal::{Deadline, ScanPosition, TableEngine, Survey, SurveyPage, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The longest that one request may take, repetitions included.
@@ -25,7 +25,7 @@ pub struct TableOptions {
 }
 
 /// The table, and how many items DynamoDB says that it has.
-pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<(ShardedTable, u64), TableError> {
+pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<(TableEngine, u64), TableError> {
     let aws = match &options.endpoint_url {
         Some(url) => configuration_for(url).await,
         None => api::aws_configuration().await,
@@ -37,12 +37,12 @@ pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<
         TableError::Unusable(why.into())
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
-    Ok((ShardedTable::new(&client, config), u64::try_from(items).unwrap_or_default()))
+    Ok((TableEngine::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 
 /// A look at a table from its beginning, page by page, at its pace.
 pub(crate) struct Look {
-    table: ShardedTable,
+    table: TableEngine,
     pub(crate) survey: Survey,
     after: Option<ScanPosition>,
     next_page: Instant,
@@ -51,7 +51,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    pub(crate) fn new(table: &ShardedTable, options: &TableOptions, bar: ProgressBar) -> Self {
+    pub(crate) fn new(table: &TableEngine, options: &TableOptions, bar: ProgressBar) -> Self {
         let (table, next_page) = (table.clone(), Instant::now());
         Self { table, survey: Survey::default(), after: None, next_page, read_units: options.read_units, bar }
     }

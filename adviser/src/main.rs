@@ -8,7 +8,7 @@ use adviser::plan::{self, PlanOptions};
 use adviser::simulate::{self, SimulateOptions};
 use clap::{Parser, Subcommand};
 use cli::output::{exit_code, write_out};
-use sharding::{Clock, SystemClock};
+use sharding::internal::{Clock, SystemClock};
 
 /// Answers before anything is deployed: is a key hot, what does it need, and what does that cost
 #[derive(Parser)]

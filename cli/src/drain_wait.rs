@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharding::TableConfig;
+use sharding::internal::TableConfig;
 
 /// How much longer a drain waits than leases and reads last.
 ///

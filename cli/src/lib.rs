@@ -6,7 +6,7 @@ pub mod numbers;
 pub mod output;
 pub mod records;
 
-use sharding::{ConfigError, TableConfig};
+use sharding::internal::{ConfigError, TableConfig};
 
 /// The configuration from the functions' variables. Without variables for them, the tables are "items" and "items-metadata".
 ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use embedded_dynamodb::Engine;
 use serde_json::{Value, json};
 use shard_scaler::Scaler;
-use sharding::Deadline;
+use sharding::internal::Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http_api::{SCALER_TIME, now_seconds};

@@ -1,7 +1,7 @@
 //! Scaling decisions in words.
 
 use serde::Serialize;
-use sharding::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
+use sharding::internal::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
 
 /// A step, or a decision against one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use sharding::{PartitionKey, ScalingDecision, ShardCount};
+    use sharding::internal::{PartitionKey, ScalingDecision, ShardCount};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use shard_scaler::Scaler;
-use sharding::Deadline;
+use sharding::internal::Deadline;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http_api::{SCALER_TIME, now_seconds};

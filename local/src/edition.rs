@@ -8,7 +8,7 @@ use clap::Args;
 use cli::drain_wait::with_drain_wait;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use shard_scaler::{Clients as ScalerClients, Scaler, ScalerConfig};
-use sharding::{ConfigError, Deadline, ScalingActors, ShardedTable, TableConfig};
+use sharding::internal::{ConfigError, Deadline, ScalingActors, TableConfig, TableEngine};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -170,7 +170,7 @@ impl Edition {
         };
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
-        let table = ShardedTable::new(&client, of_scaler.with_pace(config));
+        let table = TableEngine::new(&client, of_scaler.with_pace(config));
         let claimed = Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await;
         claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
         let clients = ScalerClients { dynamodb: client, cloudwatch };
@@ -205,7 +205,7 @@ impl Edition {
 
     /// The table that the functions use.
     #[must_use]
-    pub const fn table(&self) -> &ShardedTable {
+    pub const fn table(&self) -> &TableEngine {
         &self.functions.table
     }
 

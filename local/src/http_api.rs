@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::Method;
 use shard_scaler::{Failed, Scaler};
-use sharding::{Deadline, ShardedTable};
+use sharding::internal::{Deadline, TableEngine};
 use tokio::time::Instant;
 
 use crate::traffic::Meter;
@@ -29,7 +29,7 @@ const DESCRIPTION: &str = "/openapi.yaml";
 /// What the handlers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Functions {
-    pub(crate) table: ShardedTable,
+    pub(crate) table: TableEngine,
     pub(crate) scaler: Scaler,
     pub(crate) meter: Meter,
 }

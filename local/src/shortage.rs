@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use shard_scaler::Scaler;
-use sharding::Deadline;
+use sharding::internal::Deadline;
 use writer::shortage;
 
 use crate::http_api::{SCALER_TIME, now_seconds};

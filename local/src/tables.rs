@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
     ScalarAttributeType, TableStatus,
 };
-use sharding::{SortKeyType, TableConfig};
+use sharding::internal::{SortKeyType, TableConfig};
 
 /// How long another server may take to make a table.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);

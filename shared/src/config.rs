@@ -1,4 +1,4 @@
-//! Configuration, read from the environment of a function.
+//! Configuration of a table: with the defaults, or read from the environment of a function.
 
 use std::time::Duration;
 
@@ -34,55 +34,95 @@ impl ScalingActors {
     }
 }
 
-/// Everything that describes one sharded table.
+/// How long a request may take that says nothing of its own.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most that `MAX_SHARDS` may be.
+pub(crate) const MOST_SHARDS: u64 = 10_000;
+
+/// Everything that describes one sharded table. All processes of a table use the same values, but for [`timeout`](Self::timeout).
+///
+/// The names in capitals are the variables that [`from_variables`](Self::from_variables) reads.
+///
+/// ```
+/// use std::time::Duration;
+/// use sharding::TableConfig;
+///
+/// let config = TableConfig::new("orders", "orders-metadata").max_shards(500)?.with(|config| {
+///     config.partition_key_name = "day".to_owned();
+///     config.sort_key_name = "order".to_owned();
+///     config.timeout = Duration::from_secs(2);
+/// });
+/// # let _ = config;
+/// # Ok::<(), sharding::ConfigError>(())
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TableConfig {
-    /// `TABLE_NAME`: the main table.
+    /// `TABLE_NAME`: the main table, by name or ARN. Its partition key is a string, and it has a sort key.
     pub table_name: String,
-    /// `METADATA_TABLE_NAME`.
+    /// `METADATA_TABLE_NAME`: the table of what is known of each key that has grown. Its partition key is a string, and it has no sort key.
     pub metadata_table_name: String,
     /// `PARTITION_KEY_NAME`: the attribute of both tables that holds the partition key. Default `partition_key`.
     pub partition_key_name: String,
-    /// `SORT_KEY_NAME`. Default `sort_key`.
+    /// `SORT_KEY_NAME`: the attribute of the main table that holds the sort key. Default `sort_key`.
     pub sort_key_name: String,
     /// `SORT_KEY_TYPE`: `S` or `N`. Default `S`.
     pub sort_key_type: SortKeyType,
     /// `SHARD_PLACEMENT`. Default `calculated`.
     pub placement: Placement,
+    /// How long a request may take that sets no timeout or deadline of its own. Default 5 s.
+    pub timeout: Duration,
     /// `SHARD_SEPARATOR`. Default `.`.
+    #[doc(hidden)]
     pub shard_keys: ShardKeys,
     /// `MAX_SHARDS`, `COOLDOWN_SECONDS` and `SCALING_POLICY`.
+    #[doc(hidden)]
     pub policy: ScalingPolicy,
+    #[doc(hidden)]
     /// `LEASE_MS`: how long reads, writes and moves rely on a view; at most [`MAX_LEASE`].
     pub lease: Duration,
+    #[doc(hidden)]
     /// How long writes of an append-only table, and moves of a drain there, rely on a view; longer than [`APPEND_LEASE`] counts as that. Shorter only together with
     /// a shorter [`drain`](Self::drain), and in every process that writes to the table: no function reads it from a variable.
     pub append_lease: Duration,
+    #[doc(hidden)]
     /// How long one read may take; longer than [`LONGEST_READ`] counts as that. Shorter as `append_lease` is.
     pub longest_read: Duration,
     /// `WRITES`: what the table takes. All functions of a table must agree.
     pub writes: Writes,
     /// `REGISTER_KEYS`: the first write of a key makes its metadata item. Nothing needs it: a key without one has never grown.
     pub register_keys: bool,
-    /// `SCALING`.
+    /// `SCALING`: who raises the number of shards. Default both writers and the shard-scaler.
+    #[doc(hidden)]
     pub scaling: ScalingActors,
     /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
     pub read_replicas: Vec<String>,
     /// How shrinking and settling go about it.
+    #[doc(hidden)]
     pub drain: DrainPace,
     /// `TTL_ATTRIBUTE`: the table's time-to-live attribute, in epoch seconds. A drain does not move what expires.
     pub ttl_attribute: Option<String>,
+    #[doc(hidden)]
     /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within so long, rather than move them. Without effect where there is no
     /// time-to-live attribute.
     pub let_expire: Duration,
     /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was sharded. They count as one more shard.
     pub adopt_unsharded: bool,
+    #[doc(hidden)]
     /// `ADOPT_SHARDS`: how many shards a key without metadata has; for tables that were sharded by a fixed number before.
     pub adopt_shards: ShardCount,
 }
 
-/// What a table takes.
+/// What a table takes; one per table. All processes must agree, which the first write checks.
+///
+/// ```
+/// use sharding::{TableConfig, Writes};
+///
+/// let log = TableConfig::new("log", "log-metadata").with(|config| config.writes = Writes::Appends);
+/// # let _ = log;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Writes {
     /// Items: they are stored, replaced, created and deleted, and of two writes the one that is acknowledged later stands.
     #[default]
@@ -94,11 +134,20 @@ pub enum Writes {
 
 impl Writes {
     /// Each with the name that configuration uses for it.
+    #[doc(hidden)]
     pub const NAMES: [(&'static str, Self); 2] = [("items", Self::Items), ("appends", Self::Appends)];
 }
 
-/// A variable that is missing or wrong; the function must not start.
+/// A setting that is missing or wrong: the process must not start. The text names it, its value and what is allowed.
+///
+/// ```
+/// use sharding::TableConfig;
+///
+/// let error = TableConfig::from_variables(|_| None).unwrap_err();
+/// assert!(error.to_string().starts_with("TABLE_NAME is not set"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// Not set, and without a default.
     #[error("{variable} is not set; allowed: {allowed}")]
@@ -126,7 +175,14 @@ const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.',
 const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
 
 impl TableConfig {
-    /// A configuration with the defaults of every optional variable.
+    /// A configuration with the defaults of every optional setting. The names are not checked: a table that does not exist is an error of the
+    /// first request.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// assert_eq!(TableConfig::new("orders", "orders-metadata").sort_key_name, "sort_key");
+    /// ```
     #[must_use]
     pub fn new(table_name: &str, metadata_table_name: &str) -> Self {
         Self {
@@ -136,6 +192,7 @@ impl TableConfig {
             sort_key_name: "sort_key".to_owned(),
             sort_key_type: SortKeyType::String,
             placement: Placement::default(),
+            timeout: TIMEOUT,
             shard_keys: ShardKeys::default(),
             policy: ScalingPolicy::default(),
             lease: MAX_LEASE,
@@ -154,6 +211,12 @@ impl TableConfig {
     }
 
     /// What the table takes: with random placement, appends only.
+    ///
+    /// ```
+    /// use sharding::{TableConfig, Writes};
+    ///
+    /// assert_eq!(TableConfig::new("orders", "orders-metadata").writes(), Writes::Items);
+    /// ```
     #[must_use]
     pub fn writes(&self) -> Writes {
         if self.placement == Placement::Random { Writes::Appends } else { self.writes }
@@ -185,6 +248,7 @@ impl TableConfig {
 
     /// Whether more shards of a key help against this limit. Read replicas have the table's own keys, so their hot partitions are cured as
     /// the table's are.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
         scope.is_cured_by_shards() || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())

@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use local::clients_over;
-use sharding::{Clock, Moment};
+use sharding::internal::{Clock, Moment};
 
 /// A client of the server.
 #[must_use]

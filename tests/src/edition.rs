@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use embedded_dynamodb::Engine;
 use local::{Edition, ServeOptions};
 use serde_json::Value;
-use sharding::{ShardedTable, TableConfig};
+use sharding::internal::{TableConfig, TableEngine};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -21,7 +21,7 @@ pub struct TestEdition {
     api: SocketAddr,
     dynamodb: Option<SocketAddr>,
     engine: Option<Engine>,
-    table: ShardedTable,
+    table: TableEngine,
     http: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<Result<(), local::EditionError>>,
@@ -82,7 +82,7 @@ impl TestEdition {
 
     /// The table behind the API.
     #[must_use]
-    pub const fn table(&self) -> &ShardedTable {
+    pub const fn table(&self) -> &TableEngine {
         &self.table
     }
 

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::{Attributes, Environment, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, Value};
+use sharding::internal::{Attributes, Environment, Item, PartitionKey, SortKey, SortKeyType, TableEngine, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ pub struct Side {
     engine: Engine,
     client: Client,
     /// `None` for the bare SDK.
-    table: Option<ShardedTable>,
+    table: Option<TableEngine>,
 }
 
 impl Side {
@@ -98,7 +98,7 @@ impl Side {
     /// Where the engine does not answer.
     pub async fn ours() -> Self {
         let (engine, client) = Self::tables().await;
-        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
         Box::pin(table.claim_mode(soon())).await.expect("it agrees");
         Self { engine, client, table: Some(table) }
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use local::create_tables;
-use sharding::protocol::directory::page_of;
-use sharding::{PAGES, PartitionKey, ShardedTable, TableConfig};
+use sharding::internal::protocol::directory::page_of;
+use sharding::internal::{PAGES, PartitionKey, TableConfig, TableEngine};
 
 use crate::soon;
 
@@ -25,7 +25,7 @@ const KEY: &str = "partition_key";
 /// Where the tables cannot be made.
 pub async fn claimed_tables(client: &Client, config: &TableConfig) {
     create_tables(client, config).await.expect("tables");
-    let table = ShardedTable::new(client, config.clone());
+    let table = TableEngine::new(client, config.clone());
     Box::pin(table.claim_mode(soon())).await.expect("claimed");
 }
 

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity, WriteRequest};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::{
-    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, ShardedTable, SortKey, SortKeyType, Version,
+use sharding::internal::{
+    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, SortKey, SortKeyType, TableEngine, Version,
 };
 use tokio::task::JoinSet;
 
@@ -88,7 +88,7 @@ impl PageBench {
         let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
         let client = bench.client(Duration::ZERO);
         create_tables(&client, &config()).await.expect("tables");
-        let table = ShardedTable::new(&client, config());
+        let table = TableEngine::new(&client, config());
         let soon = Deadline::now() + Duration::from_secs(30);
         table.set_shards(&key(), ShardCount::new(width).expect("a count"), soon).await.expect("scaled");
         for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
@@ -167,7 +167,7 @@ impl PageBench {
     ///
     /// # Panics
     /// Where it is not the right page.
-    pub async fn ours(&self, table: &ShardedTable, after: usize) -> f64 {
+    pub async fn ours(&self, table: &TableEngine, after: usize) -> f64 {
         let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
         let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
         let first = page.items.first().map(|item| item.sort_key.clone());

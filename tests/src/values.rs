@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use sharding::{Deadline, ShardCount, SortKey, SortKeyType};
+use sharding::internal::{Deadline, ShardCount, SortKey, SortKeyType};
 
 /// Long enough for what should take milliseconds.
 #[must_use]

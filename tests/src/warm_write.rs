@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::{Attributes, Deadline, Environment, Item, PartitionKey, ShardedTable, SortKey, SortKeyType, Value};
+use sharding::internal::{
+    Attributes, Deadline, Environment, Item, PartitionKey, SortKey, SortKeyType, TableEngine, Value,
+};
 
 use crate::at_once::{self, StandingClock};
 use crate::config;
@@ -82,7 +84,7 @@ pub async fn bare(client: &Client, number: usize) {
 ///
 /// # Panics
 /// Where it fails.
-pub async fn ours(table: &ShardedTable, item: &Item) {
+pub async fn ours(table: &TableEngine, item: &Item) {
     table.put(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
 }
 
@@ -98,7 +100,7 @@ pub fn run_side() -> bool {
     let client = at_once::client();
     runtime.block_on(async {
         // Under valgrind a second passes quickly; the clock of a warm key stands, so that no view ages.
-        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
+        let table = TableEngine::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
         ours(&table, &item(0)).await;
         table.finish_background_work().await;
         for number in 0..times {

@@ -13,7 +13,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::InProcess;
 use serde_json::Value;
-use sharding::{Clock, Moment};
+use sharding::internal::{Clock, Moment};
 use tokio::time::Instant;
 
 /// A request on its way.

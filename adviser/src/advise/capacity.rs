@@ -1,6 +1,6 @@
 //! What a partition takes, and how many shards a rate needs.
 
-use sharding::{PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+use sharding::internal::{PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
 use crate::plan::kept_partitions;
 

@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
-use sharding::{PartitionKey, Placement, ShardCount, SortKey};
+use sharding::internal::{PartitionKey, Placement, ShardCount, SortKey};
 
 /// Any: a run can be repeated.
 const SEED: u64 = 1;
@@ -82,7 +82,7 @@ impl Spread {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sharding::SortKeyType;
+    use sharding::internal::SortKeyType;
 
     fn spread(sort_keys: impl Iterator<Item = String>, width: u32) -> Vec<(&'static str, Evenness)> {
         let mut spread = Spread::new(&[ShardCount::new(width).unwrap()]);

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 /// A stretch has as many write units as a partition takes in a second, and no fewer lines than this.
 pub(super) const STRETCH_LINES: u64 = 1_000;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sharding::ShardCount;
+use sharding::internal::ShardCount;
 
 use super::AdviseOptions;
 use super::counts::{Count, KeyCounts, Ranking, Room};

@@ -12,7 +12,7 @@ use super::report::{Advice, OverTime, RateSeries};
 use super::text::{one_line, plain};
 use super::time::rfc3339;
 use cli::numbers::{count, counted, percent};
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 const WIDTH: u32 = 960;
 const SHARES_HEIGHT: u32 = 380;

@@ -1,7 +1,7 @@
 //! What is found, as one object: the JSON answer, and what the text and the picture are made from.
 
 use serde::Serialize;
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 use super::capacity::{fewest_shards, shards_by_policy};
 use super::counts::{Count, Distinct, sort};

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::series::Series;
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 /// Seconds so young still fill in a file that is in order.
 const YOUNG_SECONDS: i64 = 60;

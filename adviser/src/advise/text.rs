@@ -10,7 +10,7 @@ use super::moments::STRETCH_LINES;
 use super::report::{Advice, OverTime};
 use super::rows::FileFormat;
 use super::time::rfc3339;
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 /// A longer key is cut in tables.
 const KEY_CHARACTERS: usize = 48;

@@ -7,12 +7,12 @@
 //! on the table stops at a quarter of its quota or less.
 
 use serde::Serialize;
-use sharding::ScalingPolicy;
+use sharding::internal::ScalingPolicy;
 
 use super::report::Overload;
 use super::text::quoted;
 use cli::numbers::{count, counted, percent};
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 /// Up to this share of the hottest key, no key is in the way of the table's default quota of 40,000 write units a second.
 const GOOD_SHARE: f64 = 0.025;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sharding::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
+use sharding::internal::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
 use super::capacity::write_units;

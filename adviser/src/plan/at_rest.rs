@@ -5,7 +5,7 @@
 //! counts against the templates.
 
 use serde::Serialize;
-use sharding::PAGES;
+use sharding::internal::PAGES;
 
 use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB, MONTH_HOURS};
 use super::options::Architecture;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
-use sharding::{MAX_COPIES, MAX_LEASE, PAGES};
+use sharding::internal::{MAX_COPIES, MAX_LEASE, PAGES};
 
 use super::costs::{self, Usage};
 use super::prices::Prices;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+use sharding::internal::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
 /// First attempts that a decision is made from. With this many, the widths are about those that `simulate` ends with.
 const SEEN: f64 = 2_000.0;
@@ -97,7 +97,7 @@ fn grow(metadata: &mut ShardMetadata, to: ShardCount, seconds: u64) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sharding::collisions;
+    use sharding::internal::collisions;
 
     /// What is throttled of a demand, in partitions, on so many of them.
     fn throttled(demand: f64, partitions: u32) -> impl Fn(u32) -> f64 {

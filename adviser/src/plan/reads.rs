@@ -5,7 +5,7 @@
 //! and how long it takes, is measured (README, "What it costs": 100 items of 1 KB, eventually consistent, each request 3 ms).
 
 use serde::Serialize;
-use sharding::collisions::binomial;
+use sharding::internal::collisions::binomial;
 
 /// What one read unit pays for.
 const READ_UNIT_BYTES: u64 = 4_096;

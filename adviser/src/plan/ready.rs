@@ -5,7 +5,7 @@
 //! is made ready for twice the demand, as DynamoDB itself keeps one that has taken it, and for up to four times where
 //! a key would need more shards than it is given by default.
 
-use sharding::{ScalingPolicy, WarmThroughput};
+use sharding::internal::{ScalingPolicy, WarmThroughput};
 
 use super::admission::Admission;
 use super::demand::Demand;

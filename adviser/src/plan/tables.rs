@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use embedded_dynamodb::PartitionLimits;
-use sharding::{MAX_COPIES, ScalingPolicy};
+use sharding::internal::{MAX_COPIES, ScalingPolicy};
 
 use super::at_rest::IdlePart;
 use super::costs::{self, Bill, Service};

@@ -8,12 +8,12 @@
 //! partitions had saved up is spent, and without repetitions, which compete with first attempts while an overload lasts (docs/adr/0004).
 
 use serde::Serialize;
-use sharding::collisions::binomial;
+use sharding::internal::collisions::binomial;
 
 use super::admission::Admission;
 use super::demand::Demand;
 
-/// Less than this part throttled is ridden out by repetitions: the policy does not grow a key for it. [`sharding::ScalingPolicy`]
+/// Less than this part throttled is ridden out by repetitions: the policy does not grow a key for it. [`sharding::internal::ScalingPolicy`]
 pub(super) const NEGLIGIBLE: f64 = 0.01;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
 pub(super) const MOST_SHARDS: u32 = 1_000;

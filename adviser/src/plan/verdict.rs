@@ -1,7 +1,7 @@
 //! Whether to shard at all.
 
 use serde::Serialize;
-use sharding::{PARTITION_WRITE_UNITS, ScalingPolicy};
+use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
 
 use super::demand::Demand;
 use super::heat::{SortKeyOrder, SplitForHeat};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use sharding::protocol::metadata::Change;
-use sharding::{
+use sharding::internal::protocol::metadata::Change;
+use sharding::internal::{
     CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_GATHERING, LONGEST_PAUSE,
     LOOK_AGAIN, MAX_LEASE, OBSERVER_PAUSE, Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount,
     ShardMetadata, TOGETHER,

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use embedded_dynamodb::{Access, PartitionLimits, Partitions, StoredKey};
-use sharding::protocol::directory::page_of;
-use sharding::{PAGES, PartitionKey};
+use sharding::internal::protocol::directory::page_of;
+use sharding::internal::{PAGES, PartitionKey};
 
 /// The key that is simulated.
 const KEY: &str = "hot";

@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use cli::output::bar_style;
 use indicatif::ProgressBar;
-use sharding::{Growth, MAX_COPIES, ScalingPolicy, ShardCount, collisions};
+use sharding::internal::{Growth, MAX_COPIES, ScalingPolicy, ShardCount, collisions};
 
 use crate::plan::recommended_copies;
 

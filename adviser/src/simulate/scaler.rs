@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use embedded_dynamodb::{Partitions, WarmRequest};
-use sharding::PARTITION_WRITE_UNITS;
+use sharding::internal::PARTITION_WRITE_UNITS;
 
 /// From the first invocation by a writer to the function's first request, for Lambda has to start it; and from a later one.
 const STARTING: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use embedded_dynamodb::{PartitionLimits, Partitions, StoredKey};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Poisson};
-use sharding::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
+use sharding::internal::{FIRST_PAUSE, LONGEST_PAUSE, ShardCount};
 
 use super::instances::{Held, Instances};
 use super::metadata::MetadataLoad;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use lambda_http::Request;
 use serde_json::value::RawValue;
-use sharding::{
-    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, ShardedTable, SortKey, SortKeyType,
+use sharding::internal::{
+    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType, TableEngine,
     attributes_size,
 };
 
@@ -63,7 +63,7 @@ impl<'a> Body<'a> {
 /// 400 or 413, naming the field or header.
 pub fn item_body(
     body: &Body<'_>,
-    table: &ShardedTable,
+    table: &TableEngine,
     idempotency_key: Option<&IdempotencyKey>,
     create_only: bool,
 ) -> Result<Item, Problem> {
@@ -77,7 +77,7 @@ pub fn item_body(
 /// 400 or 413, naming the field.
 pub fn attributes_body(
     body: &Body<'_>,
-    table: &ShardedTable,
+    table: &TableEngine,
     partition_key: PartitionKey,
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
@@ -91,7 +91,7 @@ pub fn attributes_body(
 /// 400 or 413, naming the item by its index; then nothing of the batch is stored.
 pub fn items_body(
     body: &Body<'_>,
-    table: &ShardedTable,
+    table: &TableEngine,
     idempotency_key: Option<&IdempotencyKey>,
 ) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
@@ -132,7 +132,7 @@ pub fn items_body(
 
 /// Makes the sort keys of items that come without one.
 struct KeyMaker<'a> {
-    table: &'a ShardedTable,
+    table: &'a TableEngine,
     idempotency_key: Option<&'a IdempotencyKey>,
     /// An item may bring a sort key although the request has an idempotency key.
     takes_both: bool,
@@ -141,7 +141,7 @@ struct KeyMaker<'a> {
 }
 
 impl<'a> KeyMaker<'a> {
-    fn new(table: &'a ShardedTable, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
+    fn new(table: &'a TableEngine, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
         Self { table, idempotency_key, takes_both: false, equals: HashMap::new() }
     }
 
@@ -159,7 +159,7 @@ impl<'a> KeyMaker<'a> {
     }
 }
 
-fn read_item(raw: &RawValue, table: &ShardedTable, maker: &mut KeyMaker<'_>) -> Result<Item, Problem> {
+fn read_item(raw: &RawValue, table: &TableEngine, maker: &mut KeyMaker<'_>) -> Result<Item, Problem> {
     let config = table.config();
     let [partition_key, sort_key, attributes] = fields(raw, ["partition_key", "sort_key", "attributes"])?;
     let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
@@ -185,7 +185,7 @@ fn read_item(raw: &RawValue, table: &ShardedTable, maker: &mut KeyMaker<'_>) -> 
 
 fn item_with(
     attributes: Option<&RawValue>,
-    table: &ShardedTable,
+    table: &TableEngine,
     partition_key: PartitionKey,
     sort_key: SortKey,
 ) -> Result<Item, Problem> {
@@ -194,7 +194,7 @@ fn item_with(
     Ok(Item { partition_key, sort_key, attributes })
 }
 
-fn item_attributes(attributes: Option<&RawValue>, table: &ShardedTable) -> Result<Attributes, Problem> {
+fn item_attributes(attributes: Option<&RawValue>, table: &TableEngine) -> Result<Attributes, Problem> {
     let config = table.config();
     read_attributes(required(attributes, "attributes")?, [&config.partition_key_name, &config.sort_key_name])
 }
@@ -236,13 +236,13 @@ pub(crate) fn required<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'
     field.ok_or_else(|| Problem::bad("missing_field", name, "it is missing"))
 }
 
-pub(crate) fn read_partition_key(raw: &RawValue, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+pub(crate) fn read_partition_key(raw: &RawValue, table: &TableEngine) -> Result<PartitionKey, Problem> {
     let text = text(raw, "partition_key", "a string is needed")?;
     check_partition_key(&text, table)
 }
 
 /// A partition key whose longest shard key fits.
-pub(crate) fn check_partition_key(text: &str, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+pub(crate) fn check_partition_key(text: &str, table: &TableEngine) -> Result<PartitionKey, Problem> {
     let fits = |key: PartitionKey| {
         table.config().shard_keys.check(&key, table.config().policy.max_shards)?;
         Ok(key)
@@ -279,7 +279,7 @@ fn check_size(
     partition_key: &PartitionKey,
     sort_key: &SortKey,
     attributes: &Attributes,
-    table: &ShardedTable,
+    table: &TableEngine,
 ) -> Result<(), Problem> {
     let config = table.config();
     // The shard key, the logical key and the version with their names.

@@ -1,7 +1,7 @@
 //! Request headers that change what a write does.
 
 use lambda_http::Request;
-use sharding::{Conditions, IdempotencyKey, ItemTag, Tags};
+use sharding::internal::{Conditions, IdempotencyKey, ItemTag, Tags};
 
 use crate::problem::Problem;
 

@@ -1,7 +1,7 @@
 //! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or what is added to its attributes.
 
 use lambda_http::Request;
-use sharding::{PartitionKey, Patch, ShardedTable, SortKey};
+use sharding::internal::{PartitionKey, Patch, SortKey, TableEngine};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};
@@ -18,7 +18,7 @@ pub(crate) const PATCHES: [&str; 2] = [MERGE_PATCH, ADD];
 /// 415, 413 and 400, naming the field.
 pub fn patch_body(
     request: &Request,
-    table: &ShardedTable,
+    table: &TableEngine,
     partition_key: &PartitionKey,
     sort_key: &SortKey,
 ) -> Result<Patch, Problem> {

@@ -3,7 +3,7 @@
 
 use lambda_http::{Body, Response};
 use serde_json::value::{RawValue, to_raw_value};
-use sharding::Item;
+use sharding::internal::Item;
 
 use crate::item::ItemJson;
 use crate::problem::Problem;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::{
+use sharding::internal::{
     ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lambda_http::Request;
 use percent_encoding::percent_decode_str;
-use sharding::{PartitionKey, ShardedTable, SortKey};
+use sharding::internal::{PartitionKey, SortKey, TableEngine};
 
 use crate::body::check_partition_key;
 use crate::problem::Problem;
@@ -74,7 +74,7 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
 ///
 /// # Errors
 /// 400 where it is missing, empty or too long.
-pub fn partition_key(parameters: &Parameters, table: &ShardedTable) -> Result<PartitionKey, Problem> {
+pub fn partition_key(parameters: &Parameters, table: &TableEngine) -> Result<PartitionKey, Problem> {
     check_partition_key(parameters.required("partition_key")?, table)
 }
 
@@ -82,7 +82,7 @@ pub fn partition_key(parameters: &Parameters, table: &ShardedTable) -> Result<Pa
 ///
 /// # Errors
 /// 400 where it is not a key of this table.
-pub fn sort_key(name: &'static str, text: &str, table: &ShardedTable) -> Result<SortKey, Problem> {
+pub fn sort_key(name: &'static str, text: &str, table: &TableEngine) -> Result<SortKey, Problem> {
     SortKey::parse(table.config().sort_key_type, text).map_err(|error| Problem::key("invalid_sort_key", name, &error))
 }
 

@@ -2,7 +2,7 @@
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
-use sharding::ItemTag;
+use sharding::internal::ItemTag;
 
 use crate::problem::Problem;
 
@@ -16,7 +16,8 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .body(Body::from(body))
             .unwrap_or_default(),
         Err(error) => {
-            let damaged = sharding::TableError::Damaged(format!("an answer cannot be written as JSON: {error}"));
+            let damaged =
+                sharding::internal::TableError::Damaged(format!("an answer cannot be written as JSON: {error}"));
             Problem::from_table(&damaged).into_response()
         }
     }

@@ -4,7 +4,7 @@ use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
 use lambda_http::tower::Service;
 use lambda_http::{Body, Error, Request, RequestExt, Response, service_fn};
-use sharding::{Deadline, ShardedTable};
+use sharding::internal::{Deadline, TableEngine};
 
 use crate::start::{Access, invocation_deadline, start_table};
 use crate::telemetry::Telemetry;
@@ -68,14 +68,14 @@ impl Tracing {
 /// Where a variable is wrong, the function and the table do not agree on what the table takes, or the runtime API fails.
 pub async fn serve<S, H, F>(access: Access, started: S, handle: H) -> Result<(), Error>
 where
-    S: FnOnce(&'static ShardedTable, &SdkConfig),
-    H: Fn(&'static ShardedTable, Request, Deadline) -> F + Send + 'static,
+    S: FnOnce(&'static TableEngine, &SdkConfig),
+    H: Fn(&'static TableEngine, Request, Deadline) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let tracing = Tracing::start()?;
     let (table, aws) = start_table(access).await?;
     // For the whole life of the process.
-    let table: &'static ShardedTable = Box::leak(Box::new(table));
+    let table: &'static TableEngine = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;
     started(table, &aws);
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {

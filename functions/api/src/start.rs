@@ -6,7 +6,7 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::{Builder, tls};
 use lambda_http::Error;
 use lambda_http::lambda_runtime::Context;
-use sharding::{Deadline, ShardedTable, TableConfig, TableError};
+use sharding::internal::{Deadline, TableConfig, TableEngine, TableError};
 
 /// What is kept of an invocation's time for the answer to get out.
 const ANSWER_MARGIN: Duration = Duration::from_millis(400);
@@ -38,11 +38,11 @@ pub async fn aws_configuration() -> SdkConfig {
 /// The sharded table that the environment describes, and the SDK's configuration of its client.
 ///
 /// # Errors
-/// [`ConfigError`](sharding::ConfigError) names the variable that is missing or wrong; else as [`agree`].
-pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConfig), Error> {
+/// [`ConfigError`](sharding::internal::ConfigError) names the variable that is missing or wrong; else as [`agree`].
+pub(crate) async fn start_table(access: Access) -> Result<(TableEngine, SdkConfig), Error> {
     let config = TableConfig::from_variables(|name| std::env::var(name).ok())?;
     let aws = aws_configuration().await;
-    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), config);
+    let table = TableEngine::new(&aws_sdk_dynamodb::Client::new(&aws), config);
     agree(&table, access).await?;
     Ok((table, aws))
 }
@@ -50,8 +50,8 @@ pub(crate) async fn start_table(access: Access) -> Result<(ShardedTable, SdkConf
 /// Makes sure that the function and the table agree on what the table takes. What is in the way is logged: the function must not start.
 ///
 /// # Errors
-/// As [`ShardedTable::claim_mode`].
-pub async fn agree(table: &ShardedTable, access: Access) -> Result<(), TableError> {
+/// As [`TableEngine::claim_mode`].
+pub async fn agree(table: &TableEngine, access: Access) -> Result<(), TableError> {
     let deadline = Deadline::now() + START_PATIENCE;
     loop {
         // Boxed: the SDK's futures nest deeply.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::{Operation, Parameters, Problem, Request, Response, json, no_route, route};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sharding::cursor::{self, Position};
-use sharding::{Conditions, Deadline, Order, PageQuery, RESERVED_ATTRIBUTES, ShardedTable, SortKeyType};
+use sharding::internal::cursor::{self, Position};
+use sharding::internal::{Conditions, Deadline, Order, PageQuery, RESERVED_ATTRIBUTES, SortKeyType, TableEngine};
 
 /// The most items that one response counts, where no other number is asked for.
 const MAX_COUNT: usize = 10_000;
@@ -57,7 +57,7 @@ struct Change {
 }
 
 /// Answers one request of the reader's routes.
-pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
+pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let result = match route(method, path).map(|(_, operation)| operation) {
         Some(Operation::GetItems) => get_items(table, &request, deadline).await,
@@ -76,7 +76,7 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
 }
 
 async fn get_items(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -150,7 +150,7 @@ async fn get_items(
     Ok(json(200, &answer))
 }
 
-fn page_query(table: &ShardedTable, parameters: &Parameters, counts: bool) -> Result<PageQuery, Problem> {
+fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Result<PageQuery, Problem> {
     let mut query = PageQuery::new(api::partition_key(parameters, table)?);
     query.fields = fields(table, parameters)?;
     if counts {
@@ -191,7 +191,7 @@ fn page_query(table: &ShardedTable, parameters: &Parameters, counts: bool) -> Re
 }
 
 /// The attributes that are asked for, separated by commas.
-fn fields(table: &ShardedTable, parameters: &Parameters) -> Result<Option<BTreeSet<String>>, Problem> {
+fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSet<String>>, Problem> {
     let Some(list) = parameters.get("fields") else { return Ok(None) };
     let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
     let config = table.config();
@@ -215,7 +215,7 @@ fn fields(table: &ShardedTable, parameters: &Parameters) -> Result<Option<BTreeS
     Ok(Some(fields))
 }
 
-fn prefix(table: &ShardedTable, parameters: &Parameters, has_range: bool) -> Result<Option<String>, Problem> {
+fn prefix(table: &TableEngine, parameters: &Parameters, has_range: bool) -> Result<Option<String>, Problem> {
     let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
     let refuse = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
     match table.config().sort_key_type {
@@ -227,7 +227,7 @@ fn prefix(table: &ShardedTable, parameters: &Parameters, has_range: bool) -> Res
 }
 
 async fn get_item(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -252,7 +252,7 @@ async fn get_item(
 }
 
 async fn get_shards(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {

@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use local::ServeOptions;
 use serde_json::{Value, json};
-use sharding::PartitionKey;
+use sharding::internal::PartitionKey;
 use system_tests::{Function, TestEdition, config, count, event, soon};
 
 fn told(answer: &Value) -> String {

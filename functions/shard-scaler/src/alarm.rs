@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sharding::{Deadline, ScalingActors};
+use sharding::internal::{Deadline, ScalingActors};
 use tokio::time::timeout_at;
 
 use crate::Scaler;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sharding::config::{Variables, number};
-use sharding::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
+use sharding::internal::config::{Variables, number};
+use sharding::internal::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
 
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

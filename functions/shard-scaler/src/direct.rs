@@ -1,7 +1,7 @@
 //! Direct events about one key, and the list of keys: set, show, list.
 
 use serde_json::{Value, json};
-use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
+use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
 use crate::event::WarmUnits;

@@ -1,7 +1,7 @@
 //! The directory: more copies of its pages on request, and the schedule's comparison with the metadata.
 
 use serde_json::{Value, json};
-use sharding::{Deadline, MAX_COPIES};
+use sharding::internal::{Deadline, MAX_COPIES};
 
 use crate::Scaler;
 use crate::failure::failed;

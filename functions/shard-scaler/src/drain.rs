@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sharding::{
+use sharding::internal::{
     Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount, ShardMetadata, ShrinkDecision,
     TableConfig, Writes,
 };
@@ -279,13 +279,14 @@ impl Scaler {
 
 /// For how many seconds a key keeps its width before it is settled; `None` where it is not settled by itself.
 fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) -> Option<u64> {
-    match table.writes() {
-        Writes::Appends => None,
-        // The drain of a shrink has not begun, or was cut off: readers look at shards that are not written to.
-        Writes::Items if metadata.read_shards > metadata.number_of_shards => Some(table.policy.cooldown_seconds),
-        Writes::Items if configured == 0 => table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER),
-        Writes::Items => Some(configured),
+    if table.writes() != Writes::Items {
+        return None;
     }
+    // The drain of a shrink has not begun, or was cut off: readers look at shards that are not written to.
+    if metadata.read_shards > metadata.number_of_shards {
+        return Some(table.policy.cooldown_seconds);
+    }
+    if configured == 0 { table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER) } else { Some(configured) }
 }
 
 fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Value {
@@ -315,8 +316,8 @@ mod tests {
     #[test]
     fn keys_are_settled_where_items_expire_and_where_the_drain_of_a_shrink_was_left() {
         let items = TableConfig::new("items", "items-metadata");
-        let expiring = TableConfig { ttl_attribute: Some("expires".into()), ..items.clone() };
-        let appends = TableConfig { writes: Writes::Appends, ..expiring.clone() };
+        let expiring = items.clone().with(|config| config.ttl_attribute = Some("expires".into()));
+        let appends = expiring.clone().with(|config| config.writes = Writes::Appends);
         let whole = ShardMetadata::unregistered();
         let left = ShardMetadata { read_shards: ShardCount::new(8).unwrap(), ..whole.clone() };
         let rows = [

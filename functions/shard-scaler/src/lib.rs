@@ -28,7 +28,7 @@ mod warming;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use sharding::{Deadline, PartitionKey, ShardedTable};
+use sharding::internal::{Deadline, PartitionKey, TableEngine};
 
 pub use alarm_event::{Alarm, AlarmMetric};
 pub use cause::Cause;
@@ -42,7 +42,7 @@ use warm_throughput::Looks;
 /// The shard-scaler of one table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Scaler {
-    table: ShardedTable,
+    table: TableEngine,
     clients: Clients,
     config: ScalerConfig,
     /// The key after which the next run of the schedule looks on: the last one came no farther.
@@ -55,13 +55,13 @@ pub struct Scaler {
 impl Scaler {
     /// The shard-scaler of this table, which learns and acts by these clients.
     #[must_use]
-    pub fn new(table: ShardedTable, clients: Clients, config: ScalerConfig) -> Self {
+    pub fn new(table: TableEngine, clients: Clients, config: ScalerConfig) -> Self {
         Self { table, clients, config, looked_after: Arc::default(), looks: Arc::default() }
     }
 
     /// The table whose keys it scales.
     #[must_use]
-    pub const fn table(&self) -> &ShardedTable {
+    pub const fn table(&self) -> &TableEngine {
         &self.table
     }
 

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, Runtime, service_fn};
 use serde_json::Value;
 use shard_scaler::{Clients, Scaler, ScalerConfig};
-use sharding::{ShardedTable, TableConfig};
+use sharding::internal::{TableConfig, TableEngine};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -14,7 +14,7 @@ async fn main() -> Result<(), Error> {
     let dynamodb = aws_sdk_dynamodb::Client::new(&aws);
     let table = TableConfig::from_variables(|name| std::env::var(name).ok())?;
     let config = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
-    let table = ShardedTable::new(&dynamodb, config.with_pace(table));
+    let table = TableEngine::new(&dynamodb, config.with_pace(table));
     api::agree(&table, api::Access::Write).await?;
     let clients = Clients { dynamodb, cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) };
     let telemetry = api::Telemetry::start(&table.config().table_name)?;

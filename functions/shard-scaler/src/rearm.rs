@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sharding::Deadline;
+use sharding::internal::Deadline;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 

@@ -1,7 +1,7 @@
 //! Keys that an alarm's report names are given more shards, by the policy.
 
 use serde_json::{Value, json};
-use sharding::{
+use sharding::internal::{
     Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen, ShardMetadata,
     WarmThroughput, needed_write_units,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use sharding::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey, TableError};
+use sharding::internal::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -186,7 +186,7 @@ fn look_until(deadline: Deadline) -> Deadline {
 /// Works on the keys, some at once, and counts what became of them.
 async fn each<K, F>(keys: Vec<K>, work: impl Fn(K) -> F) -> Outcomes
 where
-    F: Future<Output = Result<&'static str, (sharding::PartitionKey, String)>> + Send + 'static,
+    F: Future<Output = Result<&'static str, (sharding::internal::PartitionKey, String)>> + Send + 'static,
 {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut working = JoinSet::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::InsightRuleContributor;
 use aws_sdk_dynamodb::types::ContributorInsightsStatus;
-use sharding::{PartitionKey, ShardKeys};
+use sharding::internal::{PartitionKey, ShardKeys};
 
 use crate::clients::{ClientError, Clients};
 

@@ -1,7 +1,7 @@
 //! Outcomes as answers.
 
 use serde_json::{Value, json};
-use sharding::{PartitionKey, ScaleError, ScaleOutcome};
+use sharding::internal::{PartitionKey, ScaleError, ScaleOutcome};
 
 use crate::failure::failed;
 

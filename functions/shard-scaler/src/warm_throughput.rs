@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{IndexStatus, TableDescription, TableStatus};
-use sharding::{Deadline, WarmThroughput};
+use sharding::internal::{Deadline, WarmThroughput};
 use tokio::time::timeout_at;
 
 use crate::Scaler;

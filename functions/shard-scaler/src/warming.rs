@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
     GlobalSecondaryIndexUpdate, TableStatus, UpdateGlobalSecondaryIndexAction, WarmThroughput as SdkWarmThroughput,
 };
 use serde_json::{Value, json};
-use sharding::{Deadline, WarmThroughput};
+use sharding::internal::{Deadline, WarmThroughput};
 use tokio::time::timeout_at;
 
 use crate::Scaler;

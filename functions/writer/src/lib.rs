@@ -8,7 +8,9 @@ use api::{
     route,
 };
 use serde::Serialize;
-use sharding::{Deadline, Item, ItemTag, PartitionKey, ShardedTable, SortKey, Updated, WriteError, Writes, Written};
+use sharding::internal::{
+    Deadline, Item, ItemTag, PartitionKey, SortKey, TableEngine, Updated, WriteError, Writes, Written,
+};
 
 pub use shard_scaler::{NotWoken, ShardScaler};
 
@@ -42,7 +44,7 @@ struct FailedItem {
 }
 
 /// Answers one request of the writer's routes.
-pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
+pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     // Boxed, as the SDK's futures nest deeply.
     let result = match route(method, path).map(|(_, operation)| operation) {
@@ -57,7 +59,7 @@ pub async fn handle(table: &ShardedTable, request: Request, deadline: Deadline) 
 }
 
 async fn post_item(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -76,7 +78,7 @@ async fn post_item(
 }
 
 async fn put_item(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -90,7 +92,7 @@ async fn put_item(
 }
 
 async fn patch_item(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -113,7 +115,7 @@ async fn patch_item(
 }
 
 async fn delete_item(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
@@ -125,17 +127,14 @@ async fn delete_item(
     Ok(answer(deleted, &sort_key, |_| api::no_content()))
 }
 
-fn item_keys(table: &ShardedTable, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
+fn item_keys(table: &TableEngine, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
     let parameters = api::Parameters::of(request, &["partition_key", "sort_key"])?;
     let partition_key = api::partition_key(&parameters, table)?;
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
 }
 
-fn takes_point_writes(table: &ShardedTable) -> Result<(), Problem> {
-    match table.config().writes() {
-        Writes::Items => Ok(()),
-        Writes::Appends => Err(Problem::append_only("GET")),
-    }
+fn takes_point_writes(table: &TableEngine) -> Result<(), Problem> {
+    if table.config().writes() == Writes::Items { Ok(()) } else { Err(Problem::append_only("GET")) }
 }
 
 fn answer(
@@ -167,7 +166,7 @@ fn stored<'a>(item: &'a Item, done: &Written) -> Stored<'a> {
 }
 
 async fn post_batch(
-    table: &ShardedTable,
+    table: &TableEngine,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {

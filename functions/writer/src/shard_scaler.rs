@@ -13,8 +13,8 @@ use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
 use serde_json::json;
-use sharding::config::Variables;
-use sharding::{Clock, ConfigError, ShardedTable, SystemClock};
+use sharding::internal::config::Variables;
+use sharding::internal::{Clock, ConfigError, SystemClock, TableEngine};
 use tokio::time::timeout;
 
 use crate::shortage;
@@ -64,7 +64,7 @@ impl ShardScaler {
     ///
     /// Lambda freezes a process between its invocations, and this with it: it goes on with the next one. A shortage is
     /// found by throttled writes, so as a rule an invocation is under way.
-    pub async fn wake_when_short(self, table: &ShardedTable) {
+    pub async fn wake_when_short(self, table: &TableEngine) {
         let clock = SystemClock::default();
         let report = move |write_units: u64| {
             let scaler = self.clone();

@@ -4,7 +4,7 @@
 //! throttle, and a raise of the table takes minutes more. Why is nothing counted here? Of all instances that find a
 //! key short, one has the event, every few seconds for as long as that lasts.
 
-use sharding::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
+use sharding::internal::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
@@ -55,7 +55,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::future::ready;
 
-    use sharding::{PartitionKey, Pressure, ShardCount};
+    use sharding::internal::{PartitionKey, Pressure, ShardCount};
     use tokio::sync::broadcast::{Sender, channel};
 
     use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::{PartitionKey, ScalingDecision, ScalingEvent, ScalingStep};
+use sharding::internal::{PartitionKey, ScalingDecision, ScalingEvent, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;

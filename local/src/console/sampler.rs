@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
-use sharding::{Deadline, PartitionKey, ShardCount, ShardMetadata};
+use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

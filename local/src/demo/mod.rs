@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sharding::ShardCount;
+use sharding::internal::ShardCount;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub use check::Checked;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shard_scaler::ScalerConfig;
-use sharding::{
+use sharding::internal::{
     Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep, ShardCount, TableConfig,
     WarmThroughput,
 };

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use api::Problem;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sharding::PartitionKey;
+use sharding::internal::PartitionKey;
 
 /// The longest prefix of the keys, in bytes: shards and numbers of keys are added to it.
 const MAX_PREFIX_BYTES: usize = 1_000;

@@ -24,7 +24,7 @@ impl CapacityScope {
     /// Reads one reason, for example `TableWriteKeyRangeThroughputExceeded`.
     ///
     /// ```
-    /// use sharding::CapacityScope;
+    /// use sharding::internal::CapacityScope;
     /// assert_eq!(CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"), CapacityScope::KeyRange);
     /// assert_eq!(CapacityScope::from_reason("something new"), CapacityScope::Unknown);
     /// ```

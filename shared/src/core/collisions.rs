@@ -20,7 +20,7 @@ const MOST_PARTITIONS: u32 = 1 << 20;
 /// The part of a demand that is throttled with so many shards, on so many partitions, or where each shard has one to itself.
 ///
 /// ```
-/// use sharding::{ShardCount, collisions::throttled};
+/// use sharding::internal::{ShardCount, collisions::throttled};
 /// let shards = ShardCount::new(2).unwrap();
 /// // Two full shards on two partitions meet half of the time, and then half of the demand is refused.
 /// assert_eq!(throttled(2.0, shards, Some(2)), 0.25);
@@ -49,7 +49,7 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
 /// The fewest shards, of so many at most, that meet a test which all larger numbers meet; `None` where even the most do not.
 ///
 /// ```
-/// use sharding::{ShardCount, collisions::fewest};
+/// use sharding::internal::{ShardCount, collisions::fewest};
 /// let most = ShardCount::new(200).unwrap();
 /// assert_eq!(fewest(most, |shards| shards.get() > 9), ShardCount::new(10));
 /// assert_eq!(fewest(most, |_| false), None);
@@ -87,7 +87,7 @@ pub(crate) fn fewest_partitions(suffices: impl Fn(u32) -> bool) -> u32 {
 /// It starts at the likeliest count and goes outwards by the ratio of neighbours, so that nothing under- or overflows.
 ///
 /// ```
-/// let two_coins = sharding::collisions::binomial(2, 0.5);
+/// let two_coins = sharding::internal::collisions::binomial(2, 0.5);
 /// assert_eq!(two_coins, [(1, 0.5), (0, 0.25), (2, 0.25)]);
 /// ```
 #[must_use]

@@ -19,7 +19,7 @@ impl GrowthRecord {
     /// Growths in a row without effect, the last one included, now that this part of the demand is rejected.
     ///
     /// ```
-    /// use sharding::GrowthRecord;
+    /// use sharding::internal::GrowthRecord;
     /// let grown = GrowthRecord::default().grown(20);
     /// assert_eq!(grown.fruitless_by(2), 0, "it helped");
     /// assert_eq!(grown.fruitless_by(19), 1);

@@ -1,5 +1,6 @@
 //! Logical keys, shards, and the shard keys that the table stores.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,7 +15,14 @@ pub const MAX_SORT_KEY_BYTES: usize = 1_024;
 const RESERVED_PREFIX: &str = "_sharding:";
 
 /// Why a key cannot be used; the text says what is allowed.
+///
+/// ```
+/// use sharding::{KeyError, PartitionKey};
+///
+/// assert_eq!(PartitionKey::new(""), Err(KeyError::Empty));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// Keys have at least one byte.
     #[error("it is empty; a key has at least one byte")]
@@ -33,13 +41,34 @@ pub enum KeyError {
     /// The table's sort key is a number, and this is none.
     #[error("it must be a number: {0}")]
     NotANumber(NumberError),
+    /// The table's sort key is a string, and this is a number.
+    #[error("it must be a string: the table's sort keys are strings")]
+    NotAString,
 }
 
-/// The caller's own partition key: one to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
+/// A conversion that cannot fail, where one that can is asked for.
+impl From<Infallible> for KeyError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// The caller's own partition key: one to 2,048 bytes of UTF-8 that do not begin with `_sharding:`. With the suffix of the largest shard, it must
+/// still fit into 2,048 bytes, which a request checks.
+///
+/// ```
+/// use sharding::PartitionKey;
+///
+/// let key: PartitionKey = "2014-07-09".try_into()?;
+/// assert_eq!(key.as_str(), "2014-07-09");
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(Arc<str>);
 
 impl PartitionKey {
+    /// Takes a key as the caller writes it.
+    ///
     /// # Errors
     /// [`KeyError::Empty`], [`KeyError::TooLong`] and [`KeyError::Reserved`]. Whether a shard suffix still fits is checked where one is added.
     pub fn new(key: &str) -> Result<Self, KeyError> {
@@ -53,6 +82,36 @@ impl PartitionKey {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<&str> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: &str) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<&String> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: &String) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<String> for PartitionKey {
+    type Error = KeyError;
+
+    fn try_from(key: String) -> Result<Self, KeyError> {
+        Self::new(&key)
+    }
+}
+
+impl From<&Self> for PartitionKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
     }
 }
 
@@ -72,6 +131,13 @@ impl fmt::Display for PartitionKey {
 }
 
 /// The type of the table's sort key; one per table, fixed at deploy.
+///
+/// ```
+/// use sharding::{SortKeyType, TableConfig};
+///
+/// let numbers = TableConfig::new("events", "events-metadata").with(|config| config.sort_key_type = SortKeyType::Number);
+/// # let _ = numbers;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKeyType {
     /// A string, ordered by its UTF-8 bytes.
@@ -81,6 +147,18 @@ pub enum SortKeyType {
 }
 
 /// The caller's sort key. Keys of one table are all of one type, and order as DynamoDB orders them.
+///
+/// Text becomes a string key, and a request reads it as a number where the table has numbers. Integers become number keys.
+///
+/// ```
+/// use sharding::SortKey;
+///
+/// let (nine, ten) = (SortKey::from(9), SortKey::from(10));
+/// assert!(nine < ten);
+/// let text: SortKey = "order-1147".try_into()?;
+/// assert_eq!(text.to_string(), "order-1147");
+/// # Ok::<(), sharding::KeyError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SortKey {
     /// Of a string table.
@@ -103,6 +181,7 @@ impl SortKey {
     }
 
     /// What the placements hash: one text per value.
+    #[doc(hidden)]
     #[must_use]
     pub fn canonical(&self) -> std::borrow::Cow<'_, str> {
         match self {
@@ -111,6 +190,53 @@ impl SortKey {
         }
     }
 }
+
+impl TryFrom<&str> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: &str) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, text)
+    }
+}
+
+impl TryFrom<&String> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: &String) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, text)
+    }
+}
+
+impl TryFrom<String> for SortKey {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        Self::parse(SortKeyType::String, &text)
+    }
+}
+
+impl From<&Self> for SortKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+impl From<Number> for SortKey {
+    fn from(number: Number) -> Self {
+        Self::Number(number)
+    }
+}
+
+macro_rules! from_integer {
+    ($($integer:ty),*) => {
+        $(impl From<$integer> for SortKey {
+            fn from(number: $integer) -> Self {
+                Self::Number(number.into())
+            }
+        })*
+    };
+}
+from_integer!(i32, u32, i64, u64);
 
 impl fmt::Display for SortKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,7 +351,7 @@ impl Default for Separator {
 /// Builds and parses the values of the table's partition-key attribute.
 ///
 /// ```
-/// use sharding::{PartitionKey, Separator, ShardKeys, ShardNumber};
+/// use sharding::internal::{PartitionKey, Separator, ShardKeys, ShardNumber};
 /// let keys = ShardKeys::new(Separator::default());
 /// let day = PartitionKey::new("2014-07-09")?;
 /// let stored = keys.build(&day, ShardNumber::new(200).unwrap())?;

@@ -32,7 +32,7 @@ impl Load {
     /// With the minute judged as it stands, by the width that it was written under.
     ///
     /// ```
-    /// use sharding::{Load, ShardCount};
+    /// use sharding::internal::{Load, ShardCount};
     /// let eight = ShardCount::new(8).unwrap();
     /// // 8,000 units a minute and shard were seen before; now there are 2,500 on each.
     /// let load = Load { minute: 100, units: 20_000, per_shard: 8_000, busy_at: 0 };

@@ -27,7 +27,14 @@ const MAX_SPELLING: usize = 512;
 pub struct Number(BigDecimal);
 
 /// Why a text is not a number that DynamoDB can keep.
+///
+/// ```
+/// use sharding::{Number, NumberError};
+///
+/// assert_eq!("NaN".parse::<Number>(), Err(NumberError::Syntax));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NumberError {
     /// Not a decimal number at all (NaN and infinity are not).
     #[error("it is not a decimal number")]
@@ -62,6 +69,17 @@ impl FromStr for Number {
     }
 }
 
+macro_rules! from_integer {
+    ($($integer:ty),*) => {
+        $(impl From<$integer> for Number {
+            fn from(number: $integer) -> Self {
+                Self(BigDecimal::from(number).normalized())
+            }
+        })*
+    };
+}
+from_integer!(i32, u32, i64, u64);
+
 impl Number {
     /// Whether it is 0, however it is written.
     #[must_use]
@@ -78,6 +96,7 @@ impl Number {
     }
 
     /// One text per value, for hashing: an integer without trailing zeros and a power of ten.
+    #[doc(hidden)]
     #[must_use]
     pub fn canonical(&self) -> String {
         let (mantissa, scale) = self.0.as_bigint_and_exponent();

@@ -62,11 +62,11 @@ impl Patch {
     /// [`PatchError`] where what is added does not fit what stands.
     ///
     /// ```
-    /// use sharding::{Attributes, Patch, Value};
+    /// use sharding::internal::{Attributes, Patch, Value};
     /// let one = || Attributes::from([("count".to_owned(), Value::N("1".into()))]);
     /// let two = Patch::Add(one()).apply(one())?;
     /// assert_eq!(two["count"], Value::N("2".into()));
-    /// # Ok::<(), sharding::PatchError>(())
+    /// # Ok::<(), sharding::internal::PatchError>(())
     /// ```
     pub fn apply(&self, mut attributes: Attributes) -> Result<Attributes, PatchError> {
         match self {

@@ -12,7 +12,15 @@ use sha2::{Digest, Sha256};
 use super::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
 /// The rule by which a table's items find their shards; one per table, fixed at deploy.
+///
+/// ```
+/// use sharding::{Placement, TableConfig, Writes};
+///
+/// let random = TableConfig::new("events", "events-metadata").with(|config| config.placement = Placement::Random);
+/// assert_eq!(random.writes(), Writes::Appends);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Placement {
     /// SHA-256 over both keys, then a jump consistent hash. An item can be found again by its key.
     #[default]
@@ -31,6 +39,7 @@ pub enum Placement {
 
 impl Placement {
     /// Every placement with the name that configuration uses for it.
+    #[doc(hidden)]
     pub const NAMES: [(&'static str, Self); 5] = [
         ("calculated", Self::Calculated),
         ("random", Self::Random),
@@ -42,7 +51,7 @@ impl Placement {
     /// The shard of a sort key under one width; `None` for random placement, which has no home.
     ///
     /// ```
-    /// use sharding::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
+    /// use sharding::internal::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
     /// // The row that the blog publishes: shard 6 of 10.
     /// let path = PartitionKey::new("/shared/firetvGen2.txt")?;
     /// let time = SortKey::parse(SortKeyType::String, "123456789101")?;
@@ -50,6 +59,7 @@ impl Placement {
     /// assert_eq!(home.map(|shard| shard.get()), Some(6));
     /// # Ok::<(), sharding::KeyError>(())
     /// ```
+    #[doc(hidden)]
     #[must_use]
     pub fn home(self, key: &PartitionKey, sort_key: &SortKey, width: ShardCount) -> Option<ShardNumber> {
         let index = match self {
@@ -76,6 +86,7 @@ impl Placement {
     }
 
     /// Every shard that an item may be on: its homes under each of the widths, or for random placement all shards of the widest.
+    #[doc(hidden)]
     #[must_use]
     pub fn candidates(
         self,

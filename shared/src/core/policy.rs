@@ -226,7 +226,7 @@ impl ScalingPolicy {
     /// Decides from what one instance saw.
     ///
     /// ```
-    /// use sharding::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
     /// let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
     /// let decision = ScalingPolicy::default().decide(&ShardMetadata::unregistered(), seen, 1_562_858_912);
     /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(12).unwrap()));
@@ -369,7 +369,7 @@ impl ScalingPolicy {
     /// are known to bear; longer where it last grew soon after a shrink, so that a key does not go up and down.
     ///
     /// ```
-    /// use sharding::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
+    /// use sharding::internal::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
     /// let mut metadata = ShardMetadata::registered(1_000);
     /// metadata.number_of_shards = ShardCount::new(12).unwrap();
     /// metadata.read_shards = metadata.number_of_shards;

@@ -80,7 +80,7 @@ impl Pressure {
     /// negative. (E. B. Wilson, 1927.)
     ///
     /// ```
-    /// use sharding::Pressure;
+    /// use sharding::internal::Pressure;
     /// let all_throttled = |attempts| Pressure { attempts, throttled: attempts, accepted: 0 };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".
     /// assert!(all_throttled(5).rejected_bound(2.0) < 0.6);

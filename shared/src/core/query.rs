@@ -4,7 +4,17 @@ use std::collections::BTreeSet;
 
 use super::key::{PartitionKey, SortKey};
 
-/// The order of a page.
+/// The order of a query's items.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, Order};
+///
+/// let latest = table.query::<Attributes>("2014-07-09").order(Order::Descending).limit(1).await?;
+/// assert!(latest.entries.is_empty());
+/// # Ok(()) });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// Lowest sort key first.

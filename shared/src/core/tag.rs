@@ -8,21 +8,26 @@ use super::content;
 use super::value::Attributes;
 use crate::protocol::version::Version;
 
-/// The state of one item: two states of it with the same tag are the same.
+/// The state of one item: two states of it with the same tag are the same. Text, for clients to keep: as an HTTP entity tag, for example.
 ///
 /// It is the item's version. An item that another program has stored has none of its own: its tag also names the content.
 ///
 /// ```
-/// use sharding::{Attributes, ItemTag, Version};
-/// let version = Version::new(1, 1_764_000_000_000_000, 7);
-/// assert_eq!(ItemTag::of(version, &Attributes::new()).to_string(), version.to_string());
-/// assert_ne!(ItemTag::of(Version::NONE, &Attributes::new()), ItemTag::new("0"));
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, ItemTag};
+///
+/// let first = table.put("seats", "14C", Attributes::new()).await?.tag.expect("it was stored by this request");
+/// let kept: String = first.to_string();
+/// table.delete("seats", "14C").if_match(&ItemTag::new(&kept)).await?;
+/// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ItemTag(String);
 
 impl ItemTag {
     /// Of a stored item.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(version: Version, attributes: &Attributes) -> Self {
         if version > Version::LOWEST {
@@ -78,7 +83,7 @@ impl Tags {
 /// What must be true of an item for a request about it to be carried out: as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
-/// use sharding::{Conditions, ItemTag, Tags};
+/// use sharding::internal::{Conditions, ItemTag, Tags};
 /// let tag = ItemTag::new("12");
 /// let unchanged = Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
 /// assert!(unchanged.hold(Some(&tag)) && !unchanged.hold(None));
@@ -94,6 +99,11 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// The item is still in this state.
+    pub(crate) fn unchanged_since(tag: &ItemTag) -> Self {
+        Self { matches: Some(Tags::Of(vec![tag.clone()])), differs: None }
+    }
+
     /// None at all.
     #[must_use]
     pub const fn are_none(&self) -> bool {

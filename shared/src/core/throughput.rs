@@ -29,7 +29,7 @@ impl WarmThroughput {
     /// About how many partitions there are: one for each 1,000 write units begun, at least one.
     ///
     /// ```
-    /// use sharding::WarmThroughput;
+    /// use sharding::internal::WarmThroughput;
     /// assert_eq!(WarmThroughput { write_units: 4_000, read_units: 12_000 }.partitions(), 4);
     /// assert_eq!(WarmThroughput { write_units: 4_001, read_units: 12_000 }.partitions(), 5);
     /// assert_eq!(WarmThroughput::default().partitions(), 1);
@@ -56,7 +56,7 @@ impl fmt::Display for WarmThroughput {
 /// this share of the demand: a fifth more than the demand, in whole partitions.
 ///
 /// ```
-/// use sharding::needed_write_units;
+/// use sharding::internal::needed_write_units;
 /// // 4,000 are a fifth of 20,000.
 /// assert_eq!(needed_write_units(4_000, 0.2), 24_000);
 /// ```

@@ -7,7 +7,17 @@ use super::key::{PartitionKey, SortKey};
 /// The most bytes of an item, keys and names included. [DynamoDB limits]
 pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 
-/// A DynamoDB attribute value.
+/// A DynamoDB attribute value, for items without a type of their own and for what serde's model cannot say.
+///
+/// ```
+/// use sharding::{Attributes, Value};
+///
+/// let order = Attributes::from([
+///     ("total", Value::N("12.50".into())),
+///     ("tags", Value::Ss(vec!["gift".into()])),
+/// ]);
+/// assert_eq!(order["total"].type_name(), "a number");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A string.
@@ -69,7 +79,7 @@ impl Item {
     /// About how many write units storing it takes once: one for each KB begun of its keys and attributes.
     ///
     /// ```
-    /// use sharding::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
+    /// use sharding::internal::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
     /// let item = Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
@@ -90,7 +100,7 @@ pub(crate) fn write_units(bytes: usize) -> u64 {
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use sharding::{Value, attributes_size};
+/// use sharding::internal::{Value, attributes_size};
 /// let attributes = BTreeMap::from([("name".to_owned(), Value::S("grape".into())), ("ripe".to_owned(), Value::Bool(true))]);
 /// assert_eq!(attributes_size(&attributes), 4 + 5 + 4 + 1);
 /// ```

@@ -16,10 +16,10 @@ pub struct HistoryEntry {
 /// All changes, oldest first. Stored as the seed blog does: a string set of `"epoch_seconds:count"`.
 ///
 /// ```
-/// use sharding::ShardHistory;
+/// use sharding::internal::ShardHistory;
 /// let history = ShardHistory::parse(["1562858912:2", "1561758912:1"])?;
 /// assert_eq!(history.to_strings(), ["1561758912:1", "1562858912:2"]);
-/// # Ok::<(), sharding::HistoryError>(())
+/// # Ok::<(), sharding::internal::HistoryError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ShardHistory(BTreeSet<HistoryEntry>);

@@ -82,7 +82,7 @@ impl Layout {
     /// the table then.
     ///
     /// ```
-    /// use sharding::{Layout, ShardCount};
+    /// use sharding::internal::{Layout, ShardCount};
     /// let mut layout = Layout::unlisted(ShardCount::ONE);
     /// assert!(!layout.may_lag_in_indexes(1_000));
     /// layout.drained_at = Some(1_000);

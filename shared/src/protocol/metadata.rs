@@ -254,7 +254,7 @@ impl ShardMetadata {
     /// The width to come, while writers wait for it.
     ///
     /// ```
-    /// use sharding::{Phase, ShardCount, ShardMetadata};
+    /// use sharding::internal::{Phase, ShardCount, ShardMetadata};
     /// let mut metadata = ShardMetadata::unregistered();
     /// assert_eq!(metadata.closing(), None);
     /// metadata.phase = Phase::Closing(ShardCount::ONE);

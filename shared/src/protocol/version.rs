@@ -11,7 +11,7 @@ use std::fmt;
 /// A writer takes a version once, at the first send. Repetitions in the same era and the moves of a drain keep it.
 ///
 /// ```
-/// use sharding::Version;
+/// use sharding::internal::Version;
 /// assert!(Version::new(2, 1, 0) > Version::new(1, 1_764_000_000_000_000, 0));
 /// assert!(Version::new(1, 2, 0) > Version::new(1, 1, 999_999_999));
 /// ```

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::keys::KeyJob;
 use super::write::{Attempts, Deed, End, Payload, WriteError, WriteErrorKind, WriteRun, Written};
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
@@ -30,7 +30,7 @@ const BATCH_CONCURRENCY: usize = 64;
 /// In a table that is adopted, so many random places may be another key's.
 const OCCUPIED_PLACES: u32 = 8;
 
-impl ShardedTable {
+impl TableEngine {
     /// Stores an item, or replaces the one that stands: the write of a plain POST and of a PUT. Of two writes of one item, the one that
     /// is acknowledged later stands; in an append-only table, the one that is later by its writer's clock.
     ///

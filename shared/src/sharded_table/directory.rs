@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout_at};
 
 use super::events::ScalingReason;
 use super::retry::{Backoff, retrying};
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{
@@ -370,7 +370,7 @@ impl Inner {
     }
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Raises the number of copies of each page of the directory, while traffic runs: an instance reads one of them, so that many instances do
     /// not make a page hot. It takes as long as reading all metadata. A lower number changes nothing.
     ///

@@ -17,7 +17,7 @@ use super::pace::DrainBudget;
 use super::retry::{Backoff, retrying};
 use super::scale::{ScaleError, ScaleOutcome};
 use super::views::Record;
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
@@ -91,7 +91,7 @@ pub enum DrainRefused {
     Table(#[from] TableError),
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Lowers a key to so many shards, and begins to drain the others. [`drain`](Self::drain) does the rest.
     ///
     /// # Errors

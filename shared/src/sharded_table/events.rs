@@ -2,7 +2,7 @@
 
 use tokio::sync::broadcast;
 
-use super::{Inner, ShardedTable};
+use super::{Inner, TableEngine};
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::policy::ScalingDecision;
 use crate::core::pressure::Pressure;
@@ -49,7 +49,7 @@ pub enum ScalingStep {
     Unchanged(ScalingDecision),
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// What this instance and its clones do about their keys' shards from now on, in order.
     #[must_use]
     pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {

@@ -102,6 +102,11 @@ impl Known {
 }
 
 impl KeyState {
+    /// Whether a background task changes the key's shards.
+    pub(super) fn is_changing(&self) -> bool {
+        self.scaling.load(Ordering::Acquire) || self.taking_over.load(Ordering::Acquire)
+    }
+
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -36,12 +36,13 @@ use replicas::Replicas;
 /// The instant by which an operation must have an answer.
 pub type Deadline = tokio::time::Instant;
 
-/// A table whose hot partition keys are spread over shards.
+/// The use cases of one table, each with the instant by which it must have an answer. [`ShardedTable`](crate::ShardedTable) is the typed
+/// interface over it.
 ///
 /// Cheap to clone; clones share what is known of the keys. Work that must not delay an answer (registering a key, refreshing a
 /// view, scaling out) runs in the background of the tokio runtime.
 #[derive(Debug, Clone)]
-pub struct ShardedTable {
+pub struct TableEngine {
     inner: Arc<Inner>,
 }
 
@@ -57,7 +58,7 @@ struct Inner {
     scaling_events: broadcast::Sender<ScalingEvent>,
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// A table reached through this client. Retries and attempt timeouts are the table's own, whatever the client has.
     #[must_use]
     pub fn new(client: &Client, config: TableConfig) -> Self {
@@ -88,6 +89,21 @@ impl ShardedTable {
         self.inner.background.close();
         self.inner.background.wait().await;
         self.inner.background.reopen();
+    }
+
+    /// How many pieces of background work are under way.
+    pub(crate) fn background_tasks(&self) -> usize {
+        self.inner.background.len()
+    }
+
+    /// The keys whose shards this process is changing in the background.
+    pub(crate) fn changing_keys(&self) -> Vec<PartitionKey> {
+        self.inner.keys.iter().filter(|(_, state)| state.is_changing()).map(|(key, _)| key).collect()
+    }
+
+    /// The present epoch second.
+    pub(crate) fn epoch_seconds(&self) -> u64 {
+        self.inner.environment.now().epoch_seconds()
     }
 
     /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.

@@ -2,7 +2,7 @@
 
 use super::directory::Pages;
 use super::retry::retrying;
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
 use crate::protocol::directory::{MAX_COPIES, PAGES};
 use crate::protocol::version::Version;
@@ -12,7 +12,7 @@ use crate::table::{Mode, PageCopy, TABLE_KEY, TableItem};
 /// The protocol that this release follows (docs/protocol.md). Processes of different protocols cannot use one table.
 const PROTOCOL: u64 = 2;
 
-impl ShardedTable {
+impl TableEngine {
     /// Makes sure that the table takes what this process is configured for: `WRITES`, and the placement. The first process of a table stores
     /// it and makes the directory, all later ones compare. Call it once before the first request, so that the first write need not: under
     /// another mode, reads miss items and writes are lost.

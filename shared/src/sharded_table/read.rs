@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 
 use super::keys::KeyJob;
 use super::retry::{Backoff, retrying};
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
@@ -68,7 +68,7 @@ impl From<TableError> for ReadError {
     }
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Reads a page. It may end early, with a place to go on from, where the deadline or its size in bytes is reached.
     ///
     /// # Errors

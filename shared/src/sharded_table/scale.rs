@@ -14,7 +14,7 @@ use super::events::{ScalingReason, ScalingStep};
 use super::keys::{KeyJob, KeyState, Quiet};
 use super::retry::{Backoff, retrying};
 use super::views::Record;
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::policy::{LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER};
@@ -78,7 +78,7 @@ pub enum ScaleError {
     Table(#[from] TableError),
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Raises a key to a number of shards ahead of a known peak; returns when writers may use them.
     ///
     /// # Errors

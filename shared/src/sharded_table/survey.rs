@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::keys::KeyJob;
 use super::retry::retrying;
 use super::scale::ScaleOutcome;
-use super::{Deadline, ShardedTable};
+use super::{Deadline, TableEngine};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::protocol::layout::{HIGHEST_GENERATION, Layout};
@@ -44,7 +44,7 @@ pub enum Rebuilt {
     Superseded,
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Looks at a page of the main table, strongly consistent, and adds it to the survey. One request.
     ///
     /// # Errors

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::retry::retrying;
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::table::error::TableError;
 use crate::table::{PageCopy, TABLE_KEY};
 
-impl ShardedTable {
+impl TableEngine {
     /// Tells all processes of the table what it can serve at once: the lowest warm throughput of the main
     /// table and its indexes. It is written to every copy of every page of the directory that says something
     /// else; where all say so, nothing is written.

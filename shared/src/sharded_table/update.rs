@@ -1,7 +1,7 @@
 //! Writes that depend on what stands: conditional ones, and changes of a part of an item.
 
 use super::write::{Deed, Payload, WriteError, WriteErrorKind, WriteRun, Written};
-use super::{Deadline, Inner, ShardedTable};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::Stored;
@@ -27,7 +27,7 @@ pub struct Updated {
     pub written: Written,
 }
 
-impl ShardedTable {
+impl TableEngine {
     /// Stores an item if the conditions hold for what stands. Without conditions it is [`put`](Self::put).
     ///
     /// # Errors

@@ -74,7 +74,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     ];
     assert_eq!(told, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
-    let fruit = |item: &Option<crate::Item>| format!("{:?}", item.as_ref().expect("an image").attributes);
+    let fruit = |item: &Option<crate::internal::Item>| format!("{:?}", item.as_ref().expect("an image").attributes);
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
@@ -222,7 +222,7 @@ fn record(name: &str, stored: &str, sort_key: &str, at: u64, old: Option<Json>, 
 }
 
 fn version(era: u64, clock: u64) -> Json {
-    json!({"_partition_key": {"S": "orders"}, "_version": {"N": crate::Version::new(era, clock * 1_000_000, 1).to_string()}})
+    json!({"_partition_key": {"S": "orders"}, "_version": {"N": crate::internal::Version::new(era, clock * 1_000_000, 1).to_string()}})
 }
 
 /// Of a key that grew to two shards at 10,000 and to eight at 100,000.
@@ -347,7 +347,8 @@ fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
 fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
     let config = TableConfig { writes: Writes::Appends, placement: Placement::Random, ..config() };
     let insert = |clock: Option<u64>, at| {
-        let version = clock.map_or(crate::Version::LOWEST, |clock| crate::Version::new(0, clock * 1_000_000, 7));
+        let version = clock
+            .map_or(crate::internal::Version::LOWEST, |clock| crate::internal::Version::new(0, clock * 1_000_000, 7));
         let new = json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
         record("INSERT", "orders.3", "a", at, None, Some(new))
     };

@@ -42,9 +42,10 @@ pub(super) enum InForce {
 }
 
 impl KeyWidths {
-    /// From what `ShardedTable::shards` has returned, at this epoch second; `None` is a key without a metadata item, which has never grown.
+    /// From a key's metadata at this epoch second; `None` is a key without a metadata item, which has never grown.
     ///
-    /// `read_at` is the instant *before* the request, and the read was strongly consistent, as that method's is.
+    /// `read_at` is the instant *before* the request, and the read was strongly consistent.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
         let Some(metadata) = metadata else { return Self::never_grown(config, read_at) };
@@ -69,14 +70,14 @@ impl KeyWidths {
     ///
     /// ```
     /// use serde_json::json;
-    /// use sharding::{ShardHistory, ShardMetadata, TableConfig};
+    /// use sharding::internal::{ShardHistory, ShardMetadata, TableConfig};
     /// use sharding::stream::KeyWidths;
     ///
     /// let item = json!({"partition_key": {"S": "day"}, "number_of_shards": {"N": "4"}, "era": {"N": "2"},
     ///     "last_updated": {"N": "1700000000"}, "shard_history": {"SS": ["1700000000:4", "1699999998:1"]}});
     /// let config = TableConfig::new("items", "items-metadata");
     /// let metadata = ShardMetadata {
-    ///     number_of_shards: sharding::ShardCount::new(4).unwrap(),
+    ///     number_of_shards: sharding::internal::ShardCount::new(4).unwrap(),
     ///     era: 2,
     ///     last_updated: 1_700_000_000,
     ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use sharding::ShardedTable;
+use sharding::internal::TableEngine;
 use system_tests::config;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 
@@ -21,7 +21,7 @@ pub(crate) async fn latency() {
         for width in WIDTHS {
             let bench = PageBench::new(width, keys).await;
             let (client, plain) = (bench.client(service_time), single.client(service_time));
-            let table = ShardedTable::new(&client, config());
+            let table = TableEngine::new(&client, config());
             let (mut unsharded, mut of_ours, mut all) = (Vec::new(), Vec::new(), Vec::new());
             for after in starts() {
                 let begun = now();

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use sharding::{
+use sharding::internal::{
     Order, PageMerge, PartitionKey, Placement, ShardCount, ShardNumber, ShardPage, SortKey, SortKeyType, Stored,
     Version,
 };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::{Deadline, Item, PartitionKey, ShardedTable};
+use sharding::internal::{Deadline, Item, PartitionKey, TableEngine};
 use system_tests::config;
 use system_tests::metadata::claimed_tables;
 use system_tests::warm_write::{bare, item, ours, per_write};
@@ -28,7 +28,7 @@ pub(crate) async fn latency() {
     engine.set_limits([("items".to_owned(), limits)]);
     claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let client = in_process_clients(&InProcess::new(engine).with_service_time(crate::SERVICE_TIME)).dynamodb;
-    let table = ShardedTable::new(&client, config());
+    let table = TableEngine::new(&client, config());
     ours(&table, &item(0)).await;
     table.finish_background_work().await;
     let (mut of_bare, mut warm, mut cold, mut cold_reads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

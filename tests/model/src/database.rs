@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sharding::ShardNumber;
-use sharding::protocol::copies::{Answer, Condition, Copy, Effect, Request};
-use sharding::protocol::version::Version;
+use sharding::internal::ShardNumber;
+use sharding::internal::protocol::copies::{Answer, Condition, Copy, Effect, Request};
+use sharding::internal::protocol::version::Version;
 
 use super::state::{Body, Content, Key, State, Step, Stored, index};
 use super::{ProtocolModel, Story};

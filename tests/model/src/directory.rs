@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use sharding::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
-use sharding::{GrowthRecord, ShardCount};
+use sharding::internal::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
+use sharding::internal::{GrowthRecord, ShardCount};
 
 use super::Scenario;
 use super::invariants::{DRAINED, FILLED, LATE_PAGE, MET_LATER, OPENED, REPAIRED, TAKEN_OVER};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::protocol::copies::{Condition, Request};
-use sharding::protocol::drain::{
+use sharding::internal::protocol::copies::{Condition, Request};
+use sharding::internal::protocol::drain::{
     MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, purges_at, sources,
 };
-use sharding::protocol::metadata::{Change, ShardMetadata};
-use sharding::protocol::version::Version;
-use sharding::{ShardCount, ShardNumber};
+use sharding::internal::protocol::metadata::{Change, ShardMetadata};
+use sharding::internal::protocol::version::Version;
+use sharding::internal::{ShardCount, ShardNumber};
 
 use super::state::{Body, Changing, Content, DrainStep, Key, State, Step, Stored, Then};
 use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT_FOR_READS};

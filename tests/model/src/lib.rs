@@ -1,6 +1,6 @@
 //! The protocol's own code, driven through every order of steps, every delay and every loss.
 //!
-//! `sharding::protocol` decides what is sent and what is told; the model has no second copy of its rules. It adds what the code cannot see:
+//! `sharding::internal::protocol` decides what is sent and what is told; the model has no second copy of its rules. It adds what the code cannot see:
 //! actors with programs of operations, a network, a clock, and a monitor that knows whether what the callers were told can be true.
 //! A world has a few actors, one or two sort keys, up to four shards, and a clock of a few ticks. One tick is one second: the lease of
 //! views. In each tick any number of steps happen, in any order:
@@ -37,10 +37,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::ShardNumber;
-use sharding::protocol::layout::{Layout, Places};
-use sharding::protocol::view::{MAX_LEASE, Moment, View};
-use sharding::protocol::write_id::WriteId;
+use sharding::internal::ShardNumber;
+use sharding::internal::protocol::layout::{Layout, Places};
+use sharding::internal::protocol::view::{MAX_LEASE, Moment, View};
+use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
 pub use invariants::{

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use sharding::ShardCount;
-use sharding::protocol::copies::Answer;
-use sharding::protocol::directory::{Publication, supersedes};
-use sharding::protocol::layout::Layout;
-use sharding::protocol::view::{Moment, View};
+use sharding::internal::ShardCount;
+use sharding::internal::protocol::copies::Answer;
+use sharding::internal::protocol::directory::{Publication, supersedes};
+use sharding::internal::protocol::layout::Layout;
+use sharding::internal::protocol::view::{Moment, View};
 
 use super::state::{Body, InFlight, Page, State, Step, Then};
 use super::{ProtocolModel, Story};

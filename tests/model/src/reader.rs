@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use sharding::ShardNumber;
-use sharding::protocol::layout::Layout;
-use sharding::protocol::read::{ReadEnd, knows_era, read_end};
+use sharding::internal::ShardNumber;
+use sharding::internal::protocol::layout::Layout;
+use sharding::internal::protocol::read::{ReadEnd, knows_era, read_end};
 
 use super::monitor::{Kind, Outcome};
 use super::program::Op;

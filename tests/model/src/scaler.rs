@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sharding::GrowthRecord;
-use sharding::protocol::copies::Answer;
-use sharding::protocol::metadata::{Change, ShardMetadata};
+use sharding::internal::GrowthRecord;
+use sharding::internal::protocol::copies::Answer;
+use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 
 use super::state::{Body, Changing, State, Step, Then, Writing, count};
 use super::{ProtocolModel, Story, WAIT};

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sharding::protocol::applied::Applied;
-use sharding::protocol::copies::{Condition, Copy, Effect, Request};
-use sharding::protocol::drain::copy_home;
-use sharding::protocol::layout::Layout;
-use sharding::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
-use sharding::protocol::version::Version;
-use sharding::protocol::write_id::WriteId;
-use sharding::{GrowthRecord, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
+use sharding::internal::protocol::applied::Applied;
+use sharding::internal::protocol::copies::{Condition, Copy, Effect, Request};
+use sharding::internal::protocol::drain::copy_home;
+use sharding::internal::protocol::layout::Layout;
+use sharding::internal::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
+use sharding::internal::protocol::version::Version;
+use sharding::internal::protocol::write_id::WriteId;
+use sharding::internal::{GrowthRecord, IdempotencyKey, Item, PartitionKey, ShardCount, ShardNumber, SortKey};
 
 use super::directory::listing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, TAKEN_OVER};

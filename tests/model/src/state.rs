@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharding::protocol::append::Append;
-use sharding::protocol::applied::{Applied, Once};
-use sharding::protocol::copies::{Answer, Copy, Request};
-use sharding::protocol::directory::Publication;
-use sharding::protocol::drain::Pass;
-use sharding::protocol::layout::Layout;
-use sharding::protocol::metadata::ShardMetadata;
-use sharding::protocol::version::Version;
-use sharding::protocol::view::{Moment, View};
-use sharding::protocol::write::Write;
-use sharding::{ShardCount, ShardNumber};
+use sharding::internal::protocol::append::Append;
+use sharding::internal::protocol::applied::{Applied, Once};
+use sharding::internal::protocol::copies::{Answer, Copy, Request};
+use sharding::internal::protocol::directory::Publication;
+use sharding::internal::protocol::drain::Pass;
+use sharding::internal::protocol::layout::Layout;
+use sharding::internal::protocol::metadata::ShardMetadata;
+use sharding::internal::protocol::version::Version;
+use sharding::internal::protocol::view::{Moment, View};
+use sharding::internal::protocol::write::Write;
+use sharding::internal::{ShardCount, ShardNumber};
 
 use super::monitor::Monitor;
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use sharding::ShardNumber;
-use sharding::protocol::copies::{Effect, Request};
-use sharding::protocol::layout::Layout;
-use sharding::protocol::version::Version;
+use sharding::internal::ShardNumber;
+use sharding::internal::protocol::copies::{Effect, Request};
+use sharding::internal::protocol::layout::Layout;
+use sharding::internal::protocol::version::Version;
 
 use super::state::{EPOCH, Stored, Value};
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use sharding::ShardNumber;
-use sharding::protocol::append::{Append, AppendNext};
-use sharding::protocol::applied::{Applied, Once, UpdateId};
-use sharding::protocol::copies::{Answer, Condition, Effect};
-use sharding::protocol::version::Version;
-use sharding::protocol::view::View;
-use sharding::protocol::write::{How, Kind, Next, Outcome, Update, Write};
+use sharding::internal::ShardNumber;
+use sharding::internal::protocol::append::{Append, AppendNext};
+use sharding::internal::protocol::applied::{Applied, Once, UpdateId};
+use sharding::internal::protocol::copies::{Answer, Condition, Effect};
+use sharding::internal::protocol::version::Version;
+use sharding::internal::protocol::view::View;
+use sharding::internal::protocol::write::{How, Kind, Next, Outcome, Update, Write};
 
 use super::monitor::{Kind as Does, Outcome as Told};
 use super::program::{Keyed, May, Op};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::ShardedTable;
+use sharding::internal::TableEngine;
 use tokio::time::{Instant, sleep};
 
 use super::ending::{check_scan, drain, newcomer, patiently, soon};
@@ -52,7 +52,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
 }
 
 /// Migrates what is left; then nothing stands under a bare key, and nothing is missing without looking there.
-pub(super) async fn finish(engine: &Engine, fresh: &ShardedTable, world: &World, plan: Plan) -> Result<(), Failure> {
+pub(super) async fn finish(engine: &Engine, fresh: &TableEngine, world: &World, plan: Plan) -> Result<(), Failure> {
     let without_the_flag = newcomer(engine, world, Plan { adopting: false, ..plan }, 1);
     for which in 0..KEYS {
         let begin = async || fresh.begin_migration(&key(which), soon()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Deadline, ShardedTable};
+use sharding::internal::{Deadline, TableEngine};
 use tokio::time::{sleep, timeout};
 
 use super::network::Instance;
@@ -15,7 +15,7 @@ use super::world::World;
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Adds copies now and then; half of the calls are cut off in the middle.
-pub(super) async fn raise_copies(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+pub(super) async fn raise_copies(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     for copies in [2, 3, 3, 4, 4] {
         sleep(Duration::from_millis(rng.random_range(300..2_500))).await;

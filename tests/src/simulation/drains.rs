@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{
-    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount, ShardMetadata, ShardedTable,
-    TableConfig,
+use sharding::internal::{
+    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount, ShardMetadata, TableConfig,
+    TableEngine,
 };
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
@@ -88,7 +88,7 @@ impl Shrinking {
 
 /// Shrinks and settles keys once the load has gone down, having widened some by hand, and carries on with what it or another has begun, in
 /// short runs, some of which end anywhere. Some drains are cut off by a growth.
-pub(super) async fn drain(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
+pub(super) async fn drain(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     sleep(HOT + Duration::from_secs(2)).await;
     while world.goes_on() && !instance.is_dead() {
@@ -130,7 +130,7 @@ fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdR
 
 /// Begins something with a key; refused where another was first. Some beginnings are interrupted, between the close and the open for example.
 async fn begin(
-    table: &ShardedTable,
+    table: &TableEngine,
     world: &World,
     plan: Plan,
     which: usize,
@@ -178,7 +178,7 @@ async fn begin(
 /// Goes on with a drain, in a run that may be interrupted anywhere.
 async fn carry_on(
     instance: &Arc<Instance>,
-    table: &ShardedTable,
+    table: &TableEngine,
     world: &World,
     plan: Plan,
     which: usize,
@@ -212,7 +212,7 @@ async fn carry_on(
 }
 
 /// Gives a key more shards by hand; refused where another was first.
-async fn grow(table: &ShardedTable, world: &World, which: usize, to: u32) {
+async fn grow(table: &TableEngine, world: &World, which: usize, to: u32) {
     let to = ShardCount::new(to).expect("at least one");
     match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
         Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,

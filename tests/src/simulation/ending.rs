@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::Engine;
-use sharding::{Deadline, DrainRefused, Drained, Pressure, ShardCount, ShardedTable};
+use sharding::internal::{Deadline, DrainRefused, Drained, Pressure, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
 use super::failure::{Failure, Finding, Judged, Says};
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 pub(super) async fn finish(
     engine: &Engine,
     instances: &[Arc<Instance>],
-    tables: &[ShardedTable],
+    tables: &[TableEngine],
     world: &World,
     plan: Plan,
 ) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ pub(super) async fn finish(
 }
 
 /// Once every copy of every page was compared with the items, nothing is behind.
-async fn mend_directory(fresh: &ShardedTable, world: &World) -> Result<(), Failure> {
+async fn mend_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let compare = async || fresh.repair_directory(soon()).await;
     let behind = patiently(world, 0, "comparing the directory", compare).await?;
     world.count(|totals| totals.mended += behind);
@@ -86,7 +86,7 @@ async fn mend_directory(fresh: &ShardedTable, world: &World) -> Result<(), Failu
 }
 
 /// The table of an instance that begins at the end, and meets no fault; or one of the beginning.
-pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> ShardedTable {
+pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> TableEngine {
     let number = WRITERS + READERS + DRAINERS + number;
     let record = Arc::clone(&world.record);
     let newcomer = Instance::new((number, number as u64), engine.clone(), world.began, FaultRates::NONE, record);
@@ -125,7 +125,7 @@ fn found(world: &World, which: usize, when: &str, checked: Result<(), Finding>) 
     checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
-pub(super) async fn check_scan(reader: &ShardedTable, world: &World, which: usize, when: &str) -> Result<(), Failure> {
+pub(super) async fn check_scan(reader: &TableEngine, world: &World, which: usize, when: &str) -> Result<(), Failure> {
     let look = async || {
         let (began, tick) = (Instant::now(), world.registers(which).now());
         scan(reader, which, 1_000, false).await.map(|seen| (began, tick, seen))
@@ -139,7 +139,7 @@ pub(super) async fn check_scan(reader: &ShardedTable, world: &World, which: usiz
 }
 
 /// What was begun can be finished by anyone: a closing is opened, a drain is done, and shards that a cut-off shrink has left are drained.
-async fn carry_through(fresh: &ShardedTable, world: &World, which: usize) -> Result<(), Failure> {
+async fn carry_through(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
     let look = async || fresh.scale_by_policy(&key(which), Pressure::default(), soon()).await;
     patiently(world, which, "opening what was closed", look).await?;
     drain(fresh, world, which).await?;
@@ -160,7 +160,7 @@ async fn carry_through(fresh: &ShardedTable, world: &World, which: usize) -> Res
 }
 
 /// Goes on with a drain until it has ended.
-pub(super) async fn drain(fresh: &ShardedTable, world: &World, which: usize) -> Result<(), Failure> {
+pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
     let ends = Instant::now() + PATIENCE;
     while Instant::now() < ends {
         let go_on = async || fresh.drain(&key(which), soon()).await;
@@ -173,7 +173,7 @@ pub(super) async fn drain(fresh: &ShardedTable, world: &World, which: usize) -> 
 }
 
 /// No key is stuck, and no two changes of a width came within a cooldown.
-async fn check_metadata(fresh: &ShardedTable, world: &World, which: usize, plan: Plan) -> Result<(), Failure> {
+async fn check_metadata(fresh: &TableEngine, world: &World, which: usize, plan: Plan) -> Result<(), Failure> {
     let look = async || fresh.shards(&key(which), soon()).await;
     let Some(metadata) = patiently(world, which, "reading metadata", look).await? else { return Ok(()) };
     let is_idle = metadata.draining().is_none() && metadata.closing().is_none();

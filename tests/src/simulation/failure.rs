@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sharding::{DrainRefused, ReadError, ScaleError, TableError};
+use sharding::internal::{DrainRefused, ReadError, ScaleError, TableError};
 
 /// Why a run did not come to a good end.
 #[derive(Debug, Clone, PartialEq, Eq)]

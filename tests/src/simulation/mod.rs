@@ -25,7 +25,7 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Attributes, Environment, PartitionKey, ShardedTable, SortKey, SortKeyType, Value, Writes};
+use sharding::internal::{Attributes, Environment, PartitionKey, SortKey, SortKeyType, TableEngine, Value, Writes};
 use tokio::time::{Instant, sleep};
 
 pub use drains::Shrinking;
@@ -130,7 +130,7 @@ fn value_of(attributes: &Attributes) -> Option<u64> {
     }
 }
 
-fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
+fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
     let client = clients_over(Connection(Arc::clone(instance)).into_shared()).dynamodb;
     let mut environment = Environment::seeded(InstanceClock(Arc::clone(instance)), seed);
     if plan.without_waiting {
@@ -141,7 +141,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> ShardedTable {
     plan.shrinking.configure(&mut of_table, plan.seed);
     of_table.writes = if plan.appends { Writes::Appends } else { Writes::Items };
     of_table.adopt_unsharded = plan.adopting;
-    ShardedTable::with_environment(&client, of_table, environment)
+    TableEngine::with_environment(&client, of_table, environment)
 }
 
 async fn simulate(plan: Plan) -> Result<Totals, Failure> {

@@ -14,7 +14,7 @@ use aws_smithy_types::body::SdkBody;
 use embedded_dynamodb::{Answer, Engine};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Clock, Moment};
+use sharding::internal::{Clock, Moment};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::record::Record;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Deadline, Order, PageQuery, ReadError, ShardedTable};
+use sharding::internal::{Deadline, Order, PageQuery, ReadError, TableEngine};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
@@ -15,7 +15,7 @@ use super::world::World;
 use super::writing::{ONLY_CREATED, REGISTERS, WINDOW_MS};
 use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
 
-pub(super) async fn read(instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, plan: Plan, seed: u64) {
+pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     while world.goes_on() && !instance.is_dead() {
         let pause = world.pause(&mut rng, 20..250);
@@ -85,7 +85,7 @@ fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
 
 /// A whole scan of a key; `None` where it would take too many pages.
 pub(super) async fn scan(
-    table: &ShardedTable,
+    table: &TableEngine,
     which: usize,
     limit: usize,
     descending: bool,

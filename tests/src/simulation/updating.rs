@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, ShardedTable, Tags, Value, WriteErrorKind,
+use sharding::internal::{
+    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags, Value, WriteErrorKind,
 };
 use tokio::time::sleep;
 
@@ -54,7 +54,7 @@ fn item(which: usize, name: &str, value: u64) -> Item {
 }
 
 /// Several clients of one instance.
-pub(super) async fn update(index: usize, instance: Arc<Instance>, table: ShardedTable, world: Arc<World>, seed: u64) {
+pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
     let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
     while world.goes_on() && !instance.is_dead() {
@@ -78,7 +78,7 @@ pub(super) async fn update(index: usize, instance: Arc<Instance>, table: Sharded
 }
 
 /// Reads an item, and replaces it if it is still as it was read.
-async fn change(table: &ShardedTable, world: &World, which: usize, name: &str, value: u64) {
+async fn change(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
     let tick = world.registers(which).now();
     let Ok(found) = table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await else {
         return;
@@ -114,7 +114,7 @@ async fn change(table: &ShardedTable, world: &World, which: usize, name: &str, v
 
 /// Adds one to a counter; under a key, the request is repeated while its outcome is unknown.
 async fn add(
-    table: &ShardedTable,
+    table: &TableEngine,
     world: &World,
     which: usize,
     counter: &str,
@@ -174,7 +174,7 @@ async fn add(
 }
 
 /// Each counter is between what was acknowledged, and that and what is unknown.
-pub(super) async fn check_counters(fresh: &ShardedTable, world: &World) -> Result<(), Failure> {
+pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {
         let get = async || fresh.get(&key(which), &sort_key(&name), true, soon()).await;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::{Attributes, Deadline, IdempotencyKey, Item, ShardedTable, Value, WriteError, WriteErrorKind, Written};
+use sharding::internal::{
+    Attributes, Deadline, IdempotencyKey, Item, TableEngine, Value, WriteError, WriteErrorKind, Written,
+};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Finding;
@@ -32,7 +34,7 @@ const ONCE: u64 = 1 << 50;
 pub(super) async fn write(
     writer: usize,
     instance: Arc<Instance>,
-    table: ShardedTable,
+    table: TableEngine,
     world: Arc<World>,
     plan: Plan,
     seed: u64,
@@ -84,7 +86,7 @@ impl Plain {
     }
 }
 
-async fn write_plain(table: ShardedTable, world: Arc<World>, which: usize, plain: Plain) {
+async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain: Plain) {
     let attributes = Attributes::from([("value".to_owned(), Value::N(plain.value.to_string()))]);
     let item = Item { partition_key: key(which), sort_key: sort_key(&plain.text), attributes };
     let deadline = Deadline::now() + WRITE_DEADLINE;
@@ -189,7 +191,7 @@ impl PointDeed {
         Item { partition_key: key(which), sort_key: sort_key(&self.sort_key), attributes }
     }
 
-    async fn send(&self, table: &ShardedTable, item: &Item) -> Result<Written, WriteError> {
+    async fn send(&self, table: &TableEngine, item: &Item) -> Result<Written, WriteError> {
         let deadline = Deadline::now() + self.deadline;
         match self.kind {
             PointDeedKind::Put(_) => table.put(item, deadline).await,
@@ -201,7 +203,7 @@ impl PointDeed {
 }
 
 /// Sends a write, and repeats it where its outcome is unknown and it has an idempotency key.
-async fn write_point(table: ShardedTable, world: Arc<World>, which: usize, deed: PointDeed) {
+async fn write_point(table: TableEngine, world: Arc<World>, which: usize, deed: PointDeed) {
     let item = deed.item(which);
     let requests = if deed.idempotency_key.is_some() { REQUESTS } else { 1 };
     let mut first: Option<Sent> = None;

@@ -7,9 +7,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
-use sharding::{
+use sharding::internal::{
     Attributes, Deadline, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement, Rebuilt,
-    ShardedTable, Survey, TableConfig, TableError, Value, WriteError, WriteErrorKind, Writes, Written,
+    Survey, TableConfig, TableEngine, TableError, Value, WriteError, WriteErrorKind, Writes, Written,
 };
 use system_tests::metadata::{self, number};
 use system_tests::{TestClock, config, count, numbered, soon, sort_key};
@@ -28,7 +28,7 @@ struct Fixture {
     engine: Engine,
     config: TableConfig,
     client: Client,
-    table: ShardedTable,
+    table: TableEngine,
 }
 
 fn is_occupied(written: &Result<Written, WriteError>) -> bool {
@@ -42,7 +42,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let mut config = config();
     config.drain.units_per_second = 20_000;
     change(&mut config);
-    let table = ShardedTable::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
+    let table = TableEngine::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
     Fixture { engine, config, client, table }
 }
 
@@ -114,8 +114,8 @@ impl Fixture {
     }
 
     /// As an instance that knows nothing yet.
-    fn another_instance(&self) -> ShardedTable {
-        ShardedTable::with_environment(&self.client, self.config.clone(), Environment::seeded(TestClock::default(), 8))
+    fn another_instance(&self) -> TableEngine {
+        TableEngine::with_environment(&self.client, self.config.clone(), Environment::seeded(TestClock::default(), 8))
     }
 }
 
@@ -295,7 +295,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
     // The flag goes: nothing is missing.
     let mut config = fixture.config.clone();
     config.adopt_unsharded = false;
-    let after = ShardedTable::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
+    let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
     let after =
         Fixture { engine: fixture.engine.clone(), config: fixture.config, client: fixture.client, table: after };
     assert_eq!(after.all("2014-07-09").await, expected);
@@ -321,7 +321,7 @@ async fn a_migration_that_outlives_the_flag_moves_nothing() {
     fixture.table.begin_migration(&key("orders.1"), soon()).await.expect("it begins");
     let mut config = fixture.config.clone();
     config.adopt_unsharded = false;
-    let after = ShardedTable::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
+    let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
     let before = fixture.stored().await;
     for _ in 0..5 {
         after.drain(&key("orders.1"), soon()).await.expect("an answer");

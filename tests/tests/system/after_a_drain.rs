@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement, ShardCount,
-    ShardedTable, SortKey, SortKeyType, TableConfig, Value,
+use sharding::internal::{
+    Attributes, Clock, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement, ShardCount, SortKey,
+    SortKeyType, TableConfig, TableEngine, Value,
 };
 use system_tests::{Fate, TestClock, Wire, config, large_or, large_tests};
 use tokio::time::{Instant, sleep};
@@ -55,15 +55,15 @@ impl Fixture {
     }
 
     /// An instance that knows nothing yet.
-    fn instance(&self) -> ShardedTable {
+    fn instance(&self) -> TableEngine {
         let client = clients_over(self.wire.clone().into_shared()).dynamodb;
-        ShardedTable::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
+        TableEngine::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
     }
 
     /// As `instance`, without the wire.
-    fn plain_instance(&self) -> ShardedTable {
+    fn plain_instance(&self) -> TableEngine {
         let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        ShardedTable::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
+        TableEngine::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
     }
 
     async fn grow(&self, to: u32) {
@@ -73,7 +73,7 @@ impl Fixture {
     }
 
     /// Goes on as soon as there is something to do, and says how long it took.
-    async fn drain(&self, table: &ShardedTable) -> Duration {
+    async fn drain(&self, table: &TableEngine) -> Duration {
         let began = Instant::now();
         for _ in 0..1_000 {
             match table.drain(&key(), soon()).await.expect("the tables answer") {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
-use sharding::{
-    Attributes, Deadline, Item, PartitionKey, ScalingActors, ShardedTable, SortKey, SortKeyType, TableConfig, Value,
+use sharding::internal::{
+    Attributes, Deadline, Item, PartitionKey, ScalingActors, SortKey, SortKeyType, TableEngine, Value,
 };
 use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ async fn until_relieved(edition: &TestEdition, keys: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a minute or more; .ci/run runs it"]
 async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
-    let config = TableConfig { scaling: ScalingActors::Alarm, ..config() };
+    let config = config().with(|config| config.scaling = ScalingActors::Alarm);
     let options =
         ServeOptions { partitions: 256, partition_write_units: 100, alarm_period: 1, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config).await;
@@ -103,9 +103,9 @@ async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
     engine.set_limits([("items".to_owned(), limits)]);
     let connection = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
     let clients = in_process_clients(&connection);
-    let alarm_only = TableConfig { scaling: ScalingActors::Alarm, ..config() };
+    let alarm_only = config().with(|config| config.scaling = ScalingActors::Alarm);
     create_tables(&clients.dynamodb, &alarm_only).await.expect("tables");
-    let table = ShardedTable::new(&clients.dynamodb, alarm_only);
+    let table = TableEngine::new(&clients.dynamodb, alarm_only);
     let keys: Vec<PartitionKey> =
         (0..20).map(|number| PartitionKey::new(&format!("hot-{number}")).expect("a key")).collect();
     let filler = Attributes::from([("filler".to_owned(), Value::S("x".repeat(30_000)))]);

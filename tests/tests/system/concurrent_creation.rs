@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use local::ServeOptions;
 use serde_json::json;
-use sharding::{Deadline, PartitionKey, ShardCount};
+use sharding::internal::{Deadline, PartitionKey, ShardCount};
 use system_tests::{TestEdition, config};
 use tokio::task::JoinSet;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::{
-    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch, ShardedTable, Tags, Value,
+use sharding::internal::{
+    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch, TableEngine, Tags, Value,
 };
 use system_tests::many_keys::{DEEDS, Side};
 use system_tests::metadata::claimed_tables;
@@ -32,7 +32,7 @@ async fn a_page_costs_what_the_readme_says() {
         for width in large_or(&WIDTHS[..], &WIDTHS[1..2]).iter().copied() {
             let bench = PageBench::new(width, keys).await;
             let environment = Environment::seeded(TestClock::default(), 1);
-            let table = ShardedTable::with_environment(&bench.client(ROUND_TRIP), config(), environment);
+            let table = TableEngine::with_environment(&bench.client(ROUND_TRIP), config(), environment);
             // As a function does when it starts.
             table.check_mode(soon()).await.expect("it agrees");
             let client = bench.client(Duration::ZERO);
@@ -64,7 +64,7 @@ async fn a_page_costs_what_the_readme_says() {
 struct Counted {
     engine: Engine,
     wire: Wire,
-    table: ShardedTable,
+    table: TableEngine,
 }
 
 impl Counted {
@@ -75,7 +75,7 @@ impl Counted {
         claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
         let wire = Wire::new(InProcess::new(engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
         table.claim_mode(soon()).await.expect("it agrees");
         Self { engine, wire, table }
     }
@@ -99,7 +99,7 @@ impl Counted {
     }
 
     /// Holds the documents to the cost of an operation, that of the work which follows in the background included.
-    async fn costs(&self, name: &str, operation: impl AsyncFnOnce(&ShardedTable)) {
+    async fn costs(&self, name: &str, operation: impl AsyncFnOnce(&TableEngine)) {
         let (calls, [written, read]) = (self.wire.calls().len(), self.units());
         let began = Instant::now();
         operation(&self.table).await;
@@ -129,21 +129,21 @@ fn item(key: &str, text: &str) -> Arc<Item> {
 async fn an_operation_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     // A POST and a PUT are the same write.
-    let put = async |table: &ShardedTable, item: &Item| {
+    let put = async |table: &TableEngine, item: &Item| {
         table.put(item, soon()).await.expect("stored");
     };
-    let create = async |table: &ShardedTable, item: &Item| {
+    let create = async |table: &TableEngine, item: &Item| {
         table.create(item, None, soon()).await.expect("nothing stood");
     };
-    let delete = async |table: &ShardedTable, item: &Item| {
+    let delete = async |table: &TableEngine, item: &Item| {
         table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     };
-    let get = async |table: &ShardedTable, item: &Item, stands: bool| {
+    let get = async |table: &TableEngine, item: &Item, stands: bool| {
         let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
         assert_eq!(found.is_some(), stands);
     };
     let idle = async || sleep(Duration::from_secs(60)).await;
-    let page = async |table: &ShardedTable, item: &Item| {
+    let page = async |table: &TableEngine, item: &Item| {
         let query = PageQuery { consistent: true, ..PageQuery::new(item.partition_key.clone()) };
         drop(table.query(&query, soon()).await.expect("a page"));
     };
@@ -186,12 +186,12 @@ async fn an_update_costs_what_the_documents_say() {
         let found = counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
         Conditions { matches: Some(Tags::Of(vec![found.expect("an answer").expect("it stands").1])), differs: None }
     };
-    let replace = async |table: &ShardedTable, item: &Item, conditions: &Conditions| {
+    let replace = async |table: &TableEngine, item: &Item, conditions: &Conditions| {
         table.put_if(item, conditions, soon()).await.expect("unchanged");
     };
     let one = Patch::Add(Attributes::from([("count".to_owned(), Value::N("1".into()))]));
     let merge = Patch::Merge([("state".to_owned(), Merge::Set(Value::Bool(true)))].into());
-    let patch = async |table: &ShardedTable, item: &Item, patch: &Patch| {
+    let patch = async |table: &TableEngine, item: &Item, patch: &Patch| {
         let keys = (&item.partition_key, &item.sort_key);
         table.update(keys, patch, &Conditions::default(), None, soon()).await.expect("updated");
     };

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::{
+use sharding::internal::{
     Attributes, Clock, Deadline, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
-    Pressure, ReadError, ScaleOutcome, ShardMetadata, ShardedTable, TableConfig, Value, Writes,
+    Pressure, ReadError, ScaleOutcome, ShardMetadata, TableConfig, TableEngine, Value, Writes,
 };
 use system_tests::{Call, Fate, TestClock, Wire, config, count, numbered, soon, sort_key};
 use tokio::time::sleep;
@@ -23,7 +23,7 @@ fn item(text: &str, value: u64) -> Item {
 
 struct Fixture {
     engine: Engine,
-    table: ShardedTable,
+    table: TableEngine,
     wire: Wire,
     clock: TestClock,
 }
@@ -38,7 +38,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     change(&mut of_table);
     let client = clients_over(wire.clone().into_shared()).dynamodb;
     let clock = TestClock::default();
-    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     Fixture { engine, table, wire, clock }
 }
 
@@ -94,10 +94,10 @@ impl Fixture {
     }
 
     /// An instance that knows nothing yet, on the same clock.
-    fn another_instance(&self) -> ShardedTable {
+    fn another_instance(&self) -> TableEngine {
         let client = clients_over(self.wire.clone().into_shared()).dynamodb;
         let environment = Environment::seeded(self.clock.clone(), 8);
-        ShardedTable::with_environment(&client, self.table.config().clone(), environment)
+        TableEngine::with_environment(&client, self.table.config().clone(), environment)
     }
 
     async fn metadata(&self) -> ShardMetadata {
@@ -354,7 +354,7 @@ async fn who_takes_a_drain_over_makes_a_pass_of_its_own() {
     fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
     let first = fixture.table.clone();
     let second = fixture.another_instance();
-    let on = async |table: &ShardedTable| {
+    let on = async |table: &TableEngine| {
         let drained = table.drain(&key(), soon()).await.expect("the tables answer");
         let Drained::Waiting { until } = drained else { panic!("{drained:?}") };
         until
@@ -394,7 +394,7 @@ async fn a_lower_width_is_a_candidate_for_the_length_of_a_lease_before_anybody_w
     sleep(Duration::from_millis(800)).await;
     assert_eq!(widths().await, (4, true), "a view from before may still be relied on");
     shrink.await.expect("it ends").expect("it begins");
-    assert!(began.elapsed() > sharding::MAX_LEASE, "{:?}", began.elapsed());
+    assert!(began.elapsed() > sharding::internal::MAX_LEASE, "{:?}", began.elapsed());
     assert_eq!(widths().await, (2, true));
 }
 
@@ -447,7 +447,7 @@ async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothin
     let mut of_table = config();
     short_waits(&mut of_table);
     let clock = TestClock::default();
-    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     table.put(&item("order-1", 1), soon()).await.expect("stored");
     let read = async |frozen| {
         let (table, query) = (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });

@@ -2,7 +2,7 @@
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
-use sharding::{Attributes, Item, PartitionKey, ShardedTable, SortKey};
+use sharding::internal::{Attributes, Item, PartitionKey, SortKey, TableEngine};
 use system_tests::metadata::{self, number};
 use system_tests::{config, count, soon, sort_key};
 
@@ -11,7 +11,7 @@ async fn items_under_the_width_of_before_are_found_after_growth() {
     let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
     metadata::claimed_tables(&client, &config()).await;
     metadata::store(&client, "k", [("number_of_shards", number(10))]).await;
-    let table = ShardedTable::new(&client, config());
+    let table = TableEngine::new(&client, config());
     let key = PartitionKey::new("k").expect("a key");
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 1, "what is not listed is not seen");
     let stored = metadata::read(&client, "k").await.expect("it stands");

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use embedded_dynamodb::InProcess;
 use local::{Edition, ServeOptions, in_process_clients};
 use serde_json::{Value, json};
-use sharding::{Attributes, Deadline, Item, PageQuery, PartitionKey, ShardedTable};
+use sharding::internal::{Attributes, Deadline, Item, PageQuery, PartitionKey, TableEngine};
 use system_tests::{TestEdition, config, large_or, soon, sort_key};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpListener;
@@ -152,7 +152,7 @@ fn item(text: &str) -> Item {
 /// That an instance that knows nothing finds exactly these.
 async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, about: &str) {
     let client = in_process_clients(&InProcess::new(database.engine().clone())).dynamodb;
-    let new = ShardedTable::new(&client, config());
+    let new = TableEngine::new(&client, config());
     for table in [database.table(), &new] {
         let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
         let page = table.query(&query, soon()).await.expect("a page");

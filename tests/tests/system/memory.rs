@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use sharding::{Attributes, Environment, Item, PartitionKey, ShardedTable, Value};
+use sharding::internal::{Attributes, Environment, Item, PartitionKey, TableEngine, Value};
 use system_tests::at_once::{self, StandingClock};
 use system_tests::{config, large_or, soon, sort_key};
 
@@ -22,7 +22,7 @@ fn item(number: usize) -> Item {
 /// An instance that sees so many keys: it writes to every other one, and reads the others.
 async fn see(keys: usize) {
     let environment = Environment::seeded(StandingClock, 1);
-    let table = ShardedTable::with_environment(&at_once::client(), config(), environment);
+    let table = TableEngine::with_environment(&at_once::client(), config(), environment);
     for number in 0..WARM_UP + keys {
         let item = item(number);
         if number % 2 == 0 {

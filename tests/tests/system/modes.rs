@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{Edition, EditionError, ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
-use sharding::{Placement, ShardedTable, TableConfig, TableError, Writes};
+use sharding::internal::{Placement, TableConfig, TableEngine, TableError, Writes};
 use system_tests::{TestEdition, config, count, soon};
 
 async fn client() -> Client {
@@ -15,7 +15,7 @@ async fn client() -> Client {
 }
 
 fn appends() -> TableConfig {
-    TableConfig { writes: Writes::Appends, ..config() }
+    config().with(|config| config.writes = Writes::Appends)
 }
 
 /// The attributes `writes` and `protocol` of the table item, if there is one.
@@ -30,7 +30,7 @@ async fn stored(client: &Client) -> Option<(String, String)> {
 async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree() {
     for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
         let client = client().await;
-        let (own, other) = (ShardedTable::new(&client, own), ShardedTable::new(&client, other));
+        let (own, other) = (TableEngine::new(&client, own), TableEngine::new(&client, other));
         own.check_mode(soon()).await.expect("a reader takes a table that says nothing");
         assert_eq!(stored(&client).await, None, "and stores nothing");
         let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
@@ -51,18 +51,18 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
 #[tokio::test(start_paused = true)]
 async fn random_placement_is_a_table_of_appends() {
     let client = client().await;
-    ShardedTable::new(&client, TableConfig { placement: Placement::Random, ..config() })
+    TableEngine::new(&client, config().with(|config| config.placement = Placement::Random))
         .claim_mode(soon())
         .await
         .expect("claimed");
-    ShardedTable::new(&client, appends()).claim_mode(soon()).await.expect("the same mode");
-    ShardedTable::new(&client, config()).claim_mode(soon()).await.expect_err("another mode");
+    TableEngine::new(&client, appends()).claim_mode(soon()).await.expect("the same mode");
+    TableEngine::new(&client, config()).claim_mode(soon()).await.expect_err("another mode");
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_protocol_and_a_damaged_item_are_refused() {
     let client = client().await;
-    let table = ShardedTable::new(&client, config());
+    let table = TableEngine::new(&client, config());
     let put = client.put_item().table_name("items-metadata");
     let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
     let put = put.item("writes", AttributeValue::S("items".into()));
@@ -83,14 +83,14 @@ async fn another_protocol_and_a_damaged_item_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn the_table_item_and_pages_are_no_keys() {
-    let table = ShardedTable::new(&client().await, config());
+    let table = TableEngine::new(&client().await, config());
     table.claim_mode(soon()).await.expect("claimed");
-    let key = sharding::PartitionKey::new("k").expect("a key");
+    let key = sharding::internal::PartitionKey::new("k").expect("a key");
     table.set_shards(&key, count(2), soon()).await.expect("scaled");
     let (keys, next) = table.list_keys(None, soon()).await.expect("a list");
     let keys: Vec<_> = keys.into_iter().map(|(key, _)| key).collect();
     assert_eq!((keys, next), (vec![key], None));
-    let mut survey = sharding::Survey::default();
+    let mut survey = sharding::internal::Survey::default();
     assert_eq!(table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
     assert_eq!(survey.keys().len(), 0, "it is no damaged metadata");
 }

@@ -9,9 +9,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use proptest::prelude::*;
-use sharding::{
-    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount, ShardedTable,
-    SortKey, SortKeyType,
+use sharding::internal::{
+    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount, SortKey,
+    SortKeyType, TableEngine,
 };
 use system_tests::{TestClock, config};
 
@@ -52,7 +52,7 @@ fn soon() -> Deadline {
 
 struct World {
     client: Client,
-    table: ShardedTable,
+    table: TableEngine,
 }
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         create_tables(&client, &config()).await.expect("tables");
         let environment = Environment::seeded(TestClock::default(), seed);
-        Self { table: ShardedTable::with_environment(&client, config(), environment), client }
+        Self { table: TableEngine::with_environment(&client, config(), environment), client }
     }
 
     async fn store(&self, number: u32) {

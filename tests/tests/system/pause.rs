@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::{Attributes, Deadline, Environment, Item, PageQuery, PartitionKey, ShardedTable};
+use sharding::internal::{Attributes, Deadline, Environment, Item, PageQuery, PartitionKey, TableEngine};
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -33,7 +33,7 @@ enum Deed {
     Read,
 }
 
-async fn act(table: &ShardedTable, deed: Deed, number: u64) {
+async fn act(table: &TableEngine, deed: Deed, number: u64) {
     let deadline = || Deadline::now() + Duration::from_secs(5);
     match (deed, number % 4) {
         (Deed::Hot, 0) => {
@@ -68,10 +68,10 @@ async fn a_width_changes_in_a_pause_of_a_second_and_nobody_else_waits() {
     let unlimited = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
     engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
     let clock = TestClock::default();
-    let instance = |seed| ShardedTable::with_environment(&client, config(), Environment::seeded(clock.clone(), seed));
+    let instance = |seed| TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed));
     let scaler = instance(100);
     scaler.set_shards(&item("hot", 0).partition_key, count(8), soon()).await.expect("grown");
-    let instances: Vec<ShardedTable> = (0..INSTANCES).map(instance).collect();
+    let instances: Vec<TableEngine> = (0..INSTANCES).map(instance).collect();
     for table in &instances {
         act(table, Deed::Hot, 2).await;
         act(table, Deed::Other, 2).await;

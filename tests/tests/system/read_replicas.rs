@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::{
-    Attributes, Drained, Environment, Item, PageQuery, PartitionKey, ShardCount, ShardedTable, SortKey, SortKeyType,
-    TableConfig,
+use sharding::internal::{
+    Attributes, Drained, Environment, Item, PageQuery, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig,
+    TableEngine,
 };
 use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 
@@ -16,10 +16,10 @@ const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationExcepti
 /// Reads the key's 40 items twenty times; returns how many queries went to the table, to replicas, and how many replicas refused.
 async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent: bool) -> (usize, usize) {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    let config = TableConfig { read_replicas: vec!["replica-1".into(), "replica-2".into()], ..config() };
+    let config = config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
     create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
     let wire = Wire::new(inner, decide);
-    let table = ShardedTable::new(&clients_over(wire.clone().into_shared()).dynamodb, config);
+    let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config);
     let key = PartitionKey::new("k").expect("a key");
     table.set_shards(&key, ShardCount::new(4).expect("a count"), soon()).await.expect("scaled");
     for number in 0..40 {
@@ -60,19 +60,19 @@ async fn the_table_answers_for_a_replica_that_cannot() {
 }
 
 /// A table with one replica, and what is sent to both.
-async fn replicated(of_table: TableConfig) -> (ShardedTable, Wire) {
+async fn replicated(of_table: TableConfig) -> (TableEngine, Wire) {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    let of_table = TableConfig { read_replicas: vec!["replica-1".into()], ..of_table };
+    let of_table = of_table.with(|config| config.read_replicas = vec!["replica-1".into()]);
     create_tables(&in_process_clients(&inner).dynamodb, &of_table).await.expect("tables");
     let wire = Wire::new(inner, |_| Fate::Pass);
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 1));
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 1));
     table.claim_mode(soon()).await.expect("claimed");
     (table, wire)
 }
 
 /// Whether the replica is asked for pages of a key: for some of twenty, if for any.
-async fn asks_the_replica(table: &ShardedTable, wire: &Wire, key: &PartitionKey) -> bool {
+async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) -> bool {
     let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
     let before = asked();
     for _ in 0..20 {
@@ -85,7 +85,7 @@ async fn asks_the_replica(table: &ShardedTable, wire: &Wire, key: &PartitionKey)
 #[tokio::test(start_paused = true)]
 async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table() {
     for (adopts, has_grown, asks) in [(true, false, false), (true, true, true), (false, false, true)] {
-        let (table, wire) = replicated(TableConfig { adopt_unsharded: adopts, ..config() }).await;
+        let (table, wire) = replicated(config().with(|config| config.adopt_unsharded = adopts)).await;
         let key = PartitionKey::new("k").expect("a key");
         if has_grown {
             table.set_shards(&key, count(4), soon()).await.expect("scaled");

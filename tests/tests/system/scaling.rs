@@ -9,8 +9,8 @@ use adviser::simulate::{Contender, Outcome, Scenario, SimulateOptions, Starts, r
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
-use sharding::{
-    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, ShardedTable, SortKey, SortKeyType,
+use sharding::internal::{
+    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, SortKey, SortKeyType, TableEngine,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{CountingMetadata, TestEdition, config};
@@ -43,11 +43,11 @@ async fn two_hundred_throttled_writers_make_one_change() {
     claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let origin = Instant::now();
     let writers: Vec<_> = (0..200)
-        .map(|seed| ShardedTable::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
+        .map(|seed| TableEngine::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
     // Ten kilobytes a write: 3,000 units at once, and 3,000 more every half second, against one partition of 1,000 a second.
-    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(10_000)))]);
+    let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(10_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {
@@ -87,12 +87,12 @@ async fn many_slow_instances_size_a_key_together() {
     let writers: Vec<_> = (0..200)
         .map(|seed| {
             let environment = Environment::seeded(PausedClock(origin), seed);
-            ShardedTable::with_environment(&client.dynamodb, config(), environment)
+            TableEngine::with_environment(&client.dynamodb, config(), environment)
         })
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
     // 200 writes of 20 KB every 125 ms are 32,000 units a second.
-    let heavy = Attributes::from([("filler".to_owned(), sharding::Value::S("x".repeat(20_000)))]);
+    let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(20_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {
@@ -133,7 +133,7 @@ fn relief_meets_its_targets() {
     };
     let ours: Vec<Scenario> = scenarios(&options)
         .into_iter()
-        .filter(|scenario| scenario.contender == Contender::Policy(sharding::ScalingPolicy::default()))
+        .filter(|scenario| scenario.contender == Contender::Policy(sharding::internal::ScalingPolicy::default()))
         .collect();
     let outcomes: Vec<_> = (1..=SEEDS)
         .flat_map(|seed| run(&ours.iter().map(|scenario| Scenario { seed, ..scenario.clone() }).collect::<Vec<_>>()))

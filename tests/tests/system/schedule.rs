@@ -7,8 +7,8 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, ShardedTable, TableConfig,
+use sharding::internal::{
+    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, TableConfig, TableEngine,
     Value,
 };
 use system_tests::metadata::{self, number};
@@ -26,7 +26,7 @@ fn item(text: &str, bytes: usize) -> Item {
 
 struct Fixture {
     engine: Engine,
-    table: ShardedTable,
+    table: TableEngine,
     scaler: Scaler,
     clock: TestClock,
 }
@@ -38,7 +38,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fi
     change(&mut of_table, &mut of_scaler);
     let clock = TestClock::default();
     let clients = in_process_clients(&InProcess::new(engine.clone()));
-    let table = ShardedTable::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, of_scaler);
     Fixture { engine, table, scaler, clock }

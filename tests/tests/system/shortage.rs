@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
-use sharding::{
+use sharding::internal::{
     Attributes, Clock, Deadline, Environment, Item, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
-    ShardedTable, TableConfig, Value, WarmThroughput,
+    TableConfig, TableEngine, Value, WarmThroughput,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, count, soon, sort_key};
@@ -47,7 +47,7 @@ struct Fixture {
     engine: Engine,
     clock: TestClock,
     /// It writes no items.
-    publisher: ShardedTable,
+    publisher: TableEngine,
     /// What any instance reports, in order.
     events: UnboundedReceiver<ScalingEvent>,
     /// Throttled attempts of each instance.
@@ -65,7 +65,7 @@ impl Fixture {
         let (client, clock) = (clients_over(wire.into_shared()).dynamodb, TestClock::default());
         let instance = |seed| {
             let environment = Environment::seeded(clock.clone(), seed);
-            ShardedTable::with_environment(&client, config.clone(), environment)
+            TableEngine::with_environment(&client, config.clone(), environment)
         };
         let publisher = instance(0);
         if let Some(warm) = published {
@@ -112,7 +112,7 @@ impl Fixture {
 }
 
 /// Writes at this pace for ever, whatever becomes of the writes.
-async fn write(table: ShardedTable, instance: usize, pace: Duration, throttled: Arc<AtomicU64>) {
+async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: Arc<AtomicU64>) {
     let (mut pace, mut under_way) = (interval(pace), JoinSet::new());
     for number in 0.. {
         pace.tick().await;

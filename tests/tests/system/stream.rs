@@ -22,12 +22,12 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
+use sharding::internal::{
+    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, TableConfig, TableEngine, Value,
+    WriteErrorKind,
+};
 use sharding::stream::{
     Change, ChangeKind, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, StreamError, Tracked,
-};
-use sharding::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardedTable, TableConfig, Value,
-    WriteErrorKind,
 };
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::time::{Instant, sleep};
@@ -199,13 +199,13 @@ impl Run {
     }
 
     /// An instance that loses this share of the responses to its writes.
-    fn instance(&self, number: u64, lost: f64) -> ShardedTable {
+    fn instance(&self, number: u64, lost: f64) -> TableEngine {
         let seed = self.seed * 100 + number;
         let faults = Arc::new(Mutex::new((StdRng::seed_from_u64(seed), lost)));
         let inner = InProcess::new(self.stream.engine.clone());
         let connection = Connection { inner, stream: Arc::clone(&self.stream), faults };
         let client = clients_over(SharedHttpClient::new(connection)).dynamodb;
-        ShardedTable::with_environment(
+        TableEngine::with_environment(
             &client,
             self.config.clone(),
             Environment::seeded(self.stream.clock.clone(), seed),
@@ -218,7 +218,7 @@ impl Run {
 }
 
 /// Writes to the items of one client, one after another.
-async fn write(table: ShardedTable, log: Arc<Mutex<Log>>, clock: TestClock, client: u64, seed: u64) {
+async fn write(table: TableEngine, log: Arc<Mutex<Log>>, clock: TestClock, client: u64, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed * 1_000 + client);
     let until = Instant::now() + TRAFFIC;
     let mut number = client * 1_000_000;
@@ -264,7 +264,7 @@ async fn write(table: ShardedTable, log: Arc<Mutex<Log>>, clock: TestClock, clie
 }
 
 /// Grows, settles and shrinks the key, with drains that are cut off by the next change.
-async fn rescale(tables: [ShardedTable; 2], until: Instant, seed: u64) -> u32 {
+async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64) -> u32 {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xD7A1);
     let mut drains = 0;
     while Instant::now() < until {
@@ -298,7 +298,7 @@ async fn rescale(tables: [ShardedTable; 2], until: Instant, seed: u64) -> u32 {
 
 /// Reads the stream as Lambda does, and takes each change once.
 struct Consumer {
-    table: ShardedTable,
+    table: TableEngine,
     decoder: StreamDecoder,
     stream: Arc<Stream>,
     widths: Option<KeyWidths>,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::{
-    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, ShardedTable, Value, WriteError, Written,
+use sharding::internal::{
+    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value, WriteError, Written,
 };
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
@@ -48,7 +48,7 @@ enum Kind {
     Delete,
 }
 
-async fn send(table: &ShardedTable, kind: Kind, item: &Item) -> Result<Written, WriteError> {
+async fn send(table: &TableEngine, kind: Kind, item: &Item) -> Result<Written, WriteError> {
     match kind {
         Kind::Put => table.put(item, soon()).await,
         Kind::Create => table.create(item, None, soon()).await,
@@ -71,7 +71,7 @@ struct Load {
 }
 
 /// Write units a second that go through, and the first item that was not written.
-async fn units_a_second(table: &ShardedTable, width: u32, load: Load) -> (f64, u64) {
+async fn units_a_second(table: &TableEngine, width: u32, load: Load) -> (f64, u64) {
     // What the partitions have saved is used up first, and does not count.
     const WARM_UP: Duration = Duration::from_secs(1);
     let (stored, next) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(load.from)));
@@ -113,7 +113,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         let mut of_table = config();
         of_table.scaling = ScalingActors::Alarm;
         of_table.drain.units_per_second = 20_000;
-        let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 7));
+        let table = TableEngine::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 7));
         table.put(&item(0, 1), soon()).await.expect("stored");
         table.finish_background_work().await;
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
@@ -176,8 +176,8 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
     create_tables(&client, &config()).await.expect("tables");
     engine.set_limits([("items".to_owned(), PartitionLimits { partitions: 1_000, ..LIMITS })]);
     let clock = TestClock::default();
-    let instances: Vec<ShardedTable> = (0..20)
-        .map(|seed| ShardedTable::with_environment(&client, config(), Environment::seeded(clock.clone(), seed)))
+    let instances: Vec<TableEngine> = (0..20)
+        .map(|seed| TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed)))
         .collect();
     let began = Instant::now();
     let mut writes = JoinSet::new();

@@ -8,9 +8,9 @@ use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::{
-    Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, ShardedTable, SortKey, SortKeyType,
-    TableConfig, Value, WriteError, WriteErrorKind, Written,
+use sharding::internal::{
+    Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, SortKey, SortKeyType, TableConfig,
+    TableEngine, Value, WriteError, WriteErrorKind, Written,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{Call, Fate, TestClock, Wire, config, count};
@@ -23,7 +23,7 @@ struct Bench {
     engine: Engine,
     wire: Wire,
     clock: TestClock,
-    table: ShardedTable,
+    table: TableEngine,
 }
 
 impl Bench {
@@ -59,15 +59,15 @@ async fn bench_with(of_table: TableConfig, decide: impl Fn(&Call) -> Fate + Send
     let wire = Wire::new(inner, decide);
     let clock = TestClock::default();
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
     Bench { engine, wire, clock, table }
 }
 
 impl Bench {
     /// Another instance on the same clock, past the wire.
-    fn other(&self) -> ShardedTable {
+    fn other(&self) -> TableEngine {
         let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        ShardedTable::with_environment(&client, config(), Environment::seeded(self.clock.clone(), 2))
+        TableEngine::with_environment(&client, config(), Environment::seeded(self.clock.clone(), 2))
     }
 
     /// Reads past the wire and the cache.
@@ -163,7 +163,7 @@ struct LateCreation {
 
 impl LateCreation {
     /// The creator gives up before its request arrives; the key grows, and `other` is at the item at its new home.
-    async fn happen(other: impl AsyncFnOnce(&ShardedTable, &Item)) -> Self {
+    async fn happen(other: impl AsyncFnOnce(&TableEngine, &Item)) -> Self {
         let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(9)))).await;
         let (item, key) = (item("s2"), IdempotencyKey::new("order-1147").expect("a key"));
         let first = bench.table.create(&item, Some(&key), Deadline::now() + Duration::from_millis(600)).await;
@@ -280,7 +280,7 @@ async fn an_answer_after_the_lease_counts_while_the_era_lasts() {
         .into_shared(),
     )
     .dynamodb;
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
+    let table = TableEngine::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
     let item = item("s");
     table.create(&item, None, soon()).await.expect("created");
     let again = table.create(&item, None, soon()).await;
@@ -343,7 +343,7 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let slow =
         client.config().to_builder().credentials_provider(signer).identity_cache(IdentityCache::no_cache()).build();
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
+    let table = TableEngine::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
     let key = item("s").partition_key;
     for number in 0..20 {
         table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
@@ -366,7 +366,7 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
 async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_lost() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
-    let registering = TableConfig { register_keys: true, ..config() };
+    let registering = config().with(|config| config.register_keys = true);
     let bench = bench_with(registering, move |call| {
         let is_look = call.to_items && call.operation == "Query";
         if is_look && !decided.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
@@ -374,7 +374,7 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
     .await;
     let registered = async || {
         bench.table.finish_background_work().await;
-        let other = ShardedTable::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
+        let other = TableEngine::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
     bench.table.put(&item("s"), soon()).await.expect("no verdict stops no write");

@@ -9,7 +9,9 @@ use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::{Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig};
+use sharding::internal::{
+    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine,
+};
 use system_tests::metadata;
 use system_tests::{TestClock, config, count, soon, sort_key};
 use tokio::time::sleep;
@@ -19,7 +21,7 @@ fn key(text: &str) -> PartitionKey {
 }
 
 fn item(partition_key: &str, text: &str) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), sharding::Value::Bool(true))]);
+    let attributes = Attributes::from([("value".to_owned(), sharding::internal::Value::Bool(true))]);
     Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
 }
 
@@ -29,7 +31,7 @@ fn text(text: &str) -> AttributeValue {
 
 struct Fixture {
     client: Client,
-    table: ShardedTable,
+    table: TableEngine,
     scaler: Scaler,
     clock: TestClock,
 }
@@ -41,7 +43,7 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let (mut of_table, clock) = (config(), TestClock::default());
     change(&mut of_table);
     let client = clients.dynamodb.clone();
-    let table = ShardedTable::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, ScalerConfig::default());
     Fixture { client, table, scaler, clock }

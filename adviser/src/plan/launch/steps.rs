@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sharding::ScalingPolicy;
+use sharding::internal::ScalingPolicy;
 
 use super::moment::LaunchTime;
 use super::warming::{RaisedUnits, WarmUnits};

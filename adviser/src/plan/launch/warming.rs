@@ -1,7 +1,7 @@
 //! What the table and its indexes have to be able to serve at once, and what it costs to make them ready.
 
 use serde::Serialize;
-use sharding::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
+use sharding::internal::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 
 use crate::plan::partitions::KEPT_READY;
 use crate::plan::prices::Prices;

@@ -8,7 +8,9 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::{Clock, Deadline, Environment, PartitionKey, ScalingActors, ShardCount, ShardedTable, TableConfig};
+use sharding::internal::{
+    Clock, Deadline, Environment, PartitionKey, ScalingActors, ShardCount, TableConfig, TableEngine,
+};
 use system_tests::{TestClock, config, event};
 
 pub(super) const ALARM: &str = "dynamodb-write-sharding-hot-partition";
@@ -17,7 +19,7 @@ const INDEX: &str = "by-customer";
 
 pub(super) struct Fixture {
     pub(super) engine: Engine,
-    pub(super) table: ShardedTable,
+    pub(super) table: TableEngine,
     pub(super) scaler: Scaler,
     pub(super) aws: Aws,
     pub(super) clock: TestClock,
@@ -40,7 +42,7 @@ pub(super) async fn fixture(
     let aws = Aws::new(&engine, replies);
     let clients = clients_over(aws.shared());
     let clock = TestClock::default();
-    let table = ShardedTable::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, of_scaler);
     Fixture { engine, table, scaler, aws, clock }

@@ -8,7 +8,7 @@ use embedded_dynamodb::{PartitionLimits, WhileWarming};
 use local::clients_over;
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
-use sharding::{Deadline, PartitionKey, WarmThroughput};
+use sharding::internal::{Deadline, PartitionKey, WarmThroughput};
 use system_tests::event;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
-use sharding::{PAGES, ShardedTable, TableError, WriteErrorKind};
+use sharding::internal::{PAGES, TableEngine, TableError, WriteErrorKind};
 use system_tests::metadata::{self, TABLE_ITEM, number, number_of};
 use system_tests::{Call, Fate, Wire, config, count, numbered, soon};
 use tokio::time::sleep;
@@ -36,16 +36,16 @@ async fn assert_claimed(client: &Client) {
 async fn metadata_that_an_earlier_version_wrote_is_refused_by_the_name_of_a_key() {
     let (_, client) = unclaimed().await;
     metadata::store(&client, "orders", [("number_of_shards", number(4)), ("generation", number(2))]).await;
-    let table = ShardedTable::new(&client, config());
+    let table = TableEngine::new(&client, config());
     let error = table.claim_mode(soon()).await.expect_err("it is no new table");
     assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
     for part in ["items-metadata", "\"orders\"", TABLE_ITEM, "an earlier version", "rebuild"] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
     // A process that did not ask at its start finds out by its first write, and stores nothing.
-    let refused = ShardedTable::new(&client, config()).put(&item("order", 1), soon()).await.expect_err("refused");
+    let refused = TableEngine::new(&client, config()).put(&item("order", 1), soon()).await.expect_err("refused");
     assert!(matches!(refused.kind, WriteErrorKind::Table(TableError::Unusable(_))), "{refused:?}");
-    assert!(ShardedTable::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err());
+    assert!(TableEngine::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err());
     let items = client.scan().table_name("items").send().await.expect("a page");
     assert_eq!((items.count, metadata::read(&client, TABLE_ITEM).await), (0, None));
 }
@@ -53,13 +53,13 @@ async fn metadata_that_an_earlier_version_wrote_is_refused_by_the_name_of_a_key(
 #[tokio::test(start_paused = true)]
 async fn sharded_items_without_any_metadata_are_a_loss() {
     let (_, client) = unclaimed().await;
-    let before = ShardedTable::new(&client, config());
+    let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
     metadata::lose(&client, TABLE_ITEM).await;
     for page in 0..PAGES {
         metadata::lose(&client, &format!("_sharding:page:{page}:0")).await;
     }
-    let after = ShardedTable::new(&client, config());
+    let after = TableEngine::new(&client, config());
     let error = after.claim_mode(soon()).await.expect_err("it is no new table");
     assert!(matches!(error, TableError::Lost(_)), "{error:?}");
     let refused = after.put(&item("order", 2), soon()).await.expect_err("refused");
@@ -68,7 +68,7 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
 
     // Who rebuilds it says so.
     after.claim_for_rebuild(soon()).await.expect("claimed");
-    let meanwhile = ShardedTable::new(&client, config());
+    let meanwhile = TableEngine::new(&client, config());
     for refused in [meanwhile.claim_mode(soon()).await, meanwhile.check_mode(soon()).await] {
         let error = refused.expect_err("it is not whole yet");
         assert!(matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"), "{error:?}");
@@ -77,17 +77,17 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
     meanwhile.claim_mode(soon()).await.expect("it is whole");
     assert_claimed(&client).await;
     let expected = Expected::from([("order".to_owned(), 1)]);
-    assert_finds(&ShardedTable::new(&client, config()), &expected, "nothing was lost but metadata").await;
+    assert_finds(&TableEngine::new(&client, config()), &expected, "nothing was lost but metadata").await;
 }
 
 /// It has run since before the loss, and its comparison must not end the rebuilding.
 #[tokio::test(start_paused = true)]
 async fn while_metadata_is_rebuilt_nobody_else_calls_the_directory_whole() {
     let (_, client) = unclaimed().await;
-    let before = ShardedTable::new(&client, config());
+    let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
     metadata::lose(&client, TABLE_ITEM).await;
-    ShardedTable::new(&client, config()).claim_for_rebuild(soon()).await.expect("claimed");
+    TableEngine::new(&client, config()).claim_for_rebuild(soon()).await.expect("claimed");
     let compared = before.repair_directory(soon()).await.map(drop);
     for refused in [compared, before.raise_directory_copies(2, soon()).await] {
         let error = refused.expect_err("it is not whole yet");
@@ -102,7 +102,7 @@ async fn items_of_another_program_make_no_table_old() {
     let (_, client) = unclaimed().await;
     let stored = client.put_item().table_name("items").item("partition_key", metadata::text("2014-07-09"));
     stored.item("sort_key", metadata::text("order")).send().await.expect("stored");
-    ShardedTable::new(&client, config()).claim_mode(soon()).await.expect("it may be adopted");
+    TableEngine::new(&client, config()).claim_mode(soon()).await.expect("it may be adopted");
     assert_claimed(&client).await;
 }
 
@@ -112,7 +112,7 @@ async fn of_many_processes_that_start_at_once_all_agree() {
     let mut starting = tokio::task::JoinSet::new();
     for number in 0..20u64 {
         let connection = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3 + number % 4));
-        let table = ShardedTable::new(&in_process_clients(&connection).dynamodb, config());
+        let table = TableEngine::new(&in_process_clients(&connection).dynamodb, config());
         starting.spawn(async move {
             Box::pin(table.claim_mode(soon())).await.expect("claimed");
             put(&table, &format!("order-{number}"), number).await;
@@ -123,7 +123,7 @@ async fn of_many_processes_that_start_at_once_all_agree() {
     }
     assert_claimed(&client).await;
     let expected: Expected = (0..20u64).map(|number| (format!("order-{number}"), number)).collect();
-    assert_finds(&ShardedTable::new(&client, config()), &expected, "all of them wrote").await;
+    assert_finds(&TableEngine::new(&client, config()), &expected, "all of them wrote").await;
 }
 
 /// It has seen a new table; before it has made the table item, another process has, and has written.
@@ -136,10 +136,10 @@ async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_t
             if is_held { Fate::Hold(Duration::from_secs(2)) } else { Fate::Pass }
         };
         let wire = Wire::new(InProcess::new(engine), holds);
-        let slow = ShardedTable::new(&local::clients_over(wire.into_shared()).dynamodb, config());
+        let slow = TableEngine::new(&local::clients_over(wire.into_shared()).dynamodb, config());
         let looking = tokio::spawn(async move { Box::pin(slow.claim_mode(soon())).await });
         sleep(Duration::from_millis(500)).await;
-        let first = ShardedTable::new(&client, config());
+        let first = TableEngine::new(&client, config());
         let mut expected = Expected::new();
         store(&first, numbered(0..5), 1, &mut expected).await;
         if grows {
@@ -161,10 +161,10 @@ async fn a_directory_that_was_not_made_to_its_end_is_made_by_the_next_process() 
         ("copies", number(1)),
     ];
     metadata::store(&client, TABLE_ITEM, stored).await;
-    let reader = ShardedTable::new(&client, config());
+    let reader = TableEngine::new(&client, config());
     reader.check_mode(soon()).await.expect("it agrees");
     assert_finds(&reader, &Expected::new(), "by the items").await;
-    let table = ShardedTable::new(&client, config());
+    let table = TableEngine::new(&client, config());
     put(&table, "order", 1).await;
     assert_claimed(&client).await;
 }

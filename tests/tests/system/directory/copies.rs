@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::in_process_clients;
-use sharding::{Environment, MAX_COPIES, PAGES, PageQuery, ShardedTable, TableError};
+use sharding::internal::{Environment, MAX_COPIES, PAGES, PageQuery, TableEngine, TableError};
 use system_tests::metadata::{self, TABLE_ITEM, entry_name, number_of, page_key};
 use system_tests::{Fate, count, numbered, soon};
 use tokio::time::sleep;
@@ -18,10 +18,10 @@ const REFUSED: &str = r#"{"__type":"com.amazon.coral.validate#ValidationExceptio
 
 impl Fixture {
     /// As [`instance`](Self::instance), each of whose requests takes 3 ms.
-    fn distant_instance(&self, seed: u64) -> ShardedTable {
+    fn distant_instance(&self, seed: u64) -> TableEngine {
         let connection = InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
         let environment = Environment::seeded(self.clock.clone(), seed);
-        ShardedTable::with_environment(&in_process_clients(&connection).dynamodb, self.config.clone(), environment)
+        TableEngine::with_environment(&in_process_clients(&connection).dynamodb, self.config.clone(), environment)
     }
 }
 
@@ -157,7 +157,7 @@ async fn copies_that_are_not_filled_are_written_and_not_read() {
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&table, numbered(0..20), 1, &mut expected).await;
     metadata::set(&fixture.client, TABLE_ITEM, [("copies", metadata::number(3))]).await;
-    let other = sharding::PartitionKey::new("other").expect("a key");
+    let other = sharding::internal::PartitionKey::new("other").expect("a key");
     table.set_shards(&other, count(2), soon()).await.expect("grown");
     for copy in 0..3 {
         assert!(metadata::entry(&fixture.client, "other", copy).await.is_some(), "copy {copy}");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sharding::protocol::directory::LARGEST_PAGE_BYTES;
-use sharding::{DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision};
+use sharding::internal::protocol::directory::LARGEST_PAGE_BYTES;
+use sharding::internal::{DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision};
 use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, count, numbered, soon};
 use tokio::time::sleep;
@@ -80,7 +80,7 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     }
     assert_eq!(metadata::read(&fixture.client, neighbour().as_str()).await, None, "it was not closed");
     let told = events.try_recv().expect("it is told");
-    assert_eq!(told.step, sharding::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
+    assert_eq!(told.step, sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
 
     // What is listed changes as before, and a key of another page grows.
     table.set_shards(&key(), count(8), soon()).await.expect("grown");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharding::{Layout, PageQuery, Placement, Pressure, Rebuilt, Survey, TableError, WriteErrorKind};
+use sharding::internal::{Layout, PageQuery, Placement, Pressure, Rebuilt, Survey, TableError, WriteErrorKind};
 use system_tests::metadata::{self, entry_name, number, page_key, text};
 use system_tests::{count, numbered, soon, sort_key};
 use tokio::time::sleep;

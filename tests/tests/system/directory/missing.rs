@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sharding::{Deadline, PartitionKey, ReadError, TableConfig, WriteErrorKind, Writes};
+use sharding::internal::{Deadline, PartitionKey, ReadError, WriteErrorKind, Writes};
 use system_tests::metadata::{self, page_key};
 use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
 use tokio::task::JoinSet;
@@ -147,7 +147,7 @@ async fn while_the_metadata_table_does_not_answer_a_key_is_used_for_as_long_as_i
 
 #[tokio::test(start_paused = true)]
 async fn while_the_metadata_table_does_not_answer_appends_go_on() {
-    let fixture = Fixture::with(TableConfig { writes: Writes::Appends, ..config() }).await;
+    let fixture = Fixture::with(config().with(|config| config.writes = Writes::Appends)).await;
     let is_down = Arc::new(AtomicBool::new(false));
     let (table, _) = fixture.wired(1, refuses_metadata(&is_down));
     put(&table, "before", 1).await;
@@ -160,7 +160,7 @@ async fn while_the_metadata_table_does_not_answer_appends_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_append_does_not_wait_for_the_metadata_table() {
     for idle in [5, 300] {
-        let fixture = Fixture::with(TableConfig { writes: Writes::Appends, ..config() }).await;
+        let fixture = Fixture::with(config().with(|config| config.writes = Writes::Appends)).await;
         let is_down = Arc::new(AtomicBool::new(false));
         let refuses = refuses_metadata(&is_down);
         let (table, _) = fixture.wired(1, move |call| {

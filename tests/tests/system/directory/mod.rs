@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
-use sharding::{Attributes, Environment, Item, PageQuery, PartitionKey, ShardedTable, TableConfig, Value, Written};
+use sharding::internal::{
+    Attributes, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine, Value, Written,
+};
 use system_tests::metadata::{self, claimed_tables};
 use system_tests::{Call, Fate, TestClock, Wire, config, soon, sort_key};
 
@@ -64,17 +66,17 @@ impl Fixture {
     }
 
     /// An instance that knows nothing yet.
-    fn instance(&self, seed: u64) -> ShardedTable {
+    fn instance(&self, seed: u64) -> TableEngine {
         let environment = Environment::seeded(self.clock.clone(), seed);
-        ShardedTable::with_environment(&self.client, self.config.clone(), environment)
+        TableEngine::with_environment(&self.client, self.config.clone(), environment)
     }
 
     /// As [`instance`](Self::instance), on a connection that the test decides about.
-    fn wired(&self, seed: u64, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> (ShardedTable, Wire) {
+    fn wired(&self, seed: u64, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> (TableEngine, Wire) {
         let wire = Wire::new(InProcess::new(self.engine.clone()), decide);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
         let environment = Environment::seeded(self.clock.clone(), seed);
-        (ShardedTable::with_environment(&client, self.config.clone(), environment), wire)
+        (TableEngine::with_environment(&client, self.config.clone(), environment), wire)
     }
 
     /// What a copy of the key's page says of it.
@@ -89,12 +91,12 @@ impl Fixture {
     }
 }
 
-async fn put(table: &ShardedTable, text: &str, value: u64) -> Written {
+async fn put(table: &TableEngine, text: &str, value: u64) -> Written {
     table.put(&item(text, value), soon()).await.expect("stored")
 }
 
 /// Stores items, and notes that they stand.
-async fn store(table: &ShardedTable, texts: impl Iterator<Item = String>, value: u64, expected: &mut Expected) {
+async fn store(table: &TableEngine, texts: impl Iterator<Item = String>, value: u64, expected: &mut Expected) {
     for text in texts {
         put(table, &text, value).await;
         expected.insert(text, value);
@@ -102,7 +104,7 @@ async fn store(table: &ShardedTable, texts: impl Iterator<Item = String>, value:
 }
 
 /// That an instance finds exactly these items, by pages and one by one.
-async fn assert_finds(table: &ShardedTable, expected: &Expected, about: &str) {
+async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
     let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key()) };
     let mut found = Expected::new();
     loop {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use sharding::TableConfig;
 use system_tests::metadata::{self, number, number_of, page_key};
 use system_tests::{Fate, Wire, config, count, soon, sort_key};
 use tokio::time::sleep;
@@ -16,7 +15,7 @@ fn changes(wire: &Wire) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn where_keys_are_registered_their_first_write_stores_an_item_once() {
-    let fixture = Fixture::with(TableConfig { register_keys: true, ..config() }).await;
+    let fixture = Fixture::with(config().with(|config| config.register_keys = true)).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     let (other, of_other) = fixture.wired(2, |_| Fate::Pass);
     assert_eq!(table.get(&key(), &sort_key("order"), true, soon()).await.expect("an answer"), None);
@@ -52,7 +51,10 @@ async fn where_they_are_not_a_key_that_never_grew_leaves_no_trace() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
     for is_written in [true, false] {
-        let of_table = TableConfig { adopt_unsharded: true, register_keys: is_written, ..config() };
+        let of_table = config().with(|config| {
+            config.adopt_unsharded = true;
+            config.register_keys = is_written;
+        });
         let fixture = Fixture::with(of_table).await;
         if !is_written {
             let registered = [("number_of_shards", number(1)), ("generation", number(1))];

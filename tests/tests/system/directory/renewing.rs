@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::{Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, ShardedTable};
+use sharding::internal::{Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, TableEngine};
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -15,11 +15,11 @@ use super::{Fixture, KEY, reads_of};
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
 /// An instance each of whose requests takes this long, and what it sends.
-async fn distant() -> (ShardedTable, Wire) {
+async fn distant() -> (TableEngine, Wire) {
     let fixture = Fixture::new().await;
     let wire = Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = ShardedTable::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+    let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
     table.claim_mode(soon()).await.expect("it agrees");
     (table, wire)
 }
@@ -28,7 +28,7 @@ fn pages_read(wire: &Wire) -> usize {
     (0..PAGES).map(|page| reads_of(wire, &format!("_sharding:page:{page}:0"))).sum()
 }
 
-async fn write(table: &ShardedTable, key: &str) -> Duration {
+async fn write(table: &TableEngine, key: &str) -> Duration {
     let partition_key = PartitionKey::new(key).expect("a key");
     let item = Item { partition_key, sort_key: sort_key("order"), attributes: Attributes::new() };
     let sent = Instant::now();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::{Clock, Deadline, Environment, Placement, ScaleOutcome, ShardedTable};
+use sharding::internal::{Clock, Deadline, Environment, Placement, ScaleOutcome, TableEngine};
 use system_tests::at_once::StandingClock;
 use system_tests::metadata::{self, entry_name, number, number_of, page_key, text};
 use system_tests::{Call, Fate, count, numbered, soon, sort_key};
@@ -96,7 +96,11 @@ async fn whatever_an_actor_has_told_before_it_died_another_carries_it_through() 
         }
         for seed in 30..36 {
             // Nobody has written anything new of these.
-            let query = sharding::PageQuery { limit: 200, consistent: true, ..sharding::PageQuery::new(key()) };
+            let query = sharding::internal::PageQuery {
+                limit: 200,
+                consistent: true,
+                ..sharding::internal::PageQuery::new(key())
+            };
             let page = fixture.instance(seed).query(&query, soon()).await.expect("a page");
             let before = page.items.iter().filter(|item| !item.sort_key.to_string().starts_with("of-"));
             assert_eq!(before.count(), expected.len(), "{about}: while it is torn");
@@ -276,6 +280,6 @@ async fn a_write_goes_home_by_the_view_that_it_is_sent_under_also_where_the_one_
     let moved = |text: &&String| home(text, 4) == home(text, 8) && home(text, 8) != home(text, 16);
     let text = expected.keys().find(moved).expect("some item moves by the last growth only");
     let environment = Environment::seeded(StandingClock, 5);
-    let writer = ShardedTable::with_environment(&fixture.client, fixture.config.clone(), environment);
+    let writer = TableEngine::with_environment(&fixture.client, fixture.config.clone(), environment);
     assert_eq!(Some(put(&writer, text, 6).await.shard), home(text, 16));
 }

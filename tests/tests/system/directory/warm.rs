@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharding::{PAGES, Pressure, ScaleOutcome, ScalingDecision, ShardedTable, WarmThroughput};
+use sharding::internal::{PAGES, Pressure, ScaleOutcome, ScalingDecision, TableEngine, WarmThroughput};
 use system_tests::metadata::{self, entry_name, page_key};
 use system_tests::{Fate, Wire, count, numbered, soon};
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ impl Fixture {
     }
 }
 
-async fn known(table: &ShardedTable) -> Option<WarmThroughput> {
+async fn known(table: &TableEngine) -> Option<WarmThroughput> {
     table.warm_throughput(&key(), soon()).await.expect("an answer")
 }
 

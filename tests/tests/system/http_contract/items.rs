@@ -48,7 +48,7 @@ async fn numbers_and_what_json_has_no_type_for_come_back_digit_for_digit() {
     }
     // A server may write a number in other digits, never as another number; and a set in another order.
     let parsed: Value = serde_json::from_str(&text).expect("JSON");
-    let number = |name: &str| -> sharding::Number {
+    let number = |name: &str| -> sharding::internal::Number {
         let rest = text.split(&format!("\"{name}\":")).nth(1).expect("the name is there");
         rest.split([',', '}']).next().expect("a value").parse().expect("a number")
     };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use local::ServeOptions;
-use sharding::{SortKeyType, TableConfig};
+use sharding::internal::{SortKeyType, TableConfig};
 use system_tests::{Response, TestEdition, config};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -31,12 +31,15 @@ async fn start(config: TableConfig) -> TestEdition {
         None => config.table_name.clone(),
         Some(_) => format!("contract-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed)),
     };
-    let config = TableConfig { metadata_table_name: format!("{name}-metadata"), table_name: name, ..config };
+    let config = config.with(|config| {
+        config.metadata_table_name = format!("{name}-metadata");
+        config.table_name = name;
+    });
     TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, config).await
 }
 
 fn number_table() -> TableConfig {
-    TableConfig { sort_key_type: SortKeyType::Number, ..config() }
+    config().with(|config| config.sort_key_type = SortKeyType::Number)
 }
 
 /// Waits for all of them, which make progress together.
@@ -55,9 +58,9 @@ async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
-    let key = sharding::PartitionKey::new(key).expect("a key");
-    let count = sharding::ShardCount::new(count).expect("a count");
-    let soon = sharding::Deadline::now() + std::time::Duration::from_secs(20);
+    let key = sharding::internal::PartitionKey::new(key).expect("a key");
+    let count = sharding::internal::ShardCount::new(count).expect("a count");
+    let soon = sharding::internal::Deadline::now() + std::time::Duration::from_secs(20);
     edition.table().set_shards(&key, count, soon).await.expect("scaled");
 }
 

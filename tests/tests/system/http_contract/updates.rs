@@ -1,7 +1,7 @@
 //! `PATCH /item`: JSON merge patches and additions, on keys of one shard and of several.
 
 use serde_json::{Value, json};
-use sharding::{TableConfig, Writes};
+use sharding::internal::Writes;
 use system_tests::{Response, TestEdition, config};
 
 use super::{JSON, assert_problem, at_once, number_table, set_shards, start};
@@ -223,7 +223,7 @@ async fn patches_know_number_keys_and_tables_that_take_appends_only() {
         assert_eq!(response.status, status, "{body}: {}", response.body);
     }
     edition.stop().await;
-    let edition = start(TableConfig { writes: Writes::Appends, ..config() }).await;
+    let edition = start(config().with(|config| config.writes = Writes::Appends)).await;
     let refused = patch(&edition, &[ADD], &json!({"add": {"n": 1}})).await;
     assert_problem(&refused, 405, "append_only", None, "appends only");
     let stored = edition.post("/items", &json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}})).await;

@@ -1,7 +1,7 @@
 //! What is wrong is told by name, and nothing is stored.
 
 use serde_json::json;
-use sharding::{Placement, TableConfig, Writes};
+use sharding::internal::{Placement, Writes};
 use system_tests::config;
 
 use super::{JSON, assert_problem, start};
@@ -199,8 +199,8 @@ async fn wrong_headers_and_point_writes_are_told_by_name() {
 #[tokio::test]
 async fn an_append_only_table_takes_appends_only() {
     for (about, config) in [
-        ("random placement", TableConfig { placement: Placement::Random, ..config() }),
-        ("WRITES=appends", TableConfig { writes: Writes::Appends, ..config() }),
+        ("random placement", config().with(|config| config.placement = Placement::Random)),
+        ("WRITES=appends", config().with(|config| config.writes = Writes::Appends)),
     ] {
         let edition = start(config).await;
         let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});

@@ -1,0 +1,35 @@
+//! What a process leaves behind that ends without [`close`](super::ShardedTable::close).
+
+use crate::sharded_table::TableEngine;
+
+/// What all clones of a table share. It notices when the last one goes.
+#[derive(Debug)]
+pub(super) struct Handle {
+    engine: TableEngine,
+}
+
+impl Handle {
+    pub(super) const fn new(engine: TableEngine) -> Self {
+        Self { engine }
+    }
+
+    pub(super) const fn engine(&self) -> &TableEngine {
+        &self.engine
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let tasks = self.engine.background_tasks();
+        if tasks == 0 {
+            return;
+        }
+        let growing: Vec<String> = self.engine.changing_keys().iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            tasks,
+            ?growing,
+            "a sharded table was dropped with work in the background; if the process ends now, the keys that are growing wait for another \
+             process to take over. Call ShardedTable::close first"
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Items as the caller's own types: anything that serde knows, or [`Attributes`] and [`Value`] as they are.
+//!
+//! serde_dynamo maps serde's data model to DynamoDB's: a struct is a map, `Option::None` is null, bytes and sets are by its modules
+//! (`#[serde(with = "serde_dynamo::string_set")]`). Integers keep all digits. A decimal number with more digits than an `f64` holds is read and
+//! written as [`Value::N`], for serde's model has no such type.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+use super::error::InvalidRequest;
+use crate::core::value::Value;
+
+/// An item without a type of its own: its attributes by name, without the keys. It is a map of [`Value`]s, and dereferences to one.
+///
+/// ```
+/// use sharding::{Attributes, Value};
+///
+/// let order = Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
+/// assert_eq!(order["paid"], Value::Bool(true));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attributes(BTreeMap<String, Value>);
+
+impl Attributes {
+    /// No attributes: an item of keys only.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl From<BTreeMap<String, Value>> for Attributes {
+    fn from(map: BTreeMap<String, Value>) -> Self {
+        Self(map)
+    }
+}
+
+impl<N: Into<String>, const COUNT: usize> From<[(N, Value); COUNT]> for Attributes {
+    fn from(attributes: [(N, Value); COUNT]) -> Self {
+        attributes.into_iter().collect()
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, Value)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (N, Value)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
+impl IntoIterator for Attributes {
+    type Item = (String, Value);
+    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Deref for Attributes {
+    type Target = BTreeMap<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Attributes {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+/// Why a value cannot be read as a type.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct NotOfType {
+    /// The path of the attribute; `.` for the whole item.
+    pub attribute: String,
+    /// Why it does not fit.
+    pub why: String,
+}
+
+/// What can be stored: anything that serializes, [`Value`] and [`Attributes`]. An item must become a map.
+///
+/// It cannot be implemented elsewhere: implement `serde::Serialize`.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, Value};
+///
+/// // 38 digits, which no integer or float of Rust holds.
+/// let pi = Value::N("3.1415926535897932384626433832795028841".into());
+/// table.put("numbers", "pi", Attributes::from([("value", pi.clone())])).await?;
+/// let read = table.get::<Attributes>("numbers", "pi").consistent(true).await?.expect("it was stored");
+/// assert_eq!(read.value["value"], pi);
+/// # Ok(()) });
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be stored",
+    note = "implement `serde::Serialize`, or use `Attributes`"
+)]
+pub trait IntoValue: sealed::Into {
+    #[doc(hidden)]
+    fn into_value(self) -> Result<Value, InvalidRequest>;
+}
+
+/// What can be read: anything that deserializes without borrowing, [`Value`] and [`Attributes`].
+///
+/// It cannot be implemented elsewhere: implement `serde::Deserialize`.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use std::collections::HashMap;
+///
+/// table.put("2014-07-09", "order-1", HashMap::from([("total", 12)])).await?;
+/// let totals = table.get::<HashMap<String, u64>>("2014-07-09", "order-1").consistent(true).await?;
+/// assert_eq!(totals.expect("it was stored").value["total"], 12);
+/// # Ok(()) });
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from an item",
+    note = "implement `serde::Deserialize`, or use `Attributes`"
+)]
+pub trait FromValue: sealed::From + Sized {
+    #[doc(hidden)]
+    fn from_value(value: Value) -> Result<Self, NotOfType>;
+}
+
+mod sealed {
+    pub trait Into {}
+    pub trait From {}
+}
+
+impl sealed::Into for Value {}
+impl IntoValue for Value {
+    fn into_value(self) -> Result<Value, InvalidRequest> {
+        Ok(self)
+    }
+}
+
+impl sealed::Into for Attributes {}
+impl IntoValue for Attributes {
+    fn into_value(self) -> Result<Value, InvalidRequest> {
+        Ok(Value::M(self.0))
+    }
+}
+
+impl sealed::Into for &Attributes {}
+impl IntoValue for &Attributes {
+    fn into_value(self) -> Result<Value, InvalidRequest> {
+        Ok(Value::M(self.0.clone()))
+    }
+}
+
+impl sealed::From for Value {}
+impl FromValue for Value {
+    fn from_value(value: Value) -> Result<Self, NotOfType> {
+        Ok(value)
+    }
+}
+
+impl sealed::From for Attributes {}
+impl FromValue for Attributes {
+    fn from_value(value: Value) -> Result<Self, NotOfType> {
+        let Value::M(attributes) = value else {
+            return Err(NotOfType { attribute: ".".to_owned(), why: format!("it is {}", value.type_name()) });
+        };
+        Ok(Self(attributes))
+    }
+}
+
+#[cfg(feature = "serde")]
+mod typed {
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+    use serde_dynamo::AttributeValue;
+
+    use super::{FromValue, IntoValue, InvalidRequest, NotOfType, Value, sealed};
+
+    impl<T: Serialize> sealed::Into for T {}
+    impl<T: Serialize> IntoValue for T {
+        fn into_value(self) -> Result<Value, InvalidRequest> {
+            let mut track = serde_path_to_error::Track::new();
+            let serializer = serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
+            match self.serialize(serializer) {
+                Ok(value) => Ok(from_dynamo(value)),
+                Err(error) => Err(InvalidRequest::new(format!("attribute {}", track.path()), error.to_string())),
+            }
+        }
+    }
+
+    impl<T: DeserializeOwned> sealed::From for T {}
+    impl<T: DeserializeOwned> FromValue for T {
+        fn from_value(value: Value) -> Result<Self, NotOfType> {
+            let stored = serde_dynamo::Deserializer::from_attribute_value(into_dynamo(value));
+            serde_path_to_error::deserialize(stored)
+                .map_err(|error| NotOfType { attribute: error.path().to_string(), why: error.into_inner().to_string() })
+        }
+    }
+
+    fn into_dynamo(value: Value) -> AttributeValue {
+        match value {
+            Value::S(text) => AttributeValue::S(text),
+            Value::N(number) => AttributeValue::N(number),
+            Value::B(bytes) => AttributeValue::B(bytes),
+            Value::Bool(value) => AttributeValue::Bool(value),
+            Value::Null => AttributeValue::Null(true),
+            Value::L(list) => AttributeValue::L(list.into_iter().map(into_dynamo).collect()),
+            Value::M(map) => {
+                AttributeValue::M(map.into_iter().map(|(name, value)| (name, into_dynamo(value))).collect())
+            }
+            Value::Ss(set) => AttributeValue::Ss(set),
+            Value::Ns(set) => AttributeValue::Ns(set),
+            Value::Bs(set) => AttributeValue::Bs(set),
+        }
+    }
+
+    fn from_dynamo(value: AttributeValue) -> Value {
+        match value {
+            AttributeValue::S(text) => Value::S(text),
+            AttributeValue::N(number) => Value::N(number),
+            AttributeValue::B(bytes) => Value::B(bytes),
+            AttributeValue::Bool(value) => Value::Bool(value),
+            AttributeValue::Null(_) => Value::Null,
+            AttributeValue::L(list) => Value::L(list.into_iter().map(from_dynamo).collect()),
+            AttributeValue::M(map) => {
+                Value::M(map.into_iter().map(|(name, value)| (name, from_dynamo(value))).collect())
+            }
+            AttributeValue::Ss(set) => Value::Ss(set),
+            AttributeValue::Ns(set) => Value::Ns(set),
+            AttributeValue::Bs(set) => Value::Bs(set),
+        }
+    }
+}

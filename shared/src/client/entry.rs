@@ -1,0 +1,204 @@
+//! What requests bring back.
+
+use super::content::{Attributes, FromValue, NotOfType};
+use super::error::ReadError;
+use crate::core::key::{PartitionKey, SortKey};
+use crate::core::tag::ItemTag;
+use crate::core::value::{self, Item, Value};
+use crate::sharded_table::{update, write};
+
+/// An item of a page or a stream: its sort key, and the rest of it as a `T`.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::Attributes;
+///
+/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+/// for entry in table.query::<Attributes>("2014-07-09").consistent(true).await?.entries {
+///     assert_eq!(entry.sort_key.to_string(), "order-1");
+///     assert!(entry.value.is_empty());
+/// }
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry<T> {
+    /// The sort key.
+    pub sort_key: SortKey,
+    /// Everything but the keys.
+    pub value: T,
+}
+
+impl<T: FromValue> Entry<T> {
+    pub(crate) fn of(item: Item) -> Result<Self, ReadError> {
+        let Item { partition_key, sort_key, attributes } = item;
+        let value = decode(&partition_key, &sort_key, attributes)?;
+        Ok(Self { sort_key, value })
+    }
+}
+
+/// An item with the tag of its state, for conditional writes: they name the state that was read.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, WriteErrorKind};
+///
+/// table.put("seats", "14C", Attributes::new()).await?;
+/// let read = table.get::<Attributes>("seats", "14C").consistent(true).await?.expect("it was stored");
+/// table.put("seats", "14C", read.value).if_match(&read.tag).await?;
+/// let again = table.delete("seats", "14C").if_match(&read.tag).await.unwrap_err();
+/// assert!(matches!(again.kind, WriteErrorKind::Precondition));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tagged<T> {
+    /// Everything but the keys.
+    pub value: T,
+    /// The state that was read.
+    pub tag: ItemTag,
+}
+
+impl<T: FromValue> Tagged<T> {
+    pub(crate) fn of((item, tag): (Item, ItemTag)) -> Result<Self, ReadError> {
+        Ok(Self { value: decode(&item.partition_key, &item.sort_key, item.attributes)?, tag })
+    }
+}
+
+/// A page of a query: items in order, each sort key once.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::Attributes;
+///
+/// for sort_key in ["order-1", "order-2"] {
+///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+/// }
+/// let first = table.query::<Attributes>("2014-07-09").limit(1).consistent(true).await?;
+/// let cursor = first.cursor.expect("there is more");
+/// let second = table.query::<Attributes>("2014-07-09").limit(1).consistent(true).cursor(&cursor).await?;
+/// assert_eq!(second.entries[0].sort_key.to_string(), "order-2");
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Page<T> {
+    /// The items.
+    pub entries: Vec<Entry<T>>,
+    /// Where the next page begins; `None` at the end. It is text of URL-safe characters, at most 1,400, and good for the same query only. A
+    /// page may be short, or even empty, and still have one.
+    pub cursor: Option<String>,
+    /// How many shards were read.
+    pub shards: usize,
+    /// DynamoDB's read units that the page cost.
+    pub consumed_capacity: f64,
+}
+
+/// A write that was carried out.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// let written = table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+/// assert_eq!((written.attempts, written.throttled), (1, 0));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The item's sort key: of an append, the one that was made.
+    pub sort_key: SortKey,
+    /// The tag of the item as it was stored. `None` of a delete, and where an earlier request may have stored it and a later one replaced it.
+    pub tag: Option<ItemTag>,
+    /// The shard that holds the item, counted from 1; of a delete, the one where it would be.
+    pub shard: u32,
+    /// How many shards the key's writes are spread over.
+    pub number_of_shards: u32,
+    /// Attempts made, the successful one included.
+    pub attempts: u32,
+    /// Attempts that were throttled.
+    pub throttled: u32,
+}
+
+impl Written {
+    pub(crate) fn of(written: write::Written, sort_key: SortKey) -> Self {
+        Self {
+            sort_key,
+            tag: written.version.and_then(ItemTag::of_version),
+            shard: written.shard.get(),
+            number_of_shards: written.number_of_shards.get(),
+            attempts: written.attempts,
+            throttled: written.throttled,
+        }
+    }
+}
+
+/// An item that was updated, as it is now.
+///
+/// The update has been made, so whether the item fits a type is asked separately: [`decode`](Self::decode).
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, Value};
+///
+/// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+/// let updated = table.update("2014-07-09", "order-1").set("status", "paid").await?;
+/// assert_eq!(updated.attributes["status"], Value::S("paid".into()));
+/// table.delete("2014-07-09", "order-1").if_match(&updated.tag).await?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Updated {
+    /// All attributes but the keys.
+    pub attributes: Attributes,
+    /// The tag of this state.
+    pub tag: ItemTag,
+    /// How it was written.
+    pub written: Written,
+    partition_key: PartitionKey,
+}
+
+impl Updated {
+    pub(crate) fn of(updated: update::Updated) -> Self {
+        let update::Updated { item, tag, written } = updated;
+        let written = Written::of(written, item.sort_key);
+        Self { attributes: item.attributes.into(), tag, written, partition_key: item.partition_key }
+    }
+
+    /// The item as a `T`.
+    ///
+    /// # Errors
+    /// [`ReadError::Decode`] names the attribute that does not fit.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// #[derive(Debug, serde::Deserialize)]
+    /// struct Order {
+    ///     total: u64,
+    /// }
+    ///
+    /// table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
+    /// let updated = table.update("2014-07-09", "order-1").set("total", "twelve").await?;
+    /// let error = updated.decode::<Order>().unwrap_err();
+    /// assert!(error.to_string().contains("total"), "{error}");
+    /// # Ok(()) });
+    /// ```
+    pub fn decode<T: FromValue>(self) -> Result<T, ReadError> {
+        decode(&self.partition_key, &self.written.sort_key, self.attributes.into_iter().collect())
+    }
+}
+
+fn decode<T: FromValue>(key: &PartitionKey, sort_key: &SortKey, attributes: value::Attributes) -> Result<T, ReadError> {
+    T::from_value(Value::M(attributes)).map_err(|NotOfType { attribute, why }| ReadError::Decode {
+        partition_key: key.clone(),
+        sort_key: sort_key.clone(),
+        attribute,
+        why,
+    })
+}

@@ -1,0 +1,271 @@
+//! What a request can end in. A kind exists where callers act differently; the text says the rest.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::core::key::{KeyError, PartitionKey, SortKey};
+use crate::core::tag::ItemTag;
+use crate::sharded_table::{read, write};
+use crate::table::error::TableError;
+
+type Source = Box<dyn Error + Send + Sync>;
+
+/// A request that cannot be carried out as it was made; nothing was sent. Correct the program, or what it took from its user.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// let error = table.delete("", "order-1147").await.unwrap_err();
+/// assert_eq!(error.to_string(), "partition key: it is empty; a key has at least one byte");
+/// assert_eq!(error.attempts, 0);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct InvalidRequest {
+    what: String,
+    why: String,
+}
+
+impl InvalidRequest {
+    pub(crate) const fn new(what: String, why: String) -> Self {
+        Self { what, why }
+    }
+
+    pub(crate) fn of(what: &str, why: impl fmt::Display) -> Self {
+        Self { what: what.to_owned(), why: why.to_string() }
+    }
+
+    pub(crate) fn partition_key(why: impl Into<KeyError>) -> Self {
+        Self::of("partition key", why.into())
+    }
+
+    pub(crate) fn sort_key(why: impl Into<KeyError>) -> Self {
+        Self::of("sort key", why.into())
+    }
+}
+
+/// A write that was not carried out, or not certainly.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, WriteErrorKind};
+///
+/// table.create("seats", "14C", Attributes::new()).await?;
+/// match table.create("seats", "14C", Attributes::new()).await {
+///     Err(error) if matches!(error.kind, WriteErrorKind::Exists) => assert!(error.current.is_some()),
+///     Err(error) if error.is_retryable() => println!("try again later: {error}, after {} attempts", error.attempts),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(()) });
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct WriteError {
+    /// Why, and what to do about it.
+    pub kind: WriteErrorKind,
+    /// Attempts made: requests to the main table that may have been sent.
+    pub attempts: u32,
+    /// Attempts that were throttled.
+    pub throttled: u32,
+    /// The tag of the item that stood in the way, where one did.
+    pub current: Option<ItemTag>,
+}
+
+impl WriteError {
+    /// Whether nothing was changed and the same request may succeed a moment later. `false` of `Unknown`, where it depends on the request.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// assert!(!table.delete("", "order-1147").await.unwrap_err().is_retryable());
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self.kind, WriteErrorKind::Capacity { .. } | WriteErrorKind::Contended)
+    }
+
+    pub(crate) fn of(error: write::WriteError) -> Self {
+        use write::WriteErrorKind as Kind;
+        let kind = match error.kind {
+            Kind::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
+            Kind::Contended => WriteErrorKind::Contended,
+            Kind::Exists => WriteErrorKind::Exists,
+            Kind::IdempotencyKeyReused => WriteErrorKind::IdempotencyKeyReused,
+            Kind::AppendOnly => WriteErrorKind::AppendOnly,
+            Kind::Precondition => WriteErrorKind::Precondition,
+            Kind::Absent => WriteErrorKind::Absent,
+            Kind::Patch(error) => WriteErrorKind::Mismatch(error.into()),
+            Kind::Unknown(cause) => WriteErrorKind::Unknown(cause.into()),
+            Kind::Table(error) => WriteErrorKind::Table(error.into()),
+        };
+        Self { kind, attempts: error.attempts, throttled: error.throttled, current: error.stands }
+    }
+
+    pub(crate) const fn before_sending(kind: WriteErrorKind) -> Self {
+        Self { kind, attempts: 0, throttled: 0, current: None }
+    }
+
+    pub(crate) fn of_table(error: TableError) -> Self {
+        Self::before_sending(match read::ReadError::from(error) {
+            read::ReadError::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
+            read::ReadError::Table(error) => WriteErrorKind::Table(error.into()),
+        })
+    }
+}
+
+impl From<InvalidRequest> for WriteError {
+    fn from(error: InvalidRequest) -> Self {
+        Self::before_sending(WriteErrorKind::Invalid(error))
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl Error for WriteError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+/// Why a write was not carried out, or not certainly. After every kind but `Unknown`, nothing was changed.
+///
+/// ```
+/// use sharding::WriteErrorKind;
+///
+/// fn http_status(kind: &WriteErrorKind) -> u16 {
+///     match kind {
+///         WriteErrorKind::Invalid(_) | WriteErrorKind::Mismatch(_) => 400,
+///         WriteErrorKind::Absent => 404,
+///         WriteErrorKind::AppendOnly => 405,
+///         WriteErrorKind::Exists | WriteErrorKind::Precondition => 412,
+///         WriteErrorKind::Capacity { .. } | WriteErrorKind::Contended | WriteErrorKind::Unknown(_) => 503,
+///         _ => 500,
+///     }
+/// }
+/// assert_eq!(http_status(&WriteErrorKind::Exists), 412);
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteErrorKind {
+    /// Capacity did not come before the deadline. Try again later; the key is given more shards meanwhile, where they help.
+    #[error("no capacity before the deadline ({limit})")]
+    Capacity {
+        /// The limit that was met last: `key-range`, `table`, `account` or another.
+        limit: &'static str,
+    },
+    /// Other writes of the same item were under way until the deadline. Try again.
+    #[error("other writes of the same item were under way until the deadline")]
+    Contended,
+    /// A create found an item.
+    #[error("the item exists")]
+    Exists,
+    /// The item was created with the same idempotency key and another content. Choose a new key.
+    #[error("the idempotency key was used for an item with another content")]
+    IdempotencyKeyReused,
+    /// The table takes appends only: no creates, updates, deletes or conditions.
+    #[error("the table takes appends only")]
+    AppendOnly,
+    /// The item is not in the state that the request names. Read it, and decide anew.
+    #[error("the item is not in the state that the request names")]
+    Precondition,
+    /// There is no item to update.
+    #[error("there is no such item")]
+    Absent,
+    /// What an update adds does not fit the item, or makes it too large. Its source names the attribute.
+    #[error("the change does not fit the item")]
+    Mismatch(#[source] Source),
+    /// The request cannot be carried out as it was made.
+    #[error(transparent)]
+    Invalid(InvalidRequest),
+    /// An attempt had no response in time: the write may take effect, now or a little later. Repeat a put as it is, and a create, an append or
+    /// an update with its idempotency key. Before repeating a delete, read.
+    #[error("the outcome is unknown")]
+    Unknown(#[source] Source),
+    /// The table cannot be used, or refuses the request. Repeating it will not help: the text says what to repair.
+    #[error(transparent)]
+    Table(Source),
+}
+
+/// Why nothing could be read.
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::ReadError;
+///
+/// #[derive(Debug, serde::Deserialize)]
+/// struct Order {
+///     total: u64,
+/// }
+///
+/// table.put("2014-07-09", "order-1", std::collections::HashMap::from([("total", "twelve")])).await?;
+/// match table.get::<Order>("2014-07-09", "order-1").consistent(true).await {
+///     Err(ReadError::Decode { attribute, .. }) => assert_eq!(attribute, "total"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(()) });
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Capacity or a response did not come before the deadline. Try again later.
+    #[error("no answer before the deadline ({limit})")]
+    Capacity {
+        /// The limit that was met last: `key-range`, `table`, `account` or another.
+        limit: &'static str,
+    },
+    /// The item is there, and does not fit the type that was asked for.
+    #[error("the item {sort_key:?} of {partition_key:?}, attribute {attribute}: {why}", partition_key = .partition_key.as_str(), sort_key = .sort_key.to_string())]
+    #[non_exhaustive]
+    Decode {
+        /// The item's partition key.
+        partition_key: PartitionKey,
+        /// The item's sort key.
+        sort_key: SortKey,
+        /// The path of the attribute, as `lines[2].price`; `.` is the whole item.
+        attribute: String,
+        /// Why it does not fit.
+        why: String,
+    },
+    /// The request cannot be carried out as it was made.
+    #[error(transparent)]
+    Invalid(InvalidRequest),
+    /// The table cannot be used, or refuses the request. Repeating it will not help: the text says what to repair.
+    #[error(transparent)]
+    Table(Source),
+}
+
+impl ReadError {
+    /// Whether the same request may succeed a moment later.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// assert!(!table.shards("").await.unwrap_err().is_retryable());
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Capacity { .. })
+    }
+
+    pub(crate) fn of(error: read::ReadError) -> Self {
+        match error {
+            read::ReadError::Capacity(scope) => Self::Capacity { limit: scope.name() },
+            read::ReadError::Table(error) => Self::Table(error.into()),
+        }
+    }
+}
+
+impl From<InvalidRequest> for ReadError {
+    fn from(error: InvalidRequest) -> Self {
+        Self::Invalid(error)
+    }
+}

@@ -1,0 +1,388 @@
+//! The crate's interface: the table, what it takes and returns, and its errors. The verbs' requests are in [`request`](crate::request).
+
+mod background;
+pub(crate) mod content;
+pub(crate) mod entry;
+pub(crate) mod error;
+mod settings;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+
+use crate::client::background::Handle;
+use crate::client::content::IntoValue;
+use crate::client::error::InvalidRequest;
+use crate::config::TableConfig;
+use crate::core::key::{KeyError, PartitionKey, SortKey};
+use crate::request::{
+    Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards, SetShards, Target, Update,
+};
+use crate::sharded_table::TableEngine;
+
+/// A DynamoDB table whose hot partition keys are spread over shards.
+///
+/// Each verb returns a request: set what it needs, then `.await` it. Nothing is sent before. Keys are taken as text, and a key that cannot be
+/// used is an error of the request. Every request ends within [`TableConfig::timeout`] (5 s by default) unless its `timeout` or `deadline`
+/// says otherwise. A request owns what it needs, so it can be spawned.
+///
+/// Cheap to clone; clones share what is known of the keys. Use one table (and its clones) for a process, not one for each request.
+///
+/// # What happens by itself
+///
+/// - **Before the first write**, the process makes sure that all processes of the table agree on [`TableConfig::writes`] and
+///   [`TableConfig::placement`]. The first one of a new table records both in the metadata table. Where they disagree, the write fails and
+///   nothing is stored; reads compare as well. This costs one read, once.
+/// - **After a throttled write**, its key is given more shards in the background. Any process may stop at any time: another one takes an
+///   unfinished growth over at its next write of the key. A process that ends calls [`close`](Self::close) to finish its own. If it forgets,
+///   dropping the last clone logs a warning with the keys, through `tracing`.
+///
+/// # Example
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Order {
+///     total: u64,
+/// }
+///
+/// table.put("2014-07-09", "order-1147", Order { total: 12 }).await?;
+/// let order = table.get::<Order>("2014-07-09", "order-1147").consistent(true).await?;
+/// assert_eq!(order.map(|order| order.value.total), Some(12));
+/// table.close().await;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct ShardedTable {
+    handle: Arc<Handle>,
+}
+
+impl ShardedTable {
+    /// A table reached through this client. Nothing is sent yet. Retries and timeouts of single attempts are the table's own, whatever the
+    /// client's are. Requests must run in a tokio runtime with timers.
+    ///
+    /// ```no_run
+    /// use sharding::{ShardedTable, TableConfig};
+    ///
+    /// # fn table(aws: &aws_config::SdkConfig) -> ShardedTable {
+    /// let client = aws_sdk_dynamodb::Client::new(aws);
+    /// ShardedTable::new(&client, TableConfig::new("items", "items-metadata"))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn new(client: &Client, config: TableConfig) -> Self {
+        Self::over(TableEngine::new(client, config))
+    }
+
+    /// A table over an engine, which tests make with a clock and a seed.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn over(engine: TableEngine) -> Self {
+        Self { handle: Arc::new(Handle::new(engine)) }
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        self.engine().config()
+    }
+
+    pub(crate) fn engine(&self) -> &TableEngine {
+        self.handle.engine()
+    }
+
+    fn target<K, S>(&self, key: K, sort_key: S) -> Result<Target, InvalidRequest>
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+    {
+        Target::new(self.config(), key, sort_key)
+    }
+
+    /// Stores an item, or replaces it. Of two puts of one item, the one that is acknowledged later stands; in an append-only table, the one
+    /// that is later by its writer's clock.
+    ///
+    /// `item` is anything that serializes to a map, or [`Attributes`](crate::Attributes). The keys are no part of it.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Precondition` where [`Put::if_match`] does not hold, and as every write.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// #[derive(serde::Serialize)]
+    /// struct Order {
+    ///     total: u64,
+    /// }
+    ///
+    /// let written = table.put("2014-07-09", "order-1147", Order { total: 12 }).await?;
+    /// assert_eq!((written.shard, written.number_of_shards), (1, 1));
+    /// # Ok(()) });
+    /// ```
+    pub fn put<K, S>(&self, key: K, sort_key: S, item: impl IntoValue) -> Put
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+    {
+        Put::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
+    }
+
+    /// Stores an item where none stands: of any number of concurrent calls for one item, exactly one succeeds.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Exists` where an item stands, and as every write. After `Unknown`, repeat the call with the
+    /// same [`idempotency_key`](Create::idempotency_key): it knows its own item and succeeds again.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, WriteErrorKind};
+    ///
+    /// table.create("seats", "14C", Attributes::new()).await?;
+    /// let taken = table.create("seats", "14C", Attributes::new()).await.unwrap_err();
+    /// assert!(matches!(taken.kind, WriteErrorKind::Exists));
+    /// # Ok(()) });
+    /// ```
+    pub fn create<K, S>(&self, key: K, sort_key: S, item: impl IntoValue) -> Create
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+    {
+        Create::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
+    }
+
+    /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are in the order of time. The response has the sort key.
+    /// For tables whose sort key is a string.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Invalid` where the table's sort key is a number, and as every write. After `Unknown`, repeat
+    /// the call with the same [`idempotency_key`](Append::idempotency_key): it stores one item.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::{Attributes, Value};
+    ///
+    /// let event = Attributes::from([("type", Value::S("click".into()))]);
+    /// let first = table.append("/index.html", event.clone()).await?;
+    /// let second = table.append("/index.html", event).await?;
+    /// assert!(first.sort_key < second.sort_key);
+    /// # Ok(()) });
+    /// ```
+    pub fn append<K>(&self, key: K, item: impl IntoValue) -> Append
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+    {
+        Append::new(self.clone(), key, item)
+    }
+
+    /// Stores many items in parallel, each as [`put`](Self::put) does: pairs of keys with an item. The output has one result for each, in their
+    /// order. There is no transaction: some may be stored and others not.
+    ///
+    /// # Errors
+    /// Of each item, as of [`put`](Self::put).
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// let items = ["order-1", "order-2", ""].map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
+    /// let results = table.put_all(items).await;
+    /// assert!(results[0].is_ok() && results[1].is_ok());
+    /// assert_eq!(results[2].as_ref().unwrap_err().to_string(), "sort key: it is empty; a key has at least one byte");
+    /// # Ok(()) });
+    /// ```
+    pub fn put_all<K, S, V>(&self, items: impl IntoIterator<Item = (K, S, V)>) -> PutAll
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+        V: IntoValue,
+    {
+        let item = |(key, sort_key, item)| self.target(key, sort_key)?.with(self.config(), item);
+        PutAll::new(self.clone(), items.into_iter().map(item).collect())
+    }
+
+    /// Reads one item and its tag; `None` where there is none. Eventually consistent unless [`Get::consistent`] is set.
+    ///
+    /// # Errors
+    /// [`ReadError`](crate::ReadError): `Decode` where the item is there and does not fit `T`, and as every read.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// assert!(table.get::<Attributes>("2014-07-09", "order-1147").await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    pub fn get<T>(
+        &self,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
+    ) -> Get<T> {
+        Get::new(self.clone(), self.target(key, sort_key))
+    }
+
+    /// Reads many items in parallel, each as [`get`](Self::get) does. The output has one result for each pair of keys, in their order. A
+    /// request is made for each item: the read units are those of the single reads.
+    ///
+    /// # Errors
+    /// Of each item, as of [`get`](Self::get).
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
+    /// let found = table.batch_get::<Attributes>([("2014-07-09", "order-1"), ("2014-07-09", "order-2")]).await;
+    /// let found: Result<Vec<_>, _> = found.into_iter().collect();
+    /// assert!(matches!(found?.as_slice(), [Some(_), None]));
+    /// # Ok(()) });
+    /// ```
+    pub fn batch_get<T>(
+        &self,
+        keys: impl IntoIterator<
+            Item = (impl TryInto<PartitionKey, Error: Into<KeyError>>, impl TryInto<SortKey, Error: Into<KeyError>>),
+        >,
+    ) -> BatchGet<T> {
+        BatchGet::new(self.clone(), keys.into_iter().map(|(key, sort_key)| self.target(key, sort_key)).collect())
+    }
+
+    /// Changes some attributes of an item that exists. Either set, remove and merge, or add: not both in one request.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Absent` where there is no item, `Mismatch` where what is added does not fit what stands,
+    /// `Precondition` where [`Update::if_match`] does not hold, and as every write.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Counter {
+    ///     count: u64,
+    /// }
+    ///
+    /// table.put("pages", "/index.html", Counter { count: 1 }).await?;
+    /// let updated = table.update("pages", "/index.html").add("count", 2).await?;
+    /// assert_eq!(updated.decode::<Counter>()?.count, 3);
+    /// # Ok(()) });
+    /// ```
+    pub fn update<K, S>(&self, key: K, sort_key: S) -> Update
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+    {
+        Update::new(self.clone(), self.target(key, sort_key))
+    }
+
+    /// Deletes an item. It is no error if there is none.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Precondition` where [`Delete::if_match`] does not hold, and as every write. After `Unknown`,
+    /// read before deleting again: another process may have stored a new item.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// table.delete("2014-07-09", "order-1147").await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn delete<K, S>(&self, key: K, sort_key: S) -> Delete
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+    {
+        Delete::new(self.clone(), self.target(key, sort_key))
+    }
+
+    /// Reads the items of a partition key in sort-key order, over all its shards: a page by `.await`, or all by [`Query::stream`].
+    ///
+    /// # Errors
+    /// [`ReadError`](crate::ReadError): `Decode` where an item does not fit `T`, and as every read.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::Attributes;
+    ///
+    /// for sort_key in ["order-1", "order-2", "order-3"] {
+    ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+    /// }
+    /// let page = table.query::<Attributes>("2014-07-09").from("order-2").consistent(true).await?;
+    /// let sort_keys: Vec<String> = page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
+    /// assert_eq!(sort_keys, ["order-2", "order-3"]);
+    /// # Ok(()) });
+    /// ```
+    pub fn query<T>(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Query<T> {
+        Query::new(self.clone(), key)
+    }
+
+    /// Reads how many shards the writes of a partition key are spread over.
+    ///
+    /// # Errors
+    /// [`ReadError`](crate::ReadError), as every read.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// assert_eq!(table.shards("2014-07-09").await?, 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn shards(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> ReadShards {
+        ReadShards::new(self.clone(), key)
+    }
+
+    /// Raises a partition key to this number of shards ahead of a known peak. The output is the number it has then, and writers use it. A
+    /// key that has as many already stays as it is. Growing takes about a second and a half.
+    ///
+    /// # Errors
+    /// [`WriteError`](crate::WriteError): of kind `Invalid` where the number is 0, over [`TableConfig::max_shards`] or below the present one,
+    /// `Contended` where another process was changing the key, and as every write.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// assert_eq!(table.set_shards("black-friday", 16).await?, 16);
+    /// # Ok(()) });
+    /// ```
+    pub fn set_shards(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>, to: u32) -> SetShards {
+        SetShards::new(self.clone(), key, to)
+    }
+
+    /// Reads which widths a partition key has had: what [`StreamDecoder`](crate::stream::StreamDecoder) needs to tell the changes of users from
+    /// the product's own. Strongly consistent.
+    ///
+    /// # Errors
+    /// [`ReadError`](crate::ReadError), as every read.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use sharding::stream::KeyWidths;
+    ///
+    /// let widths: KeyWidths = table.key_widths("2014-07-09").await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn key_widths(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> ReadKeyWidths {
+        ReadKeyWidths::new(self.clone(), key)
+    }
+
+    /// Waits until the background work of this table and its clones is done: mostly keys that are being given more shards. Call it before the
+    /// process ends, after the last request. The table can still be used afterwards.
+    ///
+    /// It ends by itself, within seconds: each piece of work has a deadline of its own. Without it nothing is lost but the work: another process
+    /// redoes it.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// table.close().await;
+    /// # Ok(()) });
+    /// ```
+    pub async fn close(&self) {
+        self.engine().finish_background_work().await;
+    }
+}

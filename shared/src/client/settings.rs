@@ -1,0 +1,99 @@
+//! Settings that can be wrong, and how a program sets them.
+
+use std::time::Duration;
+
+use crate::config::{ConfigError, MOST_SHARDS, TableConfig};
+use crate::core::key::{Separator, ShardCount, ShardKeys};
+
+impl TableConfig {
+    /// With some fields changed.
+    ///
+    /// ```
+    /// use sharding::{TableConfig, Writes};
+    ///
+    /// let config = TableConfig::new("events", "events-metadata").with(|config| config.writes = Writes::Appends);
+    /// assert_eq!(config.writes(), Writes::Appends);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The most shards that a key is given: 1 to 10,000, by default 200. It limits growth; keys that have more keep them.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] where it is out of range.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// assert!(TableConfig::new("items", "items-metadata").max_shards(500).is_ok());
+    /// assert!(TableConfig::new("items", "items-metadata").max_shards(0).is_err());
+    /// ```
+    pub fn max_shards(mut self, shards: u32) -> Result<Self, ConfigError> {
+        self.policy.max_shards = count("MAX_SHARDS", shards)?;
+        Ok(self)
+    }
+
+    /// How long a key keeps its number of shards before it may grow again, in whole seconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sharding::TableConfig;
+    ///
+    /// let patient = TableConfig::new("items", "items-metadata").cooldown(Duration::from_secs(30));
+    /// # let _ = patient;
+    /// ```
+    #[must_use]
+    pub const fn cooldown(mut self, cooldown: Duration) -> Self {
+        self.policy.cooldown_seconds = cooldown.as_secs();
+        self
+    }
+
+    /// What stands between partition key and shard number in the table: 1 to 16 bytes without a digit, by default `.`. Never change it for a
+    /// table that has items.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] for another text.
+    ///
+    /// ```
+    /// use sharding::TableConfig;
+    ///
+    /// assert!(TableConfig::new("items", "items-metadata").separator("#").is_ok());
+    /// assert!(TableConfig::new("items", "items-metadata").separator("-1-").is_err());
+    /// ```
+    pub fn separator(mut self, separator: &str) -> Result<Self, ConfigError> {
+        let allowed = "1 to 16 bytes without a digit";
+        let wrong = || ConfigError::Wrong { variable: "SHARD_SEPARATOR", value: separator.to_owned(), allowed };
+        self.shard_keys = ShardKeys::new(Separator::new(separator).ok_or_else(wrong)?);
+        Ok(self)
+    }
+
+    /// For a table that another program has sharded by a fixed number: how many shards a key without metadata has, 1 to 10,000.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] where it is out of range, or is not 1 together with [`adopt_unsharded`](Self::adopt_unsharded).
+    ///
+    /// ```
+    /// use sharding::{Placement, TableConfig};
+    ///
+    /// let adopted = TableConfig::new("orders", "orders-metadata").with(|config| config.placement = Placement::ModuloSha256);
+    /// assert!(adopted.adopt_shards(10).is_ok());
+    /// ```
+    pub fn adopt_shards(mut self, shards: u32) -> Result<Self, ConfigError> {
+        let adopted = count("ADOPT_SHARDS", shards)?;
+        if self.adopt_unsharded && adopted != ShardCount::ONE {
+            let allowed = "1, where the table has items under bare partition keys";
+            return Err(ConfigError::Wrong { variable: "ADOPT_SHARDS", value: shards.to_string(), allowed });
+        }
+        self.adopt_shards = adopted;
+        Ok(self)
+    }
+}
+
+fn count(variable: &'static str, shards: u32) -> Result<ShardCount, ConfigError> {
+    let allowed = "a whole number from 1 to 10000";
+    let good = ShardCount::new(shards).filter(|count| u64::from(count.get()) <= MOST_SHARDS);
+    good.ok_or_else(|| ConfigError::Wrong { variable, value: shards.to_string(), allowed })
+}

@@ -1,0 +1,60 @@
+//! What the functions, the local edition and the tests of this repository stand on. No part of the crate's interface: any release may
+//! change it.
+
+pub use crate::config::{ConfigError, ScalingActors, TableConfig, Writes};
+pub use crate::core::capacity::CapacityScope;
+pub use crate::core::collisions;
+pub use crate::core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
+pub use crate::core::growth::GrowthRecord;
+pub use crate::core::idempotency::{IdempotencyKey, IdempotencyKeyError};
+pub use crate::core::key::{
+    KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
+    SortKey, SortKeyType,
+};
+pub use crate::core::load::Load;
+pub use crate::core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
+pub use crate::core::number::{Number, NumberError};
+pub use crate::core::patch::{Merge, Patch, PatchError};
+pub use crate::core::placement::Placement;
+pub use crate::core::policy::{
+    Growth, LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, ShrinkDecision, TOGETHER,
+};
+pub use crate::core::pressure::{Pressure, PressureTracker, Seen};
+pub use crate::core::query::{Order, PageQuery};
+pub use crate::core::survey::{KeyFindings, Survey};
+pub use crate::core::tag::{Conditions, ItemTag, Tags};
+pub use crate::core::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units};
+pub use crate::core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
+pub use crate::environment::{Clock, Environment, SystemClock};
+pub use crate::protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES};
+pub use crate::protocol::history::{HistoryEntry, HistoryError, ShardHistory};
+pub use crate::protocol::layout::{Layout, Places};
+pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
+pub use crate::protocol::version::Version;
+pub use crate::protocol::view::{
+    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE, SIGNATURE_VALIDITY,
+    View,
+};
+pub use crate::sharded_table::drain::{DrainRefused, Drained};
+pub use crate::sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
+pub use crate::sharded_table::pace::{DrainBudget, DrainPace};
+pub use crate::sharded_table::read::{Page, ReadError};
+pub use crate::sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
+pub use crate::sharded_table::scale::{EVIDENCE_LASTS, ScaleError, ScaleOutcome};
+pub use crate::sharded_table::survey::{Rebuilt, SurveyPage};
+pub use crate::sharded_table::update::Updated;
+pub use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};
+pub use crate::sharded_table::{Deadline, TableEngine};
+pub use crate::table::ScanPosition;
+pub use crate::table::attributes::RESERVED as RESERVED_ATTRIBUTES;
+pub use crate::table::error::{Cause, TableError};
+
+/// How functions read their own variables.
+pub mod config {
+    pub use crate::config::*;
+}
+
+/// The rules that keep reads and writes right while a width changes; the model in `tests/model` runs them.
+pub mod protocol {
+    pub use crate::protocol::*;
+}

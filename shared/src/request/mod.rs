@@ -1,0 +1,159 @@
+//! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return: one type for each verb. `.await` sends one.
+//!
+//! ```
+//! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+//! # in_process::with_table(async |table| {
+//! use std::time::Duration;
+//! use sharding::Attributes;
+//!
+//! let put = table.put("2014-07-09", "order-1147", Attributes::new()).timeout(Duration::from_secs(1));
+//! let written = tokio::spawn(put.into_future()).await??;
+//! assert_eq!(written.attempts, 1);
+//! # Ok(()) });
+//! ```
+
+mod delete;
+mod get;
+mod put;
+mod put_all;
+mod query;
+mod shards;
+mod update;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use crate::client::content::{FromValue, IntoValue};
+pub use delete::Delete;
+pub use get::{BatchGet, Get};
+pub use put::{Append, Create, Put};
+pub use put_all::PutAll;
+pub use query::Query;
+pub use shards::{ReadKeyWidths, ReadShards, SetShards};
+pub use update::Update;
+
+use crate::client::error::InvalidRequest;
+use crate::config::TableConfig;
+use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+use crate::core::value::{Attributes, Item, Value};
+use crate::table::attributes::RESERVED;
+
+/// A request under way.
+type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, Default)]
+enum Within {
+    /// As long as the table says.
+    #[default]
+    Default,
+    /// So long from the moment when it is sent.
+    Timeout(Duration),
+    /// Until then.
+    Deadline(Instant),
+}
+
+impl Within {
+    fn deadline(self, config: &TableConfig) -> Instant {
+        match self {
+            Self::Default => Instant::now() + config.timeout,
+            Self::Timeout(timeout) => Instant::now() + timeout,
+            Self::Deadline(deadline) => deadline,
+        }
+    }
+}
+
+/// The settings of every request that say how long it may take.
+macro_rules! within {
+    ($request:ident $(<$of:ident>)?) => {
+        impl $(<$of>)? $request $(<$of>)? {
+            /// How long the request may take, from the `.await` on; by default as long as
+            /// [`TableConfig::timeout`](crate::TableConfig::timeout) says.
+            #[must_use]
+            pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.within = super::Within::Timeout(timeout);
+                self
+            }
+
+            /// The instant by which the request must have ended: one of `std` or of tokio.
+            #[must_use]
+            pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
+                self.within = super::Within::Deadline(deadline.into());
+                self
+            }
+        }
+    };
+}
+use within;
+
+/// The keys of one item, checked against the table's configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    partition_key: PartitionKey,
+    sort_key: SortKey,
+}
+
+impl Target {
+    pub(crate) fn new(
+        config: &TableConfig,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
+    ) -> Result<Self, InvalidRequest> {
+        Ok(Self { partition_key: partition_key(config, key)?, sort_key: own_sort_key("sort key", config, sort_key)? })
+    }
+
+    pub(crate) fn with(self, config: &TableConfig, item: impl IntoValue) -> Result<Item, InvalidRequest> {
+        let attributes = item_attributes(config, item)?;
+        Ok(Item { partition_key: self.partition_key, sort_key: self.sort_key, attributes })
+    }
+}
+
+/// A key of which the longest shard key fits, too.
+fn partition_key(
+    config: &TableConfig,
+    key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+) -> Result<PartitionKey, InvalidRequest> {
+    let key = key.try_into().map_err(InvalidRequest::partition_key)?;
+    config.shard_keys.check(&key, config.policy.max_shards).map_err(InvalidRequest::partition_key)?;
+    Ok(key)
+}
+
+/// A sort key of the table's type; text is read as a number where the table has numbers.
+fn own_sort_key(
+    what: &str,
+    config: &TableConfig,
+    key: impl TryInto<SortKey, Error: Into<KeyError>>,
+) -> Result<SortKey, InvalidRequest> {
+    let own = key.try_into().map_err(Into::into).and_then(|key| match (config.sort_key_type, key) {
+        (SortKeyType::Number, SortKey::String(text)) => SortKey::parse(SortKeyType::Number, &text),
+        (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
+        (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
+    });
+    own.map_err(|error| InvalidRequest::of(what, error))
+}
+
+/// Everything of an item but its keys.
+fn item_attributes(config: &TableConfig, item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
+    let attributes = map(item)?;
+    attributes.keys().try_for_each(|name| allowed(config, name))?;
+    Ok(attributes)
+}
+
+fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
+    match item.into_value()? {
+        Value::M(attributes) => Ok(attributes),
+        other => Err(InvalidRequest::of("item", format_args!("it is {}, and must be a map", other.type_name()))),
+    }
+}
+
+/// Refuses names that belong to the keys or to the product.
+fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
+    let is_key = name == config.partition_key_name || name == config.sort_key_name;
+    if is_key || RESERVED.contains(&name) || name.is_empty() {
+        let why = "the name belongs to a key or to the product; any other name that is not empty is allowed";
+        return Err(InvalidRequest::new(format!("attribute {name}"), why.to_owned()));
+    }
+    Ok(())
+}
