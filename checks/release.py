@@ -159,7 +159,7 @@ def check_bills(out):
             for part, its in parts.items()
             if [one["content"] for one in its.get("hashes", [])] != [known[part]] * bool(known[part])
         ]
-        linked = {"sharding", "api", "aws-sdk-dynamodb", "ring", "rustls"} - names
+        linked = {"dynamodb-write-sharding", "api", "aws-sdk-dynamodb", "ring", "rustls"} - names
         foreign = {"proptest", "dynoxide-rs", "serde_derive", "cc", "aws-lc-sys", "openssl-sys"} & names
         unlicensed = [part for part, its in parts.items() if not its.get("licenses")]
         found = (wrong, linked, foreign, unlicensed)

@@ -1,10 +1,10 @@
 //! A consumer of the table's stream: an event of Lambda goes in, and each user's change comes out as a line of JSON.
 //!
-//! `cargo run -p sharding --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
+//! `cargo run -p dynamodb-write-sharding --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
 //!
 //! The last line is the response: a partial batch response, so that Lambda delivers again from the first record that failed. The file
-//! has the metadata items of the keys, as DynamoDB's JSON. A function has a `ShardedTable` instead, and asks it for the metadata
-//! of each key (docs/streams.md has the code).
+//! has the metadata items of the keys, as DynamoDB's JSON. A function has a `ShardedTable` instead, and asks it for the widths
+//! of each key: `table.key_widths(key).await`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 

@@ -6,6 +6,7 @@ mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
 mod audit_log;
+mod client;
 mod concurrent_creation;
 mod console;
 mod costs;

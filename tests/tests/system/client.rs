@@ -1,0 +1,247 @@
+//! The crate as a program uses it: typed requests, and what it cannot forget. The examples of the documentation show each verb.
+
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess};
+use futures_util::TryStreamExt;
+use local::{create_tables, in_process_clients};
+use serde::{Deserialize, Serialize};
+use sharding::{
+    Attributes, ReadError, ShardedTable, SortKey, SortKeyType, TableConfig, Value, WriteErrorKind, Writes,
+};
+use system_tests::config;
+use tokio::time::Instant;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Order {
+    total: i64,
+    note: Option<String>,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Line {
+    article: String,
+    count: u64,
+}
+
+fn order(total: i64) -> Order {
+    Order { total, note: None, lines: vec![Line { article: "tea".into(), count: u64::MAX }] }
+}
+
+async fn over(engine: &Engine, config: TableConfig) -> ShardedTable {
+    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
+    create_tables(&client, &config).await.expect("tables");
+    ShardedTable::new(&client, config)
+}
+
+async fn table() -> ShardedTable {
+    over(&Engine::in_memory().expect("an engine"), config()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_comes_back_as_it_was_stored_and_another_type_names_what_does_not_fit() {
+    let table = table().await;
+    table.put("day", "order-1", &order(i64::MIN)).await.expect("stored");
+    let read = table.get::<Order>("day", "order-1").consistent(true).await.expect("read").expect("it is there");
+    assert_eq!(read.value, order(i64::MIN), "integers keep all digits");
+
+    let wrong = Attributes::from([(
+        "lines",
+        Value::L(vec![Value::M([("article".to_owned(), Value::S("tea".into())), ("count".to_owned(), Value::S("many".into()))].into())]),
+    )]);
+    table.update("day", "order-1").merge(wrong).await.expect("changed");
+    let error = table.get::<Order>("day", "order-1").consistent(true).await.expect_err("count is no number");
+    let ReadError::Decode { attribute, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(attribute, "lines[0].count");
+    let text = error.to_string();
+    assert!(text.starts_with(r#"the item "order-1" of "day", attribute lines[0].count: "#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() {
+    let table = table().await;
+    let own = |name: &str| table.put("day", "order-1", Attributes::from([(name, Value::Null)]));
+    let reserved = "the name belongs to a key or to the product; any other name that is not empty is allowed";
+    let rows = [
+        (table.put("", "order-1", order(1)).await.map(drop), "partition key: it is empty; a key has at least one byte"),
+        (table.put("day", "", order(1)).await.map(drop), "sort key: it is empty; a key has at least one byte"),
+        (table.put("day", 7, order(1)).await.map(drop), "sort key: it must be a string: the table's sort keys are strings"),
+        (table.put("day", "order-1", "text").await.map(drop), "item: it is a string, and must be a map"),
+        (own("sort_key").await.map(drop), &format!("attribute sort_key: {reserved}")),
+        (own("_version").await.map(drop), &format!("attribute _version: {reserved}")),
+        (
+            table.create("day", "order-1", order(1)).idempotency_key("").await.map(drop),
+            "idempotency key: it has 0 characters, or one that is not visible ASCII; allowed: 1 to 255 visible ASCII characters",
+        ),
+        (
+            table.update("day", "order-1").set("total", 1).add("count", 1).await.map(drop),
+            "update: it sets and adds; send two requests",
+        ),
+        (
+            table.update("day", "order-1").add("lines", vec![1]).await.map(drop),
+            "attribute lines: it is a list; a number or a set can be added",
+        ),
+        (table.set_shards("day", 0).await.map(drop), "number of shards: it is 0; allowed: 1 and more"),
+        (
+            table.set_shards("day", 201).await.map(drop),
+            "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
+        ),
+    ];
+    for (result, expected) in rows {
+        let error = result.expect_err(expected);
+        assert!(matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0, "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
+    let query = || table.query::<Order>("day");
+    for (query, expected) in [
+        (query().limit(0), "limit: it is 0; allowed: 1 to 1000"),
+        (query().from("b").to("a"), "from: it is above to"),
+        (query().prefix("a").from("b"), "prefix: it cannot be combined with from or to"),
+        (query().cursor("?"), "cursor: it is not a cursor that this API gave out"),
+        (query().fields(["_version"]), &format!("attribute _version: {reserved}")),
+    ] {
+        let error = query.stream().try_next().await.expect_err(expected);
+        assert_eq!(error.to_string(), expected);
+    }
+    assert!(table.query::<Order>("day").consistent(true).await.expect("read").entries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_with_numbers_takes_text_and_integers() {
+    let numbers = config().with(|config| config.sort_key_type = SortKeyType::Number);
+    let table = over(&Engine::in_memory().expect("an engine"), numbers).await;
+    for sort_key in ["10", "9.50"] {
+        table.put("sensor", sort_key, Attributes::new()).await.expect("stored");
+    }
+    table.put("sensor", 9, Attributes::new()).await.expect("stored");
+    let page = table.query::<Attributes>("sensor").from(9).to("10.0").consistent(true).await.expect("read");
+    let keys: Vec<String> = page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
+    assert_eq!(keys, ["9", "9.5", "10"]);
+    assert_eq!(page.entries[0].sort_key, SortKey::from(9));
+    let error = table.append("sensor", Attributes::new()).await.expect_err("no number is made");
+    assert_eq!(error.to_string(), "sort key: the table's sort keys are numbers, and none is made; use put");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_goes_over_pages_and_a_growth() {
+    let table = table().await;
+    let items = (0..50).map(|n| ("day", format!("order-{n:02}"), order(n)));
+    assert!(table.put_all(items).await.iter().all(Result::is_ok));
+    let mut entries = table.query::<Order>("day").limit(7).consistent(true).stream();
+    let mut totals = Vec::new();
+    while let Some(entry) = entries.try_next().await.expect("read") {
+        totals.push(entry.value.total);
+        if totals.len() == 10 {
+            assert_eq!(table.set_shards("day", 8).await.expect("grown"), 8);
+            assert!(table.put("day", "order-99", order(99)).await.expect("stored").number_of_shards == 8);
+        }
+    }
+    assert_eq!(totals, (0..50).chain([99]).collect::<Vec<_>>());
+    assert_eq!(table.shards("day").await.expect("read"), 8);
+    assert!(table.set_shards("day", 2).await.is_err(), "fewer is a shrink");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_write_finds_out_that_another_process_is_configured_otherwise() {
+    let engine = Engine::in_memory().expect("an engine");
+    let items = over(&engine, config()).await;
+    items.put("day", "order-1", order(1)).await.expect("stored");
+    let appends = over(&engine, config().with(|config| config.writes = Writes::Appends)).await;
+    let error = appends.put("day", "order-1", order(2)).await.expect_err("another mode");
+    assert!(matches!(error.kind, WriteErrorKind::Table(_)) && !error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("it takes items by protocol 2"), "{error}");
+    let error = appends.get::<Order>("day", "order-1").await.expect_err("another mode");
+    assert!(matches!(error, ReadError::Table(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_within_its_timeout_or_the_tables() {
+    let engine = Engine::in_memory().expect("an engine");
+    let quick = config().with(|config| config.timeout = Duration::from_secs(2));
+    let ready = over(&engine, quick.clone()).await;
+    ready.put("day", "order-1", order(1)).await.expect("stored");
+    let slow = in_process_clients(&InProcess::new(engine).with_service_time(Duration::from_secs(3600))).dynamodb;
+    let table = ShardedTable::new(&slow, quick);
+    for (timeout, expected) in [(None, 2), (Some(1), 1)] {
+        let (put, began) = (table.put("day", "order-1", order(1)), Instant::now());
+        let put = match timeout {
+            Some(seconds) => put.timeout(Duration::from_secs(seconds)),
+            None => put,
+        };
+        let error = put.await.expect_err("nobody answers");
+        assert!(error.is_retryable(), "{error:?}");
+        assert_eq!(began.elapsed().as_secs(), expected);
+    }
+    let (deadline, began) = (Instant::now() + Duration::from_secs(3), Instant::now());
+    let error = table.get::<Order>("day", "order-1").deadline(deadline).await.expect_err("nobody answers");
+    assert!(error.is_retryable() && began.elapsed().as_secs() == 3, "{error:?} {:?}", began.elapsed());
+}
+
+/// Dropping the last clone with a key growing in the background says so; after `close`, there is nothing to say.
+#[test]
+fn a_program_that_forgets_to_close_is_told_which_keys_were_growing() {
+    for closes in [true, false] {
+        let log = Log::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        tracing::subscriber::with_default(log.clone(), || {
+            runtime.expect("a runtime").block_on(async {
+                let engine = Engine::in_memory().expect("an engine");
+                let limits = embedded_dynamodb::PartitionLimits { write_units: 10.0, ..Default::default() };
+                engine.set_limits([("items".to_owned(), limits)]);
+                let table = over(&engine, config()).await;
+                let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
+                let results = table.put_all(items).timeout(Duration::from_millis(300)).await;
+                assert!(results.iter().any(Result::is_err), "it is hot");
+                if closes {
+                    table.close().await;
+                }
+            });
+        });
+        let lines = log.lines();
+        let warned = lines.iter().any(|line| line.contains("dropped with work in the background") && line.contains("day"));
+        assert_eq!(warned, !closes, "{lines:?}");
+    }
+}
+
+/// What was logged, as text.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        if *event.metadata().level() <= tracing::Level::WARN {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.lock().expect("no panic").push(text.0);
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
