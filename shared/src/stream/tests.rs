@@ -292,9 +292,9 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
 #[test]
 fn an_addition_in_place_is_a_change_of_its_own() {
     let stays = with_homes([1, 1, 1]);
-    let old = crate::Version::new(1, 5_000_000_000, 1);
-    let modify = |new: crate::Version| {
-        let image = |version: crate::Version| json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
+    let old = crate::protocol::version::Version::new(1, 5_000_000_000, 1);
+    let modify = |new: crate::protocol::version::Version| {
+        let image = |version: crate::protocol::version::Version| json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
         record("MODIFY", "orders.1", &stays, 11_000, Some(image(old)), Some(image(new)))
     };
     for (new, expected) in [(old.stepped(), "put"), (old.stepped().stepped(), "Moved")] {
