@@ -1,4 +1,4 @@
-//! Configuration of a table: with the defaults, or read from the environment of a function.
+//! The configuration of a table: the defaults, or the environment of a function.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::sharded_table::pace::DrainPace;
 use crate::table::attributes::RESERVED;
 use crate::table::{ENTRY_PREFIX, METADATA_ATTRIBUTES};
 
-/// Who raises the number of shards.
+/// The functions that raise the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScalingActors {
-    /// Writers, when they are throttled.
+    /// Writers do, when they are throttled.
     Writer,
-    /// The shard-scaler, when the alarm wakes it.
+    /// The shard-scaler does, when the alarm wakes it.
     Alarm,
-    /// Either.
+    /// Both do.
     #[default]
     Both,
 }
@@ -34,12 +34,13 @@ impl ScalingActors {
     }
 }
 
-/// How long a request may take that says nothing of its own.
+/// The timeout of a request that sets none.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that `MAX_SHARDS` may be.
+/// The largest allowed value of `MAX_SHARDS`.
 pub(crate) const MOST_SHARDS: u64 = 10_000;
 
-/// Everything that describes one sharded table. All processes of a table use the same values, but for [`timeout`](Self::timeout).
+/// The settings of one sharded table. All processes of a table use the same values, except for
+/// [`timeout`](Self::timeout).
 ///
 /// The names in capitals are the variables that [`from_variables`](Self::from_variables) reads.
 ///
@@ -58,19 +59,21 @@ pub(crate) const MOST_SHARDS: u64 = 10_000;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TableConfig {
-    /// `TABLE_NAME`: the main table, by name or ARN. Its partition key is a string, and it has a sort key.
+    /// `TABLE_NAME`: the main table, by name or ARN. Its partition key is a string, and it has a
+    /// sort key.
     pub table_name: String,
-    /// `METADATA_TABLE_NAME`: the table of what is known of each key that has grown. Its partition key is a string, and it has no sort key.
+    /// `METADATA_TABLE_NAME`: the table with the state of each key that has grown. Its partition
+    /// key is a string, and it has no sort key.
     pub metadata_table_name: String,
-    /// `PARTITION_KEY_NAME`: the attribute of both tables that holds the partition key. Default `partition_key`.
+    /// `PARTITION_KEY_NAME`: the partition-key attribute of both tables. Default `partition_key`.
     pub partition_key_name: String,
-    /// `SORT_KEY_NAME`: the attribute of the main table that holds the sort key. Default `sort_key`.
+    /// `SORT_KEY_NAME`: the sort-key attribute of the main table. Default `sort_key`.
     pub sort_key_name: String,
     /// `SORT_KEY_TYPE`: `S` or `N`. Default `S`.
     pub sort_key_type: SortKeyType,
     /// `SHARD_PLACEMENT`. Default `calculated`.
     pub placement: Placement,
-    /// How long a request may take that sets no timeout or deadline of its own. Default 5 s.
+    /// The timeout of a request that sets no timeout or deadline. Default 5 s.
     pub timeout: Duration,
     /// `SHARD_SEPARATOR`. Default `.`.
     #[doc(hidden)]
@@ -79,41 +82,50 @@ pub struct TableConfig {
     #[doc(hidden)]
     pub policy: ScalingPolicy,
     #[doc(hidden)]
-    /// `LEASE_MS`: how long reads, writes and moves rely on a view; at most [`MAX_LEASE`].
+    /// `LEASE_MS`: how long reads, writes and moves may use a view; at most [`MAX_LEASE`].
     pub lease: Duration,
     #[doc(hidden)]
-    /// How long writes of an append-only table, and moves of a drain there, rely on a view; longer than [`APPEND_LEASE`] counts as that. Shorter only together with
-    /// a shorter [`drain`](Self::drain), and in every process that writes to the table: no function reads it from a variable.
+    /// How long writes of an append-only table, and moves of a drain there, may use a view. A value
+    /// above [`APPEND_LEASE`] counts as that. Set a lower value only together with a shorter
+    /// [`drain`](Self::drain), and in every process that writes to the table: no function reads it
+    /// from a variable.
     pub append_lease: Duration,
     #[doc(hidden)]
-    /// How long one read may take; longer than [`LONGEST_READ`] counts as that. Shorter as `append_lease` is.
+    /// The longest time for one read. A value above [`LONGEST_READ`] counts as that. For lower
+    /// values, see `append_lease`.
     pub longest_read: Duration,
-    /// `WRITES`: what the table takes. All functions of a table must agree.
+    /// `WRITES`: the writes that the table accepts. All functions of a table must agree.
     pub writes: Writes,
-    /// `REGISTER_KEYS`: the first write of a key makes its metadata item. Nothing needs it: a key without one has never grown.
+    /// `REGISTER_KEYS`: the first write of a key creates its metadata item. The product does not
+    /// need it: a key without one has never grown.
     pub register_keys: bool,
-    /// `SCALING`: who raises the number of shards. Default both writers and the shard-scaler.
+    /// `SCALING`: the functions that raise the number of shards. By default both writers and the
+    /// shard-scaler.
     #[doc(hidden)]
     pub scaling: ScalingActors,
-    /// `READ_REPLICAS`: indexes with the table's own keys and all attributes, which share eventually consistent page queries.
+    /// `READ_REPLICAS`: indexes with the table's own keys and all attributes. They share eventually
+    /// consistent page queries.
     pub read_replicas: Vec<String>,
-    /// How shrinking and settling go about it.
+    /// The pace and the waits of shrinking and settling.
     #[doc(hidden)]
     pub drain: DrainPace,
-    /// `TTL_ATTRIBUTE`: the table's time-to-live attribute, in epoch seconds. A drain does not move what expires.
+    /// `TTL_ATTRIBUTE`: the table's time-to-live attribute, in epoch seconds. A drain does not move
+    /// expired items.
     pub ttl_attribute: Option<String>,
     #[doc(hidden)]
-    /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within so long, rather than move them. Without effect where there is no
-    /// time-to-live attribute.
+    /// `LET_EXPIRE_SECONDS`: a drain waits for items that expire within this time instead of moving
+    /// them. It has no effect without a time-to-live attribute.
     pub let_expire: Duration,
-    /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was sharded. They count as one more shard.
+    /// `ADOPT_UNSHARDED`: the table has items under bare partition keys, from before it was
+    /// sharded. They count as one more shard.
     pub adopt_unsharded: bool,
     #[doc(hidden)]
-    /// `ADOPT_SHARDS`: how many shards a key without metadata has; for tables that were sharded by a fixed number before.
+    /// `ADOPT_SHARDS`: the number of shards of a key without metadata, for tables that had a fixed
+    /// number before.
     pub adopt_shards: ShardCount,
 }
 
-/// What a table takes; one per table. All processes must agree, which the first write checks.
+/// The writes that a table accepts. All processes must agree; the first write checks that.
 ///
 /// ```
 /// use sharding::{TableConfig, Writes};
@@ -124,21 +136,23 @@ pub struct TableConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Writes {
-    /// Items: they are stored, replaced, created and deleted, and of two writes the one that is acknowledged later stands.
+    /// Items can be stored, replaced, created and deleted. Of two writes of an item, the one that
+    /// is acknowledged later wins.
     #[default]
     Items,
-    /// Appends only: a write needs no view and never waits, and of two writes of one sort key the one stands that is later by its
-    /// writer's clock. Always so with random placement.
+    /// Appends only: a write needs no view and never waits. Of two writes of one sort key, the
+    /// later one by its writer's clock wins. Random placement implies this.
     Appends,
 }
 
 impl Writes {
-    /// Each with the name that configuration uses for it.
+    /// Every value with its name in the configuration.
     #[doc(hidden)]
     pub const NAMES: [(&'static str, Self); 2] = [("items", Self::Items), ("appends", Self::Appends)];
 }
 
-/// A setting that is missing or wrong: the process must not start. The text names it, its value and what is allowed.
+/// A missing or wrong setting. The process must not start. The text names the setting, its value
+/// and what is allowed.
 ///
 /// ```
 /// use sharding::TableConfig;
@@ -149,7 +163,7 @@ impl Writes {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Not set, and without a default.
+    /// The variable is not set, and has no default.
     #[error("{variable} is not set; allowed: {allowed}")]
     Missing {
         /// The variable.
@@ -157,26 +171,27 @@ pub enum ConfigError {
         /// What is allowed.
         allowed: &'static str,
     },
-    /// Set to something that is not allowed.
+    /// The value is not allowed.
     #[error("{variable} is {value:?}; allowed: {allowed}")]
     Wrong {
         /// The variable.
         variable: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
         /// What is allowed.
         allowed: &'static str,
     },
 }
 
-/// The most global secondary indexes of a table. [DynamoDB limits]
+/// The largest number of global secondary indexes of a table. (DynamoDB developer guide, "Quotas in
+/// Amazon DynamoDB".)
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
 const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
 
 impl TableConfig {
-    /// A configuration with the defaults of every optional setting. The names are not checked: a table that does not exist is an error of the
-    /// first request.
+    /// A configuration with the default of every optional setting. The names are not checked: if a
+    /// table does not exist, the first request fails.
     ///
     /// ```
     /// use sharding::TableConfig;
@@ -210,7 +225,7 @@ impl TableConfig {
         }
     }
 
-    /// What the table takes: with random placement, appends only.
+    /// The writes that the table accepts. With random placement, appends only.
     ///
     /// ```
     /// use sharding::{TableConfig, Writes};
@@ -222,12 +237,12 @@ impl TableConfig {
         if self.placement == Placement::Random { Writes::Appends } else { self.writes }
     }
 
-    /// How long reads rely on a view.
+    /// How long reads may use a view.
     pub(crate) fn lease(&self) -> Duration {
         self.lease.min(MAX_LEASE)
     }
 
-    /// How long writes rely on a view.
+    /// How long writes may use a view.
     pub(crate) fn write_lease(&self) -> Duration {
         match self.writes() {
             Writes::Items => self.lease(),
@@ -235,26 +250,26 @@ impl TableConfig {
         }
     }
 
-    /// How long a drain waits for what.
+    /// The waits of a drain.
     pub(crate) fn waits(&self) -> Waits {
         let pace = self.drain;
         Waits { lease: self.write_lease(), reads: pace.wait_for_reads, signatures: pace.wait_for_requests }
     }
 
-    /// As long as every drain waits, at most.
+    /// The longest waits of any drain.
     pub(crate) fn longest_read(&self) -> Duration {
         self.longest_read.min(LONGEST_READ)
     }
 
-    /// Whether more shards of a key help against this limit. Read replicas have the table's own keys, so their hot partitions are cured as
-    /// the table's are.
+    /// Whether more shards of a key help against this limit. Read replicas have the table's own
+    /// keys, so more shards help their hot partitions, too.
     #[doc(hidden)]
     #[must_use]
     pub fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
         scope.is_cured_by_shards() || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())
     }
 
-    /// Reads the variables that `lookup` knows; an empty value counts as not set.
+    /// Reads the variables from `lookup`. An empty value counts as not set.
     ///
     /// ```
     /// use sharding::{ConfigError, TableConfig};
@@ -268,7 +283,8 @@ impl TableConfig {
     /// ```
     ///
     /// # Errors
-    /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is allowed.
+    /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is
+    /// allowed.
     pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
         let read = Variables::new(lookup);
         let mut config = Self::new(
@@ -317,14 +333,14 @@ impl TableConfig {
     }
 }
 
-/// Reads variables one by one; an empty value counts as not set.
+/// Reads variables one by one. An empty value counts as not set.
 #[derive(Debug)]
 pub struct Variables<F> {
     lookup: F,
 }
 
 impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
-    /// Reads what `lookup` knows.
+    /// Reads variables from `lookup`.
     pub const fn new(lookup: F) -> Self {
         Self { lookup }
     }
@@ -343,10 +359,10 @@ impl<F: Fn(&'static str) -> Option<String>> Variables<F> {
         parse(&value).ok_or(ConfigError::Wrong { variable, value, allowed })
     }
 
-    /// Sets `target` to a variable's value, where it has one.
+    /// Sets `target` to a variable's value, if it has one.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] where `parse` does not take it.
+    /// [`ConfigError::Wrong`] if `parse` rejects the value.
     pub fn set<T>(
         &self,
         target: &mut T,
@@ -372,7 +388,7 @@ fn index_names(list: &str) -> Option<Vec<String>> {
     (names.iter().all(is_good) && names.len() <= MAX_INDEXES).then_some(names)
 }
 
-/// Whether it can be the name of a table or an index.
+/// Whether the text is a valid name of a table or an index.
 fn is_plain(name: &str) -> bool {
     (3..=255).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
@@ -389,7 +405,7 @@ fn shards(value: &str, highest: u64) -> Option<ShardCount> {
     number(value, 1, highest).and_then(|n| ShardCount::new(u32::try_from(n).ok()?))
 }
 
-/// A whole number within these bounds, themselves included.
+/// A whole number within these bounds, inclusive.
 #[must_use]
 pub fn number(value: &str, lowest: u64, highest: u64) -> Option<u64> {
     value.parse().ok().filter(|n| (lowest..=highest).contains(n))

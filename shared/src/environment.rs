@@ -1,4 +1,4 @@
-//! Time and chance, handed in so that a run can be replayed.
+//! Time and randomness as parameters, so that a run can be replayed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::protocol::view::{DRIFT_MARGIN, MAX_LEASE, Moment};
 
 const OPENING_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
 
-/// Where a table takes its time from.
+/// The source of a table's time.
 pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Moment;
@@ -63,7 +63,7 @@ impl Environment {
         Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)), wait: OPENING_WAIT }
     }
 
-    /// Breaks the protocol: a closing opens at once, while others rely on views from before.
+    /// Breaks the protocol: a closing opens at once, while other instances use earlier views.
     #[cfg(feature = "test-switches")]
     #[must_use]
     pub const fn without_waiting_for_views(mut self) -> Self {
@@ -80,12 +80,12 @@ impl Environment {
         self.clock.now()
     }
 
-    /// Uniform below `bound`; 0 where the bound is 0.
+    /// A uniform number below `bound`; 0 if the bound is 0.
     pub(crate) fn below(&self, bound: u32) -> u32 {
         if bound == 0 { 0 } else { self.with_rng(|rng| rng.random_range(0..bound)) }
     }
 
-    /// Uniform between nothing and `longest`.
+    /// A uniform duration between zero and `longest`.
     pub(crate) fn jitter(&self, longest: Duration) -> Duration {
         longest.mul_f64(self.with_rng(|rng| rng.random::<f64>()))
     }

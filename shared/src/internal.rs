@@ -1,5 +1,5 @@
-//! What the functions, the local edition and the tests of this repository stand on. No part of the crate's interface: any release may
-//! change it.
+//! The parts that the functions, the local edition and the tests of this repository use. They are
+//! not part of the crate's interface: any release may change them.
 
 pub use crate::config::{ConfigError, ScalingActors, TableConfig, Writes};
 pub use crate::core::capacity::CapacityScope;
@@ -54,7 +54,8 @@ pub mod config {
     pub use crate::config::*;
 }
 
-/// The rules that keep reads and writes right while a width changes; the model in `tests/model` runs them.
+/// The rules that keep reads and writes correct while a width changes. The model in `tests/model`
+/// runs them.
 pub mod protocol {
     pub use crate::protocol::*;
 }

@@ -1,5 +1,6 @@
-//! What a table tells of its work, through the `metrics` facade: whoever installs a recorder receives it, and without one it costs next
-//! to nothing. A partition key is never a label: its values have no end.
+//! The table's metrics, through the `metrics` facade. They need a recorder; without one they cost
+//! next to nothing. A partition key is never a label, because the number of its values is
+//! unbounded.
 
 use metrics::{counter, histogram};
 
@@ -7,13 +8,13 @@ use crate::core::capacity::CapacityScope;
 use crate::core::key::ShardCount;
 use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};
 
-/// Counts a write: its attempts beyond the first, and whether it was carried out, in time.
+/// Counts a write: its attempts beyond the first, and whether it succeeded in time.
 pub(crate) fn write(result: &Result<Written, WriteError>) {
     let attempts = result.as_ref().map_or_else(|error| error.attempts, |written| written.attempts);
     counter!("Retries").increment(u64::from(attempts.saturating_sub(1)));
     let (outcome, in_time) = match result.as_ref().map_err(|error| &error.kind) {
         Ok(_) => return counter!("Writes").increment(1),
-        // An answer is no failure.
+        // A defined result is not a failure.
         Err(
             WriteErrorKind::Exists
             | WriteErrorKind::IdempotencyKeyReused
@@ -43,18 +44,18 @@ pub(crate) fn missed_deadline() {
     counter!("DeadlineMisses").increment(1);
 }
 
-/// Counts a read of the metadata table: a view's lease had run out, or nearly.
+/// Counts a read of the metadata table: the lease of a view had expired, or nearly.
 pub(crate) fn lease_refreshed() {
     counter!("LeaseRefreshes").increment(1);
 }
 
-/// Records how many shards a page asked, and its read units.
+/// Records how many shards a page queried, and its read units.
 pub(crate) fn page(shards: usize, consumed_capacity: f64) {
     histogram!("FanOut").record(shards as f64);
     histogram!("ConsumedReadUnits").record(consumed_capacity);
 }
 
-/// Counts a change of a key's shards that this instance made, and records the width after it.
+/// Counts a change of a key's shards by this instance, and records the new width.
 pub(crate) fn scaled_out(to: ShardCount) {
     counter!("ScaleOuts").increment(1);
     histogram!("Width").record(f64::from(to.get()));
@@ -65,18 +66,18 @@ pub(crate) fn at_max_shards() {
     counter!("KeysAtMaxShards").increment(1);
 }
 
-/// Records the write units a second that the table would have to be able to serve at once, where more shards do
-/// not help a key; 1 where that is not known.
+/// Records the write units a second that the table would need, if more shards do not help a key; 1
+/// if the number is unknown.
 pub(crate) fn short_of_partitions(write_units: Option<u64>) {
     histogram!("ShortOfPartitions").record(write_units.unwrap_or(1) as f64);
 }
 
-/// Records how full a page of the directory is, as a percentage, once it is worth a warning.
+/// Records how full a page of the directory is, as a percentage, once a warning is due.
 pub(crate) fn directory_fill(fill: f64) {
     histogram!("DirectoryFill").record(fill * 100.0);
 }
 
-/// Counts a read of a page of the directory of which no copy that was tried was complete.
+/// Counts a read of a page of the directory that found no complete copy.
 pub(crate) fn directory_incomplete() {
     counter!("DirectoryIncomplete").increment(1);
 }

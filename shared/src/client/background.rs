@@ -1,8 +1,8 @@
-//! What a process leaves behind that ends without [`close`](super::ShardedTable::close).
+//! The background work of a process that ends without [`close`](super::ShardedTable::close).
 
 use crate::sharded_table::TableEngine;
 
-/// What all clones of a table share. It notices when the last one goes.
+/// The state that all clones of a table share. Its drop shows that the last clone is gone.
 #[derive(Debug)]
 pub(super) struct Handle {
     engine: TableEngine,

@@ -1,8 +1,9 @@
-//! Items as the caller's own types: anything that serde knows, or [`Attributes`] and [`Value`] as they are.
+//! Items as the caller's own types: any serde type, or [`Attributes`] and [`Value`] directly.
 //!
-//! serde_dynamo maps serde's data model to DynamoDB's: a struct is a map, `Option::None` is null, bytes and sets are by its modules
-//! (`#[serde(with = "serde_dynamo::string_set")]`). Integers keep all digits. A decimal number with more digits than an `f64` holds is read and
-//! written as [`Value::N`], for serde's model has no such type.
+//! serde_dynamo maps serde's data model to DynamoDB's: a struct is a map, `Option::None` is null,
+//! and its modules handle bytes and sets (`#[serde(with = "serde_dynamo::string_set")]`). Integers
+//! keep all digits. For a decimal number with more digits than an `f64`, use [`Value::N`], because
+//! serde's model has no such type.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +11,8 @@ use std::ops::{Deref, DerefMut};
 use super::error::InvalidRequest;
 use crate::core::value::Value;
 
-/// An item without a type of its own: its attributes by name, without the keys. It is a map of [`Value`]s, and dereferences to one.
+/// An item without a type of its own: its attributes by name, without the keys. It dereferences to
+/// a map of [`Value`]s.
 ///
 /// ```
 /// use sharding::{Attributes, Value};
@@ -22,7 +24,7 @@ use crate::core::value::Value;
 pub struct Attributes(BTreeMap<String, Value>);
 
 impl Attributes {
-    /// No attributes: an item of keys only.
+    /// No attributes: an item that consists of its keys.
     #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
@@ -70,19 +72,20 @@ impl DerefMut for Attributes {
     }
 }
 
-/// Why a value cannot be read as a type.
+/// Why a value does not fit a type.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct NotOfType {
     /// The path of the attribute; `.` for the whole item.
     pub attribute: String,
-    /// Why it does not fit.
+    /// The reason.
     pub why: String,
 }
 
-/// What can be stored: anything that serializes, [`Value`] and [`Attributes`]. An item must become a map.
+/// The values that can be stored: any type that serializes, [`Value`] and [`Attributes`]. An item
+/// must serialize to a map.
 ///
-/// It cannot be implemented elsewhere: implement `serde::Serialize`.
+/// This trait is sealed: implement `serde::Serialize`.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -105,9 +108,10 @@ pub trait IntoValue: sealed::Into {
     fn into_value(self) -> Result<Value, InvalidRequest>;
 }
 
-/// What can be read: anything that deserializes without borrowing, [`Value`] and [`Attributes`].
+/// The values that can be read: any type that deserializes without borrowing, [`Value`] and
+/// [`Attributes`].
 ///
-/// It cannot be implemented elsewhere: implement `serde::Deserialize`.
+/// This trait is sealed: implement `serde::Deserialize`.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

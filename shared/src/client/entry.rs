@@ -1,4 +1,4 @@
-//! What requests bring back.
+//! The results of requests.
 
 use super::content::{Attributes, FromValue, NotOfType};
 use super::error::ReadError;
@@ -7,7 +7,7 @@ use crate::core::tag::ItemTag;
 use crate::core::value::{self, Item, Value};
 use crate::sharded_table::{update, write};
 
-/// An item of a page or a stream: its sort key, and the rest of it as a `T`.
+/// An item of a page or a stream: its sort key, and its attributes as a `T`.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -26,7 +26,7 @@ use crate::sharded_table::{update, write};
 pub struct Entry<T> {
     /// The sort key.
     pub sort_key: SortKey,
-    /// Everything but the keys.
+    /// The attributes without the keys.
     pub value: T,
 }
 
@@ -38,7 +38,7 @@ impl<T: FromValue> Entry<T> {
     }
 }
 
-/// An item with the tag of its state, for conditional writes: they name the state that was read.
+/// An item with the tag of its state. Conditional writes name the state that was read by its tag.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -55,9 +55,9 @@ impl<T: FromValue> Entry<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tagged<T> {
-    /// Everything but the keys.
+    /// The attributes without the keys.
     pub value: T,
-    /// The state that was read.
+    /// The tag of the state that was read.
     pub tag: ItemTag,
 }
 
@@ -88,16 +88,17 @@ impl<T: FromValue> Tagged<T> {
 pub struct Page<T> {
     /// The items.
     pub entries: Vec<Entry<T>>,
-    /// Where the next page begins; `None` at the end. It is text of URL-safe characters, at most 1,400, and good for the same query only. A
-    /// page may be short, or even empty, and still have one.
+    /// Where the next page begins. `None` at the end. It is text of URL-safe characters, at most
+    /// 1,400, and valid for the same query only. A page may be short, or even empty, and still have
+    /// a cursor.
     pub cursor: Option<String>,
-    /// How many shards were read.
+    /// The number of shards that were read.
     pub shards: usize,
-    /// DynamoDB's read units that the page cost.
+    /// The DynamoDB read units that the page cost.
     pub consumed_capacity: f64,
 }
 
-/// A write that was carried out.
+/// A successful write.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -109,15 +110,16 @@ pub struct Page<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
-    /// The item's sort key: of an append, the one that was made.
+    /// The item's sort key. For an append, the generated one.
     pub sort_key: SortKey,
-    /// The tag of the item as it was stored. `None` of a delete, and where an earlier request may have stored it and a later one replaced it.
+    /// The tag of the item as it was stored. `None` for a delete, or if an earlier request may have
+    /// stored it and a later one replaced it.
     pub tag: Option<ItemTag>,
-    /// The shard that holds the item, counted from 1; of a delete, the one where it would be.
+    /// The shard that holds the item, numbered from 1. For a delete, the shard where it would be.
     pub shard: u32,
-    /// How many shards the key's writes are spread over.
+    /// The number of shards of the key's writes.
     pub number_of_shards: u32,
-    /// Attempts made, the successful one included.
+    /// Attempts, including the successful one.
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
@@ -136,9 +138,10 @@ impl Written {
     }
 }
 
-/// An item that was updated, as it is now.
+/// An item after its update.
 ///
-/// The update has been made, so whether the item fits a type is asked separately: [`decode`](Self::decode).
+/// The update has been made, so a type that does not fit is a separate error:
+/// [`decode`](Self::decode).
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -154,7 +157,7 @@ impl Written {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Updated {
-    /// All attributes but the keys.
+    /// The attributes without the keys.
     pub attributes: Attributes,
     /// The tag of this state.
     pub tag: ItemTag,

@@ -1,4 +1,5 @@
-//! What a request can end in. A kind exists where callers act differently; the text says the rest.
+//! The errors of requests. Each kind calls for a different reaction of the caller; the text has the
+//! details.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +11,8 @@ use crate::table::error::TableError;
 
 type Source = Box<dyn Error + Send + Sync>;
 
-/// A request that cannot be carried out as it was made; nothing was sent. Correct the program, or what it took from its user.
+/// An invalid request. Nothing was sent. Correct the program, or the input that it took from its
+/// user.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -45,7 +47,7 @@ impl InvalidRequest {
     }
 }
 
-/// A write that was not carried out, or not certainly.
+/// A write that failed or has an unknown outcome.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -63,18 +65,19 @@ impl InvalidRequest {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct WriteError {
-    /// Why, and what to do about it.
+    /// The reason, and what to do about it.
     pub kind: WriteErrorKind,
-    /// Attempts made: requests to the main table that may have been sent.
+    /// Attempts: requests to the main table that may have been sent.
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
-    /// The tag of the item that stood in the way, where one did.
+    /// The tag of the item that prevented the write, if there is one.
     pub current: Option<ItemTag>,
 }
 
 impl WriteError {
-    /// Whether nothing was changed and the same request may succeed a moment later. `false` of `Unknown`, where it depends on the request.
+    /// Whether nothing was changed and the same request may succeed a moment later. `false` for
+    /// `Unknown`, where it depends on the request.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -134,7 +137,8 @@ impl Error for WriteError {
     }
 }
 
-/// Why a write was not carried out, or not certainly. After every kind but `Unknown`, nothing was changed.
+/// Why a write failed, or why its outcome is unknown. For every kind except `Unknown`, nothing was
+/// changed.
 ///
 /// ```
 /// use sharding::WriteErrorKind;
@@ -154,46 +158,50 @@ impl Error for WriteError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteErrorKind {
-    /// Capacity did not come before the deadline. Try again later; the key is given more shards meanwhile, where they help.
+    /// Capacity did not come before the deadline. Try again later. Meanwhile the key gets more
+    /// shards, if they help.
     #[error("no capacity before the deadline ({limit})")]
     Capacity {
-        /// The limit that was met last: `key-range`, `table`, `account` or another.
+        /// The last limit that was exceeded: `key-range`, `table`, `account` or another.
         limit: &'static str,
     },
-    /// Other writes of the same item were under way until the deadline. Try again.
+    /// Other writes of the same item were running until the deadline. Try again.
     #[error("other writes of the same item were under way until the deadline")]
     Contended,
-    /// A create found an item.
+    /// A create found an existing item.
     #[error("the item exists")]
     Exists,
-    /// The item was created with the same idempotency key and another content. Choose a new key.
+    /// The item was created with the same idempotency key and other content. Choose a new key.
     #[error("the idempotency key was used for an item with another content")]
     IdempotencyKeyReused,
-    /// The table takes appends only: no creates, updates, deletes or conditions.
+    /// The table accepts appends only: no creates, updates, deletes or conditions.
     #[error("the table takes appends only")]
     AppendOnly,
-    /// The item is not in the state that the request names. Read it, and decide anew.
+    /// The item is not in the state that the request requires. Read it, and decide anew.
     #[error("the item is not in the state that the request names")]
     Precondition,
     /// There is no item to update.
     #[error("there is no such item")]
     Absent,
-    /// What an update adds does not fit the item, or makes it too large. Its source names the attribute.
+    /// The additions of an update do not fit the item, or make it too large. The source names the
+    /// attribute.
     #[error("the change does not fit the item")]
     Mismatch(#[source] Source),
-    /// The request cannot be carried out as it was made.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(InvalidRequest),
-    /// An attempt had no response in time: the write may take effect, now or a little later. Repeat a put as it is, and a create, an append or
-    /// an update with its idempotency key. Before repeating a delete, read.
+    /// An attempt had no response in time, so the write may take effect now or a little later.
+    /// Repeat a put as it is, and a create, an append or an update with its idempotency key. Before
+    /// you repeat a delete, read.
     #[error("the outcome is unknown")]
     Unknown(#[source] Source),
-    /// The table cannot be used, or refuses the request. Repeating it will not help: the text says what to repair.
+    /// The table cannot be used, or rejects the request. Repeating does not help: the text says
+    /// what to repair.
     #[error(transparent)]
     Table(Source),
 }
 
-/// Why nothing could be read.
+/// Why a read failed.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -218,10 +226,10 @@ pub enum ReadError {
     /// Capacity or a response did not come before the deadline. Try again later.
     #[error("no answer before the deadline ({limit})")]
     Capacity {
-        /// The limit that was met last: `key-range`, `table`, `account` or another.
+        /// The last limit that was exceeded: `key-range`, `table`, `account` or another.
         limit: &'static str,
     },
-    /// The item is there, and does not fit the type that was asked for.
+    /// The item exists, but does not fit the requested type.
     #[error("the item {sort_key:?} of {partition_key:?}, attribute {attribute}: {why}", partition_key = .partition_key.as_str(), sort_key = .sort_key.to_string())]
     #[non_exhaustive]
     Decode {
@@ -229,15 +237,16 @@ pub enum ReadError {
         partition_key: PartitionKey,
         /// The item's sort key.
         sort_key: SortKey,
-        /// The path of the attribute, as `lines[2].price`; `.` is the whole item.
+        /// The path of the attribute, for example `lines[2].price`; `.` is the whole item.
         attribute: String,
-        /// Why it does not fit.
+        /// The reason.
         why: String,
     },
-    /// The request cannot be carried out as it was made.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(InvalidRequest),
-    /// The table cannot be used, or refuses the request. Repeating it will not help: the text says what to repair.
+    /// The table cannot be used, or rejects the request. Repeating does not help: the text says
+    /// what to repair.
     #[error(transparent)]
     Table(Source),
 }

@@ -1,4 +1,5 @@
-//! The crate's interface: the table, what it takes and returns, and its errors. The verbs' requests are in [`request`](crate::request).
+//! The crate's interface: the table, its settings and results, and its errors.
+//! [`request`](crate::request) has the requests of the verbs.
 
 mod background;
 pub(crate) mod content;
@@ -22,19 +23,23 @@ use crate::sharded_table::TableEngine;
 
 /// A DynamoDB table whose hot partition keys are spread over shards.
 ///
-/// Each verb returns a request: set what it needs, then `.await` it. Nothing is sent before. Keys are taken as text, and a key that cannot be
-/// used is an error of the request. Every request ends within [`TableConfig::timeout`] (5 s by default) unless its `timeout` or `deadline`
-/// says otherwise. A request owns what it needs, so it can be spawned.
+/// Each verb returns a request. Set its options, then `.await` it; nothing is sent before. Keys are
+/// text, and an invalid key is an error of the request. Every request ends within
+/// [`TableConfig::timeout`] (5 s by default) unless its `timeout` or `deadline` says otherwise. A
+/// request owns its data, so it can be spawned.
 ///
-/// Cheap to clone; clones share what is known of the keys. Use one table (and its clones) for a process, not one for each request.
+/// Cheap to clone. Clones share the state of the keys. Use one table (and its clones) for a
+/// process, not one for each request.
 ///
 /// # What happens by itself
 ///
-/// - **Before the first write**, the process makes sure that all processes of the table agree on [`TableConfig::writes`] and
-///   [`TableConfig::placement`]. The first one of a new table records both in the metadata table. Where they disagree, the write fails and
-///   nothing is stored; reads compare as well. This costs one read, once.
-/// - **After a throttled write**, its key is given more shards in the background. Any process may stop at any time: another one takes an
-///   unfinished growth over at its next write of the key. A process that ends calls [`close`](Self::close) to finish its own. If it forgets,
+/// - **Before the first write**, the process checks that all processes of the table agree on
+///   [`TableConfig::writes`] and [`TableConfig::placement`]. The first process of a new table
+///   records both in the metadata table. If they disagree, the write fails and nothing is stored.
+///   Reads check this as well. The check costs one read, once.
+/// - **After a throttled write**, its key gets more shards in the background. A process may stop at
+///   any time: another process takes over an unfinished growth at its next write of the key. Call
+///   [`close`](Self::close) before a process ends, to finish its own growths. If you do not,
 ///   dropping the last clone logs a warning with the keys, through `tracing`.
 ///
 /// # Example
@@ -59,8 +64,9 @@ pub struct ShardedTable {
 }
 
 impl ShardedTable {
-    /// A table reached through this client. Nothing is sent yet. Retries and timeouts of single attempts are the table's own, whatever the
-    /// client's are. Requests must run in a tokio runtime with timers.
+    /// A table that is accessed with this client. Nothing is sent yet. Retries and timeouts of
+    /// single attempts are the table's own, whatever the client's settings are. Requests must run
+    /// in a tokio runtime with timers.
     ///
     /// ```no_run
     /// use sharding::{ShardedTable, TableConfig};
@@ -75,14 +81,14 @@ impl ShardedTable {
         Self::over(TableEngine::new(client, config))
     }
 
-    /// A table over an engine, which tests make with a clock and a seed.
+    /// A table over an engine. Tests create one with a clock and a seed.
     #[doc(hidden)]
     #[must_use]
     pub fn over(engine: TableEngine) -> Self {
         Self { handle: Arc::new(Handle::new(engine)) }
     }
 
-    /// The configuration in force.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &TableConfig {
         self.engine().config()
@@ -100,13 +106,15 @@ impl ShardedTable {
         Target::new(self.config(), key, sort_key)
     }
 
-    /// Stores an item, or replaces it. Of two puts of one item, the one that is acknowledged later stands; in an append-only table, the one
-    /// that is later by its writer's clock.
+    /// Stores or replaces an item. Of two puts of one item, the one that is acknowledged later
+    /// wins. In an append-only table, the later one by its writer's clock wins.
     ///
-    /// `item` is anything that serializes to a map, or [`Attributes`](crate::Attributes). The keys are no part of it.
+    /// `item` is any value that serializes to a map, or [`Attributes`](crate::Attributes). It does
+    /// not contain the keys.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Precondition` where [`Put::if_match`] does not hold, and as every write.
+    /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Put::if_match`] does not hold,
+    /// and the kinds of every write.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -128,11 +136,12 @@ impl ShardedTable {
         Put::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
     }
 
-    /// Stores an item where none stands: of any number of concurrent calls for one item, exactly one succeeds.
+    /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Exists` where an item stands, and as every write. After `Unknown`, repeat the call with the
-    /// same [`idempotency_key`](Create::idempotency_key): it knows its own item and succeeds again.
+    /// [`WriteError`](crate::WriteError): kind `Exists` if the item exists, and the kinds of every
+    /// write. After `Unknown`, repeat the call with the same
+    /// [`idempotency_key`](Create::idempotency_key): it recognises its own item and succeeds again.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -152,12 +161,13 @@ impl ShardedTable {
         Create::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
     }
 
-    /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are in the order of time. The response has the sort key.
-    /// For tables whose sort key is a string.
+    /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
+    /// by time. The response has the sort key. For tables whose sort key is a string.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Invalid` where the table's sort key is a number, and as every write. After `Unknown`, repeat
-    /// the call with the same [`idempotency_key`](Append::idempotency_key): it stores one item.
+    /// [`WriteError`](crate::WriteError): kind `Invalid` if the table's sort key is a number, and
+    /// the kinds of every write. After `Unknown`, repeat the call with the same
+    /// [`idempotency_key`](Append::idempotency_key): it stores one item.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -177,11 +187,12 @@ impl ShardedTable {
         Append::new(self.clone(), key, item)
     }
 
-    /// Stores many items in parallel, each as [`put`](Self::put) does: pairs of keys with an item. The output has one result for each, in their
-    /// order. There is no transaction: some may be stored and others not.
+    /// Stores many items in parallel, each as with [`put`](Self::put), from pairs of keys with an
+    /// item. The output has one result for each, in their order. This is not a transaction: some
+    /// items may be stored and others not.
     ///
     /// # Errors
-    /// Of each item, as of [`put`](Self::put).
+    /// For each item, the errors of [`put`](Self::put).
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -204,10 +215,12 @@ impl ShardedTable {
         PutAll::new(self.clone(), items.into_iter().map(item).collect())
     }
 
-    /// Reads one item and its tag; `None` where there is none. Eventually consistent unless [`Get::consistent`] is set.
+    /// Reads one item and its tag. `None` if there is none. Eventually consistent unless
+    /// [`Get::consistent`] is set.
     ///
     /// # Errors
-    /// [`ReadError`](crate::ReadError): `Decode` where the item is there and does not fit `T`, and as every read.
+    /// [`ReadError`](crate::ReadError): `Decode` if the item does not fit `T`, and the kinds of
+    /// every read.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -225,11 +238,12 @@ impl ShardedTable {
         Get::new(self.clone(), self.target(key, sort_key))
     }
 
-    /// Reads many items in parallel, each as [`get`](Self::get) does. The output has one result for each pair of keys, in their order. A
-    /// request is made for each item: the read units are those of the single reads.
+    /// Reads many items in parallel, each as with [`get`](Self::get). The output has one result for
+    /// each pair of keys, in their order. Each item is one request, and costs the read units of a
+    /// single read.
     ///
     /// # Errors
-    /// Of each item, as of [`get`](Self::get).
+    /// For each item, the errors of [`get`](Self::get).
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -251,11 +265,13 @@ impl ShardedTable {
         BatchGet::new(self.clone(), keys.into_iter().map(|(key, sort_key)| self.target(key, sort_key)).collect())
     }
 
-    /// Changes some attributes of an item that exists. Either set, remove and merge, or add: not both in one request.
+    /// Changes some attributes of an existing item. A request either sets, removes and merges, or
+    /// adds.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Absent` where there is no item, `Mismatch` where what is added does not fit what stands,
-    /// `Precondition` where [`Update::if_match`] does not hold, and as every write.
+    /// [`WriteError`](crate::WriteError): kind `Absent` if there is no item, `Mismatch` if an
+    /// addition does not fit the stored attribute, `Precondition` if [`Update::if_match`] does not
+    /// hold, and the kinds of every write.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -281,8 +297,9 @@ impl ShardedTable {
     /// Deletes an item. It is no error if there is none.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Precondition` where [`Delete::if_match`] does not hold, and as every write. After `Unknown`,
-    /// read before deleting again: another process may have stored a new item.
+    /// [`WriteError`](crate::WriteError): kind `Precondition` if [`Delete::if_match`] does not
+    /// hold, and the kinds of every write. After `Unknown`, read before you delete again: another
+    /// process may have stored a new item.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -298,10 +315,12 @@ impl ShardedTable {
         Delete::new(self.clone(), self.target(key, sort_key))
     }
 
-    /// Reads the items of a partition key in sort-key order, over all its shards: a page by `.await`, or all by [`Query::stream`].
+    /// Reads the items of a partition key in sort-key order, over all its shards: a page with
+    /// `.await`, or all items with [`Query::stream`].
     ///
     /// # Errors
-    /// [`ReadError`](crate::ReadError): `Decode` where an item does not fit `T`, and as every read.
+    /// [`ReadError`](crate::ReadError): `Decode` if an item does not fit `T`, and the kinds of
+    /// every read.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -320,10 +339,10 @@ impl ShardedTable {
         Query::new(self.clone(), key)
     }
 
-    /// Reads how many shards the writes of a partition key are spread over.
+    /// Reads the number of shards of a partition key.
     ///
     /// # Errors
-    /// [`ReadError`](crate::ReadError), as every read.
+    /// [`ReadError`](crate::ReadError): the kinds of every read.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -335,12 +354,14 @@ impl ShardedTable {
         ReadShards::new(self.clone(), key)
     }
 
-    /// Raises a partition key to this number of shards ahead of a known peak. The output is the number it has then, and writers use it. A
-    /// key that has as many already stays as it is. Growing takes about a second and a half.
+    /// Raises a partition key to this number of shards ahead of a known peak. The output is the
+    /// number that it has then, and writers use it. A key with at least that many keeps them.
+    /// Growing takes about a second and a half.
     ///
     /// # Errors
-    /// [`WriteError`](crate::WriteError): of kind `Invalid` where the number is 0, over [`TableConfig::max_shards`] or below the present one,
-    /// `Contended` where another process was changing the key, and as every write.
+    /// [`WriteError`](crate::WriteError): kind `Invalid` if the number is 0, over
+    /// [`TableConfig::max_shards`] or below the present one, `Contended` if another process was
+    /// changing the key, and the kinds of every write.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -352,11 +373,12 @@ impl ShardedTable {
         SetShards::new(self.clone(), key, to)
     }
 
-    /// Reads which widths a partition key has had: what [`StreamDecoder`](crate::stream::StreamDecoder) needs to tell the changes of users from
-    /// the product's own. Strongly consistent.
+    /// Reads the widths that a partition key has had.
+    /// [`StreamDecoder`](crate::stream::StreamDecoder) needs them to distinguish the changes of
+    /// users from the product's own. Strongly consistent.
     ///
     /// # Errors
-    /// [`ReadError`](crate::ReadError), as every read.
+    /// [`ReadError`](crate::ReadError): the kinds of every read.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -370,11 +392,12 @@ impl ShardedTable {
         ReadKeyWidths::new(self.clone(), key)
     }
 
-    /// Waits until the background work of this table and its clones is done: mostly keys that are being given more shards. Call it before the
-    /// process ends, after the last request. The table can still be used afterwards.
+    /// Waits until the background work of this table and its clones is done: mainly keys that are
+    /// getting more shards. Call it after the last request, before the process ends. The table can
+    /// still be used afterwards.
     ///
-    /// It ends by itself, within seconds: each piece of work has a deadline of its own. Without it nothing is lost but the work: another process
-    /// redoes it.
+    /// It ends within seconds, because each task has a deadline of its own. Without this call only
+    /// that work is lost, and another process redoes it.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

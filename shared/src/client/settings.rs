@@ -1,4 +1,4 @@
-//! Settings that can be wrong, and how a program sets them.
+//! Settings that can be invalid, and how a program sets them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::config::{ConfigError, MOST_SHARDS, TableConfig};
 use crate::core::key::{Separator, ShardCount, ShardKeys};
 
 impl TableConfig {
-    /// With some fields changed.
+    /// Changes some fields.
     ///
     /// ```
     /// use sharding::{TableConfig, Writes};
@@ -20,10 +20,11 @@ impl TableConfig {
         self
     }
 
-    /// The most shards that a key is given: 1 to 10,000, by default 200. It limits growth; keys that have more keep them.
+    /// The largest number of shards of a key: 1 to 10,000, by default 200. It limits growth; keys
+    /// that have more keep them.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] where it is out of range.
+    /// [`ConfigError::Wrong`] if it is out of range.
     ///
     /// ```
     /// use sharding::TableConfig;
@@ -51,8 +52,8 @@ impl TableConfig {
         self
     }
 
-    /// What stands between partition key and shard number in the table: 1 to 16 bytes without a digit, by default `.`. Never change it for a
-    /// table that has items.
+    /// The text between partition key and shard number in the table: 1 to 16 bytes without a digit,
+    /// by default `.`. Never change it for a table that has items.
     ///
     /// # Errors
     /// [`ConfigError::Wrong`] for another text.
@@ -70,10 +71,12 @@ impl TableConfig {
         Ok(self)
     }
 
-    /// For a table that another program has sharded by a fixed number: how many shards a key without metadata has, 1 to 10,000.
+    /// For a table that another program has sharded by a fixed number: the number of shards of a
+    /// key without metadata, 1 to 10,000.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] where it is out of range, or is not 1 together with [`adopt_unsharded`](Self::adopt_unsharded).
+    /// [`ConfigError::Wrong`] if it is out of range, or is not 1 together with
+    /// [`adopt_unsharded`](Self::adopt_unsharded).
     ///
     /// ```
     /// use sharding::{Placement, TableConfig};

@@ -1,27 +1,28 @@
-//! Which limit a throttled request met.
+//! The limit that a throttled request exceeded.
 //!
-//! The exception's class says little: one class stands for several limits, and one limit comes in several classes. The reason
-//! says which limit it was, and only one of them is cured by more shards. (DynamoDB developer guide, "Diagnosing throttling".)
+//! The exception's class says little: one class stands for several limits, and one limit occurs in
+//! several classes. The reason names the limit. More shards help against only one of these limits.
+//! (DynamoDB developer guide, "Diagnosing throttling".)
 
 /// The limit behind a capacity error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CapacityScope {
-    /// One partition of the table is over its ceiling: more shards help.
+    /// One partition of the table exceeds its limit: more shards help.
     KeyRange,
-    /// A partition of an index is over its ceiling: more shards of the table's key need not help.
+    /// A partition of an index exceeds its limit: more shards of the table's key may not help.
     IndexKeyRange,
-    /// The table or index is over what was provisioned for it.
+    /// The table or index exceeds its provisioned capacity.
     Table,
-    /// The account's quota for one table.
+    /// The account's quota for one table is exceeded.
     Account,
-    /// The maximum that the owner set for on-demand throughput.
+    /// The maximum that the owner set for on-demand throughput is exceeded.
     OnDemandMaximum,
-    /// No reason was given: repeat it as a single write to learn one.
+    /// DynamoDB gave no reason. Repeat the request as a single write to get one.
     Unknown,
 }
 
 impl CapacityScope {
-    /// Reads one reason, for example `TableWriteKeyRangeThroughputExceeded`.
+    /// Parses one reason, for example `TableWriteKeyRangeThroughputExceeded`.
     ///
     /// ```
     /// use sharding::internal::CapacityScope;
@@ -41,7 +42,8 @@ impl CapacityScope {
         }
     }
 
-    /// The scope of a whole error: a key range where any reason is one, else the first reason that is known.
+    /// The scope of an error with several reasons: a key range if any reason is one, otherwise the
+    /// first known reason.
     #[must_use]
     pub fn from_reasons<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Self {
         reasons.into_iter().map(Self::from_reason).min().unwrap_or(Self::Unknown)
@@ -53,7 +55,7 @@ impl CapacityScope {
         matches!(self, Self::KeyRange)
     }
 
-    /// A word for messages and metrics.
+    /// The name in messages and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +86,7 @@ mod tests {
                 assert_eq!((of("Read"), of("Write")), (scope, scope));
             }
         }
-        // A key range wins, and no reason is unknown.
+        // A key range takes precedence, and an empty list is unknown.
         let both = ["TableWriteAccountLimitExceeded", "TableWriteKeyRangeThroughputExceeded"];
         assert_eq!(CapacityScope::from_reasons(both), CapacityScope::KeyRange);
         assert_eq!(CapacityScope::from_reasons([]), CapacityScope::Unknown);

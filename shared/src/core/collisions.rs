@@ -1,23 +1,25 @@
-//! What a key's shards accept, on a table of so many partitions.
+//! The demand that a key's shards accept, on a table with a given number of partitions.
 //!
-//! Shards are hashed onto partitions: balls into bins. Two that meet share what one partition gives. Seen from one write, its shard is alone
-//! with a binomial number of others on its partition, so the expectation over all placements is a sum and needs no draws. It is an
-//! expectation: one key is one draw, and may be luckier or not.
+//! Shards are hashed onto partitions, like balls into bins. Shards on the same partition share its
+//! capacity. From the view of one write, the number of other shards on its partition is binomial.
+//! So the expectation over all placements is a sum and needs no random draws. It is an expectation:
+//! a single key may do better or worse.
 //!
-//! A demand is given in partitions: what so many partitions give at most.
+//! Demand is given in partitions: the largest throughput of that many partitions.
 
 use super::key::ShardCount;
 
-/// Counts this much less likely than the likeliest are left out.
+/// Counts that are this much less likely than the most likely one are left out.
 const LEAST_LIKELY: f64 = 1e-15;
-/// Steps of a search for a demand: each halves what is left of the range.
+/// Steps of the binary search for a demand.
 const STEPS: u32 = 60;
-/// No demand is sought beyond so many times what all shards give by themselves.
+/// The search for a demand ends at this multiple of what all shards accept by themselves.
 const LARGEST: f64 = 1e6;
-/// No table is taken to have more.
+/// The largest number of partitions that is assumed for a table.
 const MOST_PARTITIONS: u32 = 1 << 20;
 
-/// The part of a demand that is throttled with so many shards, on so many partitions, or where each shard has one to itself.
+/// The share of a demand that is throttled with this number of shards and of partitions. Without a
+/// number of partitions, each shard has its own.
 ///
 /// ```
 /// use sharding::internal::{ShardCount, collisions::throttled};
@@ -35,7 +37,7 @@ pub fn throttled(demand: f64, shards: ShardCount, partitions: Option<u32>) -> f6
     others.into_iter().map(|(others, likelihood)| likelihood * refused(others as f64 + 1.0)).sum()
 }
 
-/// The demand of which this part is throttled; the inverse of [`throttled`].
+/// The demand of which this share is throttled. This is the inverse of [`throttled`].
 #[must_use]
 pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option<u32>) -> f64 {
     let (mut low, mut high) = (1.0 / LARGEST, f64::from(shards.get()) * LARGEST);
@@ -46,7 +48,8 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
     high
 }
 
-/// The fewest shards, of so many at most, that meet a test which all larger numbers meet; `None` where even the most do not.
+/// The smallest number of shards, up to a maximum, that satisfies a test. All larger numbers must
+/// satisfy it, too. `None` if even the maximum does not.
 ///
 /// ```
 /// use sharding::internal::{ShardCount, collisions::fewest};
@@ -68,7 +71,8 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
     Some(at(enough))
 }
 
-/// The fewest partitions that meet a test which all larger numbers meet, or so many that no table has more.
+/// The smallest number of partitions that satisfies a test, or the largest assumed number. All
+/// larger numbers must satisfy it, too.
 pub(crate) fn fewest_partitions(suffices: impl Fn(u32) -> bool) -> u32 {
     let (mut too_few, mut enough) = (0, 1);
     while enough < MOST_PARTITIONS && !suffices(enough) {
@@ -81,10 +85,11 @@ pub(crate) fn fewest_partitions(suffices: impl Fn(u32) -> bool) -> u32 {
     enough
 }
 
-/// How many of so many balls fall into one of some bins, where each does with this chance: every count that matters, with its probability;
-/// they add up to 1.
+/// The distribution of balls in a set of bins, if each ball falls there with this chance: all
+/// relevant counts with their probabilities, which add up to 1.
 ///
-/// It starts at the likeliest count and goes outwards by the ratio of neighbours, so that nothing under- or overflows.
+/// The loop starts at the most likely count and multiplies by the ratio of neighbours in both
+/// directions, so nothing under- or overflows.
 ///
 /// ```
 /// let two_coins = sharding::internal::collisions::binomial(2, 0.5);
@@ -136,7 +141,8 @@ mod tests {
             (5.0, 1, None, 0.8),
             (5.0, 5, None, 0.0),
             (5.0, 1, Some(64), 0.8),
-            // Two full shards on two partitions meet half of the time, and then half of the demand is refused.
+            // Two full shards on two partitions collide half of the time, and then half of the
+            // demand is rejected.
             (2.0, 2, Some(2), 0.25),
             (8.0, 200, Some(4), 0.5),
         ];

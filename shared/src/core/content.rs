@@ -1,4 +1,4 @@
-//! Digests of attributes: equal attributes have equal digests, whatever wrote them.
+//! Digests of attributes: equal attributes have equal digests, independent of their writer.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -19,7 +19,7 @@ pub(crate) fn id(attributes: &Attributes) -> Uuid {
     Uuid::from_bytes(half)
 }
 
-/// Adds bytes with their kind and their length.
+/// Adds bytes with their type and their length.
 pub(crate) fn add(digest: &mut Sha256, kind: u8, bytes: &[u8]) {
     digest.update([kind]);
     digest.update((bytes.len() as u64).to_be_bytes());

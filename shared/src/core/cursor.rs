@@ -1,8 +1,9 @@
-//! The caller's place in a scan.
+//! The caller's position in a scan.
 //!
-//! A cursor is a position in sort-key order and nothing else: one `LastEvaluatedKey` per shard would grow with the width and would
-//! not survive a change of it. It is bound to its query, versioned, opaque and bounded. It is not secret: all it can do is to start a
-//! scan that the caller may make anyway. The checksum makes a cursor that was cut, mixed up or made up an error.
+//! A cursor is a position in sort-key order and nothing else: one `LastEvaluatedKey` per shard
+//! would grow with the width and would not survive a change of it. A cursor is bound to its query,
+//! versioned, opaque and bounded. It is not secret: it can only start a scan that the caller may
+//! make anyway. A checksum detects cursors that were truncated, mixed up or made up.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,42 +14,43 @@ use super::key::{SortKey, SortKeyType};
 use super::placement::first_u64;
 use super::query::PageQuery;
 
-/// A cursor that goes on after its position, one that goes back before it, and those of the two ends.
+/// The kinds of cursors: forward after a position, backward before a position, and those of the two
+/// ends.
 const FORMATS: [u8; 4] = [1, 2, 3, 4];
 const CHECKSUM: usize = 8;
-/// The longest cursor that can have been made: 1,024 bytes of sort key with its frame, in base64.
+/// The longest possible cursor: 1,024 bytes of sort key and its frame, in base64.
 pub const MAX_CURSOR_CHARS: usize = 1_400;
 
-/// A cursor that this query did not give out.
+/// An invalid cursor for this query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
-    /// Not a cursor, or damaged.
+    /// The text is not a cursor, or is damaged.
     #[error("it is not a cursor that this API gave out")]
     Broken,
-    /// Of an older or newer release.
+    /// The cursor is from an older or newer release.
     #[error("it is of another version of this API; start again without a cursor")]
     Version,
-    /// Given out for other parameters.
+    /// The cursor is from a query with other parameters.
     #[error(
         "it was given out for another query; partition_key, order, from, to and prefix must be the same on every page"
     )]
     OtherQuery,
 }
 
-/// Where a page lies in its query's order.
+/// The position of a page in its query's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
     /// It begins after this sort key.
     After(SortKey),
     /// It ends before this sort key.
     Before(SortKey),
-    /// It is the first: where a page that ends before the first item leads on.
+    /// The first page. It follows, in reverse, a page that ends before the first item.
     First,
-    /// It is the last: where a page that begins after the last item leads back.
+    /// The last page. It precedes a page that begins after the last item.
     Last,
 }
 
-/// Writes the cursor of a page of a query.
+/// Encodes the cursor of a page of a query.
 #[must_use]
 pub fn encode(query: &PageQuery, position: &Position) -> String {
     let (format, at) = match position {
@@ -61,10 +63,10 @@ pub fn encode(query: &PageQuery, position: &Position) -> String {
     URL_SAFE_NO_PAD.encode([body.as_slice(), &checksum(&body)].concat())
 }
 
-/// Reads a cursor back for the same query.
+/// Decodes a cursor for the same query.
 ///
 /// # Errors
-/// [`CursorError`] says whether it is broken, of another version or of another query.
+/// [`CursorError`] says whether the cursor is damaged, of another version or of another query.
 pub fn decode(query: &PageQuery, key_type: SortKeyType, cursor: &str) -> Result<Position, CursorError> {
     if cursor.len() > MAX_CURSOR_CHARS {
         return Err(CursorError::Broken);
@@ -96,7 +98,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     first_u64(&Sha256::new_with_prefix(b"cursor").chain_update(bytes).finalize()).to_be_bytes()
 }
 
-/// What a cursor is bound to: everything that decides which items the scan returns, and their order.
+/// The query that a cursor is bound to: everything that determines which items the scan returns,
+/// and their order.
 fn query_binding(query: &PageQuery) -> [u8; CHECKSUM] {
     let mut digest = Sha256::new();
     let mut part = |tag: u8, text: &str| content::add(&mut digest, tag, text.as_bytes());

@@ -1,22 +1,26 @@
-//! Whether growing helps a key: what its writers saw rejected at each growth.
+//! Whether growing helps a key, judged by the share of writes that was rejected at each growth.
 //!
-//! Where a table is a little short of partitions, a tenth or a quarter of a key's demand is rejected at any width. No single growth shows
-//! that, for demand may have risen meanwhile; two in a row do.
+//! If a table is a little short of partitions, a tenth or a quarter of a key's demand is rejected
+//! at any width. A single growth does not show that, because the demand may have risen meanwhile.
+//! Two growths in a row do.
 
-/// What a key's last growths have brought. All 0 where nothing is known, as after a growth that was asked for.
+/// The effect of a key's last growths. All 0 if nothing is known, as after a growth by request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct GrowthRecord {
-    /// The part of the demand, in percent, that was rejected when the key last grew.
+    /// The share of the demand, in percent, that was rejected when the key last grew.
     pub rejected_percent: u32,
-    /// Growths in a row, before that one, after which about as much was rejected as before.
+    /// The number of consecutive growths before that one after which about the same share was
+    /// rejected as before.
     pub fruitless: u32,
 }
 
-/// A growth has helped if less than this part, in percent, of what was rejected before is rejected after it. It is meant to let all in.
+/// A growth has helped if the rejected share afterwards is less than this percentage of the share
+/// before. Its goal is to accept everything.
 const LEFT_PERCENT: u32 = 75;
 
 impl GrowthRecord {
-    /// Growths in a row without effect, the last one included, now that this part of the demand is rejected.
+    /// The number of consecutive growths without effect, including the last one, given that this
+    /// share of the demand is rejected now.
     ///
     /// ```
     /// use sharding::internal::GrowthRecord;
@@ -32,7 +36,7 @@ impl GrowthRecord {
         if known && !helped { self.fruitless.saturating_add(1) } else { 0 }
     }
 
-    /// The record of a key that grows now, while this part of its demand is rejected.
+    /// The record of a key that grows now, while this share of its demand is rejected.
     #[must_use]
     pub const fn grown(self, rejected_percent: u32) -> Self {
         Self { rejected_percent, fruitless: self.fruitless_by(rejected_percent) }

@@ -1,4 +1,4 @@
-//! Idempotency keys: a client that repeats a request after a timeout stores one item.
+//! Idempotency keys. A client that repeats a request after a timeout stores one item.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::content;
 use super::key::PartitionKey;
 use super::value::Attributes;
 
-/// The most characters of an idempotency key.
+/// The largest number of characters of an idempotency key.
 const MAX_CHARS: usize = 255;
 
-/// A client's own name for one request, the same on every repetition.
+/// The client's own name for one request, the same in every repetition.
 ///
 /// ```
 /// use sharding::internal::{Attributes, IdempotencyKey, PartitionKey};
@@ -25,7 +25,7 @@ const MAX_CHARS: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
-/// Not an idempotency key.
+/// The text is not an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it has {chars} characters, or one that is not visible ASCII; allowed: 1 to {MAX_CHARS} visible ASCII characters"
@@ -35,7 +35,7 @@ pub struct IdempotencyKeyError {
 }
 
 impl IdempotencyKey {
-    /// Takes 1 to 255 visible ASCII characters.
+    /// Accepts 1 to 255 visible ASCII characters.
     ///
     /// # Errors
     /// [`IdempotencyKeyError`] for anything else.
@@ -44,10 +44,12 @@ impl IdempotencyKey {
         if good { Ok(Self(text.to_owned())) } else { Err(IdempotencyKeyError { chars: text.chars().count() }) }
     }
 
-    /// The sort key of an item that the request brings: of its partition key, its content, and how many equal items of the request come
-    /// before it. By its content, a client may repeat only the items that failed, and another item replaces nothing.
+    /// The sort key of an item without one. It depends on the partition key, the content, and the
+    /// number of equal items before it in the request. So a client may repeat only the failed
+    /// items, and another item replaces nothing.
     ///
-    /// A UUID of version 8, in no order of time; but of version 7 with the same time where the idempotency key itself is one.
+    /// A UUID of version 8, which is not ordered by time. If the idempotency key itself is a UUID
+    /// of version 7, the result is one, too, with the same time.
     #[must_use]
     pub fn sort_key(&self, partition_key: &PartitionKey, attributes: &Attributes, equals_before: usize) -> String {
         let (mut digest, content) = (Sha256::new(), content::digest(attributes));
@@ -70,7 +72,7 @@ impl IdempotencyKey {
         .to_string()
     }
 
-    /// What a create-only write knows its own earlier attempt by.
+    /// The id by which a create-only write recognises its own earlier attempt.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use super::number::{Number, NumberError};
 
-/// The most bytes of a stored partition key. [DynamoDB limits]
+/// The largest size of a stored partition key in bytes. (DynamoDB developer guide, "Quotas in
+/// Amazon DynamoDB".)
 pub const MAX_PARTITION_KEY_BYTES: usize = 2_048;
-/// The most bytes of a sort key. [DynamoDB limits]
+/// The largest size of a sort key in bytes. (DynamoDB developer guide, "Quotas in Amazon
+/// DynamoDB".)
 pub const MAX_SORT_KEY_BYTES: usize = 1_024;
-/// Records of the product's own in the metadata table have keys that begin so.
+/// The prefix of the product's own items in the metadata table.
 const RESERVED_PREFIX: &str = "_sharding:";
 
-/// Why a key cannot be used; the text says what is allowed.
+/// Why a key is invalid. The text says what is allowed.
 ///
 /// ```
 /// use sharding::{KeyError, PartitionKey};
@@ -24,21 +26,21 @@ const RESERVED_PREFIX: &str = "_sharding:";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Keys have at least one byte.
+    /// A key has at least one byte.
     #[error("it is empty; a key has at least one byte")]
     Empty,
-    /// The key does not fit, or would not fit with its shard suffix.
+    /// The key is too long, or would be with its shard suffix.
     #[error("it has {bytes} bytes; at most {allowed} are allowed")]
     TooLong {
-        /// What was given.
+        /// The key's size in bytes.
         bytes: usize,
-        /// What is allowed in this place.
+        /// The largest size that is allowed here.
         allowed: usize,
     },
-    /// Partition keys that begin so are the product's own.
+    /// Partition keys with this prefix are reserved for the product.
     #[error("it begins with _sharding:, which is reserved")]
     Reserved,
-    /// The table's sort key is a number, and this is none.
+    /// The table's sort key is a number, and this text is not.
     #[error("it must be a number: {0}")]
     NotANumber(NumberError),
     /// The table's sort key is a string, and this is a number.
@@ -46,15 +48,16 @@ pub enum KeyError {
     NotAString,
 }
 
-/// A conversion that cannot fail, where one that can is asked for.
+/// Makes conversions that cannot fail fit where a fallible conversion is expected.
 impl From<Infallible> for KeyError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-/// The caller's own partition key: one to 2,048 bytes of UTF-8 that do not begin with `_sharding:`. With the suffix of the largest shard, it must
-/// still fit into 2,048 bytes, which a request checks.
+/// The caller's own partition key: 1 to 2,048 bytes of UTF-8 that do not begin with `_sharding:`.
+/// With the suffix of the largest shard, it must still fit into 2,048 bytes; each request checks
+/// that.
 ///
 /// ```
 /// use sharding::PartitionKey;
@@ -67,10 +70,11 @@ impl From<Infallible> for KeyError {
 pub struct PartitionKey(Arc<str>);
 
 impl PartitionKey {
-    /// Takes a key as the caller writes it.
+    /// Validates a key as the caller writes it.
     ///
     /// # Errors
-    /// [`KeyError::Empty`], [`KeyError::TooLong`] and [`KeyError::Reserved`]. Whether a shard suffix still fits is checked where one is added.
+    /// [`KeyError::Empty`], [`KeyError::TooLong`] and [`KeyError::Reserved`]. Whether a shard
+    /// suffix still fits is checked when one is added.
     pub fn new(key: &str) -> Result<Self, KeyError> {
         if key.starts_with(RESERVED_PREFIX) {
             return Err(KeyError::Reserved);
@@ -115,7 +119,7 @@ impl From<&Self> for PartitionKey {
     }
 }
 
-/// The text, where it has one to `allowed` bytes.
+/// The text, if it has 1 to `allowed` bytes.
 fn sized(text: &str, allowed: usize) -> Result<&str, KeyError> {
     match text.len() {
         0 => Err(KeyError::Empty),
@@ -130,7 +134,7 @@ impl fmt::Display for PartitionKey {
     }
 }
 
-/// The type of the table's sort key; one per table, fixed at deploy.
+/// The type of the table's sort key. A table has one type, fixed at deployment.
 ///
 /// ```
 /// use sharding::{SortKeyType, TableConfig};
@@ -146,9 +150,10 @@ pub enum SortKeyType {
     Number,
 }
 
-/// The caller's sort key. Keys of one table are all of one type, and order as DynamoDB orders them.
+/// The caller's sort key. All keys of a table have one type, and the same order as in DynamoDB.
 ///
-/// Text becomes a string key, and a request reads it as a number where the table has numbers. Integers become number keys.
+/// Text becomes a string key; in a table with numeric sort keys, a request parses it as a number.
+/// Integers become number keys.
 ///
 /// ```
 /// use sharding::SortKey;
@@ -161,17 +166,18 @@ pub enum SortKeyType {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SortKey {
-    /// Of a string table.
+    /// The sort key of a string table.
     String(Arc<str>),
-    /// Of a number table.
+    /// The sort key of a number table.
     Number(Number),
 }
 
 impl SortKey {
-    /// Reads a sort key of the given type from its text.
+    /// Parses a sort key of the given type.
     ///
     /// # Errors
-    /// [`KeyError`] where the text is empty, over 1,024 bytes, or no number where a number is needed.
+    /// [`KeyError`] if the text is empty or over 1,024 bytes, or if a number is required and the
+    /// text is not one.
     pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
         match key_type {
             SortKeyType::String => sized(text, MAX_SORT_KEY_BYTES).map(|text| Self::String(text.into())),
@@ -180,7 +186,7 @@ impl SortKey {
         }
     }
 
-    /// What the placements hash: one text per value.
+    /// The text that the placements hash: one text per value.
     #[doc(hidden)]
     #[must_use]
     pub fn canonical(&self) -> std::borrow::Cow<'_, str> {
@@ -247,23 +253,25 @@ impl fmt::Display for SortKey {
     }
 }
 
-/// A shard of a logical partition key, numbered from 1; or, in a table that is adopted, the bare key's own items.
+/// A shard of a logical partition key, numbered from 1. In an adopted table, 0 stands for the items
+/// of the bare key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardNumber(u32);
 
 impl ShardNumber {
-    /// The items under the bare partition key, without a suffix: stored before the table was sharded.
+    /// The items under the bare partition key, without a suffix. They were stored before the table
+    /// was sharded.
     pub const UNSHARDED: Self = Self(0);
     /// The shard that every width contains.
     pub const FIRST: Self = Self(1);
 
-    /// `None` for 0: shards are numbered from 1.
+    /// `None` for 0, because shards are numbered from 1.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
     }
 
-    /// The shard at a position counted from 0.
+    /// The shard at a zero-based position.
     #[must_use]
     pub(crate) const fn from_index(index: u32) -> Self {
         Self(index.saturating_add(1))
@@ -275,7 +283,7 @@ impl ShardNumber {
         self.0
     }
 
-    /// The shard after this one.
+    /// The next shard.
     #[must_use]
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -288,7 +296,7 @@ impl fmt::Display for ShardNumber {
     }
 }
 
-/// How many shards a key has: a width, at least 1.
+/// The number of shards of a key: a width, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardCount(NonZeroU32);
 
@@ -296,7 +304,7 @@ impl ShardCount {
     /// The width of a key that was never scaled.
     pub const ONE: Self = Self(NonZeroU32::MIN);
 
-    /// `None` for 0: a key has at least one shard.
+    /// `None` for 0, because a key has at least one shard.
     #[must_use]
     pub const fn new(count: u32) -> Option<Self> {
         match NonZeroU32::new(count) {
@@ -311,7 +319,7 @@ impl ShardCount {
         self.0.get()
     }
 
-    /// Every shard of this width: 1 up to and including the count.
+    /// Every shard of this width: 1 to the count, inclusive.
     pub fn shards(self) -> impl Iterator<Item = ShardNumber> + Clone {
         (0..self.get()).map(ShardNumber::from_index)
     }
@@ -323,12 +331,13 @@ impl fmt::Display for ShardCount {
     }
 }
 
-/// What stands between the partition key and the shard number in a shard key.
+/// The text between the partition key and the shard number in a shard key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Separator(Arc<str>);
 
 impl Separator {
-    /// `None` unless the text has 1 to 16 bytes and no ASCII digit, which would make a shard key ambiguous.
+    /// `None` unless the text has 1 to 16 bytes and no ASCII digit. A digit would make shard keys
+    /// ambiguous.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let good = (1..=16).contains(&text.len()) && !text.bytes().any(|b| b.is_ascii_digit());
@@ -371,10 +380,12 @@ impl ShardKeys {
         Self { separator }
     }
 
-    /// Partition key + separator + shard number; of [`ShardNumber::UNSHARDED`] the partition key alone.
+    /// Partition key + separator + shard number; for [`ShardNumber::UNSHARDED`] the partition key
+    /// alone.
     ///
     /// # Errors
-    /// [`KeyError::TooLong`] where the shard key exceeds 2,048 bytes; `allowed` counts the partition key alone.
+    /// [`KeyError::TooLong`] if the shard key exceeds 2,048 bytes; `allowed` counts the partition
+    /// key alone.
     pub fn build(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, KeyError> {
         if shard == ShardNumber::UNSHARDED {
             return Ok(key.as_str().to_owned());
@@ -398,9 +409,10 @@ impl ShardKeys {
         self.build(key, ShardNumber(width.get())).map(drop)
     }
 
-    /// The logical key and shard of a stored value; `None` where it is no shard key under this separator.
+    /// Parses a stored value into logical key and shard. `None` if it is not a shard key with this
+    /// separator.
     ///
-    /// A logical key that itself looks suffixed is no trouble: only the last suffix is the shard.
+    /// A logical key may itself look like a shard key: only the last suffix is the shard.
     #[must_use]
     pub fn parse(&self, stored: &str) -> Option<(PartitionKey, ShardNumber)> {
         let (key, number) = stored.rsplit_once(self.separator.as_str())?;

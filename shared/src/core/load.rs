@@ -1,35 +1,39 @@
-//! What a key's writers note of its demand, so that no key is shrunk that needs its shards.
+//! The demand that a key's writers record, so that a key that needs its shards is not shrunk.
 //!
-//! There is no figure for what a shard takes: partitions are shared, split, and provisioned. What a shard is known to have taken is one. A key
-//! is busy where half of its shards would have to take nearly as much each.
+//! There is no fixed capacity of a shard, because partitions are shared, split, and provisioned.
+//! But the load that a shard has carried before is known. A key is busy if half of its shards would
+//! have to carry nearly as much each.
 
 use super::key::ShardCount;
 use super::throughput::PARTITION_WRITE_UNITS;
 
-/// A minute's writes of a key, and what they were judged by. All 0 where none were noted.
+/// A key's writes of one minute, and the figures that they are compared with. All 0 if none were
+/// recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Load {
-    /// The minute that is counted: epoch seconds / 60.
+    /// The minute that is being counted: epoch seconds / 60.
     pub minute: u64,
-    /// Write units in it so far, as far as they were noted.
+    /// The recorded write units in it so far.
     pub units: u64,
-    /// The most write units that a shard took in a minute.
+    /// The largest number of write units that a shard took in a minute.
     pub per_shard: u64,
-    /// Epoch seconds up to which the key was busy.
+    /// The epoch second until which the key was busy.
     pub busy_at: u64,
 }
 
-/// A shard is taken to bear so many units a minute, whatever it has shown: a tenth of what a partition does.
+/// The number of units a minute that every shard is assumed to carry: a tenth of what a partition
+/// does.
 const LEAST_PER_SHARD: u64 = MOST_PER_SHARD / 10;
-/// And no more than a partition does, whatever was counted: a width may have changed within the minute.
+/// The largest number of units a minute that a shard is assumed to carry: as much as a partition.
+/// The counted number may be higher, because a width may have changed within the minute.
 const MOST_PER_SHARD: u64 = 60 * PARTITION_WRITE_UNITS;
-/// Half of the shards may be left with this part, in percent, of what shards have borne.
+/// Half of the shards may be left with this percentage of what shards have carried.
 const LEFT_PERCENT: u64 = 80;
-/// Of a minute that is farther ahead than this, a clock was wrong.
+/// If a recorded minute is farther in the future than this, a clock was wrong.
 const MOST_AHEAD: u64 = 5;
 
 impl Load {
-    /// With the minute judged as it stands, by the width that it was written under.
+    /// Judges the recorded minute by the width under which it was written.
     ///
     /// ```
     /// use sharding::internal::{Load, ShardCount};
@@ -51,15 +55,17 @@ impl Load {
         Self { per_shard, busy_at: busy_at.max(self.busy_at), ..self }
     }
 
-    /// Another minute begins, with so many units.
+    /// Begins another minute with this number of units.
     pub(crate) fn next(self, width: ShardCount, minute: u64, units: u64) -> Self {
-        // What was noted for a time that has not come says no more than that the key was busy up to now: or this note is late.
+        // A record for a future time only says that the key was busy until now: either its clock
+        // was wrong, or this one is late.
         let till_now = minute.saturating_mul(60).min(self.busy_at);
         let judged = if self.is_ahead_of(minute) { Self { busy_at: till_now, ..self } } else { self.judged(width) };
         Self { minute, units, ..judged }
     }
 
-    /// Whether units of this minute count towards the one that is noted: it is the same, or another instance's clock is a little ahead.
+    /// Whether units of this minute count towards the recorded one: it is the same minute, or
+    /// another instance's clock is a little ahead.
     pub(crate) fn takes(self, minute: u64) -> bool {
         self.minute >= minute && !self.is_ahead_of(minute)
     }
@@ -75,7 +81,8 @@ mod tests {
     use crate::core::key::tests::count;
     use proptest::prelude::*;
 
-    /// A day of so many units a minute under each width; the last epoch second that was busy.
+    /// A day with this number of units a minute under each width. Returns the last epoch second at
+    /// which the key was busy.
     fn busy_at(days: &[(u32, u64)]) -> u64 {
         let minutes = days.iter().flat_map(|day| [day; 1_440]).zip(1..);
         let load = minutes.fold(Load::default(), |load, ((width, units), at)| load.next(count(*width), at, *units));

@@ -1,7 +1,8 @@
-//! Many shards, one ordered page.
+//! Merges many shards into one ordered page.
 //!
-//! Asking every shard for the whole page reads the page n times over. Here each shard is asked for about its *share* of the page, in whole
-//! read units, and only those that run dry before the page is full are asked again, up to the last sort key that can be on it.
+//! Querying every shard for the whole page would read the page n times. Instead each shard is
+//! queried for its *share* of the page, in whole read units. Only the shards that run out before
+//! the page is full are queried again, up to the last sort key that can be on the page.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -11,65 +12,66 @@ use super::query::Order;
 use super::spacing::Spacing;
 use crate::protocol::version::Version;
 
-/// Of the standard deviation of a shard's part of the page, how much is asked for on top of the mean: more would cost more than a second question.
+/// The number of standard deviations of a shard's part of the page that are requested on top of the
+/// mean. More would cost more than a second request.
 const SLACK: f64 = 0.4;
-/// The same where the range of the request keeps the cost down.
+/// The same if the range of the request limits the cost.
 const AMPLE: f64 = 3.0;
 
 /// An item on its way through the merge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored<T> {
-    /// Its place in the order.
+    /// Its position in the order.
     pub sort_key: SortKey,
-    /// Of two copies, the higher version is the item.
+    /// Of two copies, the copy with the higher version is the item.
     pub version: Version,
-    /// The item itself; `None` for one that was deleted, which hides older copies of it on other shards.
+    /// The item. `None` for a deleted one, which hides older copies on other shards.
     pub item: Option<T>,
 }
 
-/// A page that one shard should be asked for.
+/// A page to request from one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardPageRequest {
     /// The shard to query.
     pub shard: ShardNumber,
     /// Start after this sort key.
     pub after: Option<SortKey>,
-    /// Go no further than this sort key, itself included: what lies beyond it cannot be on the page.
+    /// Stop at this sort key, inclusive: items beyond it cannot be on the page.
     pub until: Option<SortKey>,
-    /// The most items to ask for.
+    /// The largest number of items to request.
     pub limit: usize,
 }
 
-/// What one shard answered.
+/// One shard's response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardPage<T> {
     /// In the query's order.
     pub items: Vec<Stored<T>>,
-    /// Where the shard's next page starts; `None` at the end of what it was asked for.
+    /// Where the shard's next page starts. `None` at the end of the requested range.
     pub next: Option<SortKey>,
 }
 
-/// Where a shard's further items come from.
+/// The state of a shard's further items.
 #[derive(Debug)]
 enum Source {
-    /// It was never asked.
+    /// The shard was not queried yet.
     Fresh,
-    /// It was asked; the answer is on its way. Before that it is known up to `after`.
+    /// A query is in progress. The shard is known up to `after`.
     Asked { after: Option<SortKey>, until: Option<SortKey> },
-    /// It is known up to this place, itself included; beyond it there may be more.
+    /// The shard is known up to this sort key, inclusive. It may have more items beyond it.
     More { after: SortKey },
-    /// It is known to its end.
+    /// The shard is known to its end.
     End,
 }
 
 #[derive(Debug)]
 struct Shard<T> {
     source: Source,
-    /// What has arrived and was not taken in. The first has its place in the heap.
+    /// Items that have arrived and are not merged yet. The first one is in the heap.
     waiting: VecDeque<Stored<T>>,
 }
 
-/// How far the order is known: up to there, no shard has an item that has not arrived.
+/// How far the order is known: up to there, every item of every shard has arrived.
 #[derive(Debug, PartialEq)]
 enum Horizon {
     Nothing,
@@ -77,17 +79,17 @@ enum Horizon {
     Everything,
 }
 
-/// Where a page that starts after a place will end, as far as that can be foreseen.
+/// The predicted end of a page that starts after a position.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forecast {
     pub(crate) spacing: Spacing,
-    /// The query's own end and prefix, which no forecast may leave.
+    /// The end and the prefix of the query, which no prediction may exceed.
     pub(crate) end: Option<SortKey>,
     pub(crate) prefix: Option<String>,
 }
 
 impl Forecast {
-    /// Whether nothing of the query lies beyond this place.
+    /// Whether the query has nothing beyond this position.
     fn ends_at(&self, order: Order, place: &SortKey) -> bool {
         self.end.as_ref().is_some_and(|end| order.compare(place, end).is_ge())
     }
@@ -107,20 +109,20 @@ pub struct PageMerge<T> {
     order: Order,
     start: Option<SortKey>,
     items_per_unit: f64,
-    /// The most items that are shared out at a time.
+    /// The largest number of items to request at a time.
     most: usize,
     forecast: Forecast,
     shards: BTreeMap<ShardNumber, Shard<T>>,
     horizon: Horizon,
-    /// Each shard's next item; of copies, the highest version comes first.
+    /// Each shard's next item. Of copies, the highest version comes first.
     heads: BinaryHeap<(Rank, Version, Reverse<ShardNumber>)>,
     page: Vec<T>,
-    /// The last sort key that was taken in, of an item of the page or of a deleted one.
+    /// The last merged sort key, of an item of the page or of a deleted one.
     reached: Option<SortKey>,
     closed: bool,
 }
 
-/// A sort key in the heap: the greatest is the next of the page.
+/// A sort key in the heap. The greatest is the next one of the page.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Ascending(Reverse<SortKey>),
@@ -147,28 +149,31 @@ impl<T> PageMerge<T> {
         }
     }
 
-    /// How many items the smallest amount that is billed pays for, as far as is known: requests are rounded up to it.
+    /// The number of items that the smallest billed amount pays for, as far as it is known.
+    /// Requests are rounded up to it.
     #[must_use]
     pub fn with_items_per_unit(mut self, items_per_unit: f64) -> Self {
         self.items_per_unit = items_per_unit;
         self
     }
 
-    /// Shares out at most so many items at a time, where more would not fit in memory or in the page.
+    /// Limits the number of items that are requested at a time, because more would not fit into
+    /// memory or into the page.
     #[must_use]
     pub fn sharing_at_most(mut self, items: usize) -> Self {
         self.most = items.max(1);
         self
     }
 
-    /// With an idea of where the page will end, so that each shard is asked for exactly its part.
+    /// Adds a predicted end of the page, so that each shard is queried for exactly its part.
     #[must_use]
     pub(crate) fn with_forecast(mut self, forecast: Forecast) -> Self {
         self.forecast = forecast;
         self
     }
 
-    /// Takes a shard in, as far as it is new. Only before the first item was merged, so that none of its items come too late.
+    /// Adds new shards. Call this only before the first item was merged, so that no item comes too
+    /// late.
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
         debug_assert!(self.reached.is_none(), "a shard was added to a page that has begun");
         for shard in shards {
@@ -177,13 +182,14 @@ impl<T> PageMerge<T> {
         self.look_out();
     }
 
-    /// The shards taken in so far.
+    /// The number of shards so far.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// The pages that should be asked for now, each once: of new shards, and once all answers are in, of those that it still needs.
+    /// The pages to request now, each once: from new shards, and after all responses from those
+    /// that the page still needs.
     pub fn requests(&mut self) -> Vec<ShardPageRequest> {
         if self.is_full() || self.next_shard().is_some() {
             return Vec::new();
@@ -193,7 +199,7 @@ impl<T> PageMerge<T> {
         let (last, likely) = if all_in { self.reach(wanted) } else { (None, None) };
         let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
         let order = self.order;
-        // Where too little has arrived to fill the page, everybody's next items are needed.
+        // Too few items have arrived to fill the page, so the next items of every shard are needed.
         let is_needed =
             |after: &SortKey| all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt());
         let is_asked = |shard: &&Shard<T>| match &shard.source {
@@ -201,7 +207,8 @@ impl<T> PageMerge<T> {
             Source::More { after } => is_needed(after),
             Source::Asked { .. } | Source::End => false,
         };
-        // New shards share the page with all others; what is still missing is shared by those that are asked for it.
+        // New shards share the page with all others. The missing rest is shared by the shards that
+        // are queried for it.
         let askers = self.shards.values().filter(is_asked).count();
         let first = self.share(wanted, self.shards.len(), foreseen.is_some());
         let again = self.share(wanted, askers, false);
@@ -218,14 +225,15 @@ impl<T> PageMerge<T> {
         requests
     }
 
-    /// Takes in what a shard answered.
+    /// Takes one shard's response.
     pub fn supply(&mut self, number: ShardNumber, answer: ShardPage<T>) {
         let Some(shard) = self.shards.get_mut(&number) else { return };
         let Source::Asked { until, .. } = &mut shard.source else { return };
         let until = until.take();
         let had_head = !shard.waiting.is_empty();
         shard.waiting.extend(answer.items);
-        // At the query's own end nothing is left to ask for, and DynamoDB refuses to start there.
+        // At the query's own end there is nothing left to request, and DynamoDB refuses to start
+        // there.
         shard.source = match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
             Some(after) => Source::More { after },
             None => Source::End,
@@ -236,12 +244,14 @@ impl<T> PageMerge<T> {
         self.look_out();
     }
 
-    /// Moves items to the page until it is full, the order is not known any further, or `more` says of an item that it is the page's last.
+    /// Moves items to the page until it is full, the order is not known any further, or `more`
+    /// returns that an item is the page's last.
     pub fn advance(&mut self, mut more: impl FnMut(&T) -> bool) {
         while let Some(number) = self.next_shard() {
             self.heads.pop();
             let Some(stored) = self.shards.get_mut(&number).and_then(|shard| shard.waiting.pop_front()) else { return };
-            // The heap gives the highest version of a sort key first, and every shard's item of it is there: what follows with the same key is an older copy.
+            // The heap returns the highest version of a sort key first, and every shard's copy of
+            // it is there. The following ones with the same key are older copies.
             if self.reached.as_ref() != Some(&stored.sort_key) {
                 self.reached = Some(stored.sort_key);
                 if let Some(item) = stored.item {
@@ -253,19 +263,20 @@ impl<T> PageMerge<T> {
         }
     }
 
-    /// Whether nothing more is needed: the page is full or closed, or every shard is at its end.
+    /// Whether the page is complete: it is full or closed, or every shard is at its end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_full() || (self.heads.is_empty() && self.horizon == Horizon::Everything)
     }
 
-    /// Whether something was taken in: the next page starts after it.
+    /// Whether anything was merged: the next page starts after it.
     #[must_use]
     pub const fn has_begun(&self) -> bool {
         self.reached.is_some()
     }
 
-    /// The page, and where the next one starts: after the last sort key that was taken in, unless every shard is at its end.
+    /// The page, and where the next one starts: after the last merged sort key, unless every shard
+    /// is at its end.
     #[must_use]
     pub fn finish(self) -> (Vec<T>, Option<SortKey>) {
         let last = self.reached;
@@ -280,7 +291,7 @@ impl<T> PageMerge<T> {
         self.closed || self.page.len() >= self.limit
     }
 
-    /// The shard that has the next item of the page, where no other shard can have an earlier one.
+    /// The shard with the next item of the page, if no other shard can have an earlier one.
     fn next_shard(&self) -> Option<ShardNumber> {
         let (Rank::Ascending(Reverse(next)) | Rank::Descending(next), _, Reverse(shard)) = self.heads.peek()?;
         let is_known = match &self.horizon {
@@ -291,21 +302,22 @@ impl<T> PageMerge<T> {
         (is_known && !self.is_full()).then_some(*shard)
     }
 
-    /// How many items to ask each of some shards for, when so many are wanted in all. A hash spreads the items binomially, so a
-    /// shard's part is about `wanted / shards`, give or take its square root.
+    /// The number of items to request from each of several shards for a total. A hash spreads items
+    /// binomially, so a shard's part is about `wanted / shards`, plus or minus its square root.
     fn share(&self, wanted: usize, shards: usize, is_bounded: bool) -> usize {
         let wanted = wanted.min(self.most).max(1);
         let mean = wanted as f64 / shards.max(1) as f64;
         let ask = if is_bounded {
             (mean + AMPLE * mean.sqrt()).ceil() + 1.0
         } else {
-            // Rounded up to whole read units, which are paid for anyway.
+            // Rounded up to whole read units, which are billed anyway.
             (((mean + SLACK * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit).floor()
         };
         if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }
     }
 
-    /// Finds how far the order is known. A shard with an item in the heap hides nothing before that.
+    /// Determines how far the order is known. A shard with an item in the heap hides nothing before
+    /// that item.
     fn look_out(&mut self) {
         let mut nearest = None::<&SortKey>;
         for shard in self.shards.values().filter(|shard| shard.waiting.is_empty()) {
@@ -325,7 +337,8 @@ impl<T> PageMerge<T> {
         self.horizon = nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
     }
 
-    /// Puts the next item of a shard that has none in the heap there. Where there is none, the order may be known less far.
+    /// Puts the next item of a shard into the heap. If the shard has none, the order may be known
+    /// less far.
     fn raise_head(&mut self, number: ShardNumber) {
         let Some(next) = self.shards.get(&number).and_then(|shard| shard.waiting.front()) else {
             return self.look_out();
@@ -337,10 +350,11 @@ impl<T> PageMerge<T> {
         self.heads.push((rank, next.version, Reverse(number)));
     }
 
-    /// The last sort key that can be on a page with `wanted` more items, and about where it will end, as far as what has arrived says. An
-    /// item stands for n / (shards of n that have arrived up to its place) items, as the placement spreads items evenly.
+    /// The last sort key that can be on a page with `wanted` more items, and its predicted end from
+    /// the items so far. Placement spreads items evenly, so an item stands for n / (shards of n
+    /// that have arrived up to its position) items.
     fn reach(&self, wanted: usize) -> (Option<SortKey>, Option<SortKey>) {
-        // An older copy of what was taken in last is none of the page's.
+        // An older copy of the last merged item is not on the page.
         let waiting = self.shards.values().flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
         let mut arrived: Vec<&SortKey> = waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
         arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
@@ -388,7 +402,7 @@ mod tests {
         };
         let mut items: Vec<_> = rows.map(stored).collect();
         items.sort_by(|one, other| order.compare(&one.sort_key, &other.sort_key));
-        // As DynamoDB: a page that was cut has a next key, even where nothing follows it.
+        // As in DynamoDB, a truncated page has a next key even if nothing follows.
         let taken = request.limit.min(cap);
         let is_cut = items.len() >= taken;
         items.truncate(taken);
@@ -396,7 +410,7 @@ mod tests {
         ShardPage { items, next }
     }
 
-    /// Answers what a page asks for now, each request with at most `cap` items.
+    /// Responds to the current requests of a page, each with at most `cap` items.
     fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
         for request in merge.requests() {
             assert!(request.after.as_ref().is_none_or(|after| !merge.forecast.ends_at(merge.order, after)));
@@ -411,14 +425,14 @@ mod tests {
         fn paging_by_any_limit_yields_every_item_once_in_order_and_newest(
             rows in prop_oneof![
                 proptest::collection::btree_map((1u32..8, 0u32..200), 1u32..1_000, 0..300),
-                // Evenly spaced, so that pages are foreseen.
+                // Evenly spaced, so that pages are predictable.
                 proptest::collection::vec(1u32..8, 0..300)
                     .prop_map(|shards| shards.into_iter().zip(0..).map(|(shard, key)| ((shard, 3 * key), 1)).collect()),
             ],
             limit in 1usize..50, cap in 1usize..40, descending in any::<bool>(),
             per_unit in 0.2f64..30.0,
         ) {
-            // One copy of a sort key per shard, as a table has.
+            // One copy of a sort key per shard, as in a table.
             let table: Table = rows.into_iter().map(|((shard, key), version)| (shard, key, version)).collect();
             let mut newest = BTreeMap::new();
             for (_, key, version) in &table {
@@ -465,7 +479,8 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_for_beyond_the_querys_own_end() {
-        // Each shard's last item in the range is cut off with a place to go on from, as DynamoDB does.
+        // Each shard's last item in the range is cut off with a position to continue from, as
+        // DynamoDB does.
         let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
         let forecast = Forecast { end: Some(number(7)), ..Forecast::default() };
         let mut merge = PageMerge::new(8, Order::Ascending, None).with_items_per_unit(2.0).with_forecast(forecast);

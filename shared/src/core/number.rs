@@ -1,20 +1,21 @@
-//! Numbers as DynamoDB keeps them: decimal, 38 significant digits.
+//! Numbers as DynamoDB stores them: decimal, 38 significant digits.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bigdecimal::BigDecimal;
 
-/// The most significant digits that DynamoDB keeps.
+/// The largest number of significant digits in DynamoDB.
 const MAX_DIGITS: u64 = 38;
 /// The largest power of ten of the leading digit.
 const MAX_MAGNITUDE: i64 = 125;
 /// The smallest power of ten of the leading digit.
 const MIN_MAGNITUDE: i64 = -130;
-/// Longer spellings hold nothing but zeros that change no value.
+/// Longer texts contain only zeros that change no value.
 const MAX_SPELLING: usize = 512;
 
-/// A decimal number within DynamoDB's range, ordered by value: two spellings of one value are one number.
+/// A decimal number within DynamoDB's range, ordered by value: two spellings of one value are one
+/// number.
 ///
 /// ```
 /// use sharding::Number;
@@ -26,7 +27,7 @@ const MAX_SPELLING: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number(BigDecimal);
 
-/// Why a text is not a number that DynamoDB can keep.
+/// Why DynamoDB cannot store a text as a number.
 ///
 /// ```
 /// use sharding::{Number, NumberError};
@@ -36,13 +37,13 @@ pub struct Number(BigDecimal);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// Not a decimal number at all (NaN and infinity are not).
+    /// Not a decimal number. NaN and infinity are not.
     #[error("it is not a decimal number")]
     Syntax,
     /// More than 38 significant digits.
     #[error("it has more than 38 significant digits")]
     Digits,
-    /// Beyond the range of magnitudes.
+    /// The magnitude is out of range.
     #[error("its magnitude is outside 1E-130 to 9.99E+125")]
     Magnitude,
 }
@@ -81,16 +82,16 @@ macro_rules! from_integer {
 from_integer!(i32, u32, i64, u64);
 
 impl Number {
-    /// Whether it is 0, however it is written.
+    /// Whether the value is 0, in any spelling.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == 0
     }
 
-    /// The sum, exactly.
+    /// The exact sum.
     ///
     /// # Errors
-    /// [`NumberError`] where it has too many digits, or is out of range.
+    /// [`NumberError`] if the sum has too many digits, or is out of range.
     pub fn plus(&self, other: &Self) -> Result<Self, NumberError> {
         (&self.0 + &other.0).to_scientific_notation().parse()
     }

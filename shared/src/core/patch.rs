@@ -1,56 +1,56 @@
-//! What an update makes of an item's attributes.
+//! The effect of an update on an item's attributes.
 
 use std::collections::BTreeMap;
 
 use super::number::{Number, NumberError};
 use super::value::{Attributes, Value};
 
-/// A change of some attributes of an item; the others stay as they are.
+/// A change of some attributes of an item. The others stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Patch {
     /// Sets, merges and removes attributes, as a JSON merge patch does (RFC 7396).
     Merge(BTreeMap<String, Merge>),
-    /// Adds to numbers, and members to sets; an attribute that is absent counts as 0, or as an empty set.
+    /// Adds to numbers, and members to sets. An absent attribute counts as 0, or as an empty set.
     Add(Attributes),
 }
 
-/// What becomes of one attribute, or of one member of a map.
+/// The change of one attribute, or of one member of a map.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Merge {
-    /// It is removed.
+    /// Removes it.
     Remove,
-    /// It becomes this, whatever it was.
+    /// Replaces it by this value.
     Set(Value),
-    /// It becomes a map if it is none, and these members of it change.
+    /// Changes these members of it. An attribute that is not a map becomes one.
     Into(BTreeMap<String, Merge>),
 }
 
 /// Why a change does not fit the item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// What stands is of another type than what is added.
+    /// The stored attribute has another type than the added value.
     #[error("it is {stands}, to which {added} cannot be added")]
     WrongType {
         /// The attribute.
         attribute: String,
-        /// The type that it has.
+        /// Its type.
         stands: &'static str,
-        /// The type that is added.
+        /// The type of the added value.
         added: &'static str,
     },
-    /// The sum is not a number that DynamoDB can keep.
+    /// The sum is not a number that DynamoDB can store.
     #[error("the sum cannot be stored")]
     Sum {
         /// The attribute.
         attribute: String,
-        /// Why.
+        /// The reason.
         #[source]
         cause: NumberError,
     },
     /// The item would be larger than DynamoDB allows.
     #[error("the item would have {bytes} bytes")]
     TooLarge {
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: usize,
     },
 }
@@ -59,7 +59,7 @@ impl Patch {
     /// The attributes after the change.
     ///
     /// # Errors
-    /// [`PatchError`] where what is added does not fit what stands.
+    /// [`PatchError`] if the added values do not fit the stored ones.
     ///
     /// ```
     /// use sharding::internal::{Attributes, Patch, Value};
@@ -81,7 +81,7 @@ impl Patch {
         Ok(attributes)
     }
 
-    /// All of it as attributes, to tell two changes apart.
+    /// The whole patch as attributes, so that two patches can be compared.
     pub(crate) fn content(&self) -> (&'static str, Attributes) {
         fn of(changes: &BTreeMap<String, Merge>) -> Attributes {
             let content = |change: &Merge| match change {
@@ -166,7 +166,7 @@ mod tests {
         changes.into_iter().map(|(name, change)| (name.to_owned(), change)).collect()
     }
 
-    /// The examples of RFC 7396, appendix A, as far as they are about objects.
+    /// The examples of RFC 7396, appendix A, that are about objects.
     #[test]
     fn a_merge_does_what_the_rfc_says() {
         let set = |text: &str| Merge::Set(Value::S(text.into()));

@@ -1,7 +1,8 @@
-//! Which shard takes an item.
+//! Placement: the shard of an item.
 //!
-//! Why a jump hash and not a modulo? When the width grows, a modulo re-homes nearly every item, so after a few changes a point read has
-//! to look at dozens of shards. A jump hash moves an item only onto *new* shards: growing from 1 to n by ones leaves an item about ln(n)
+//! The default is a jump hash and not a modulo. When the width grows, a modulo changes the home of
+//! nearly every item, so after a few changes a point read has dozens of places to read. A jump hash
+//! moves an item only onto *new* shards: growing from 1 to n by ones gives an item about ln(n)
 //! homes. (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014.)
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 
-/// The rule by which a table's items find their shards; one per table, fixed at deploy.
+/// The rule that assigns a table's items to shards. A table has one rule, fixed at deployment.
 ///
 /// ```
 /// use sharding::{Placement, TableConfig, Writes};
@@ -22,23 +23,26 @@ use super::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Placement {
-    /// SHA-256 over both keys, then a jump consistent hash. An item can be found again by its key.
+    /// SHA-256 over both keys, then a jump consistent hash. An item can be found by its key.
     #[default]
     Calculated,
-    /// Uniformly at random: append-only, since an item can be on any shard.
+    /// Uniformly at random. Append-only, because an item can be on any shard.
     Random,
     /// SHA-256 of `partition key + "_" + sort key`, modulo the width, plus 1.
     ModuloSha256,
-    /// The blog's formula: MD5 of `partition key + "_" + sort key`, modulo the width, plus 1.
+    /// The formula of the blog post "Dynamic write sharding": MD5 of `partition key + "_" + sort
+    /// key`, modulo the width, plus 1.
     ModuloMd5,
-    /// The guide's formula: the product of the sort key's code points, modulo the width, plus 1.
+    /// The formula of "Using write sharding to distribute workloads evenly" in the DynamoDB
+    /// developer guide: the product of the sort key's code points, modulo the width, plus 1.
     ///
-    /// Unfit for new tables: it puts about 75 % of ten-digit order ids on shard 1 of 200, for most products are multiples of 200.
+    /// Unfit for new tables: it places about 75 % of ten-digit order ids on shard 1 of 200, because
+    /// most products are multiples of 200.
     CodePoints,
 }
 
 impl Placement {
-    /// Every placement with the name that configuration uses for it.
+    /// Every placement with its name in the configuration.
     #[doc(hidden)]
     pub const NAMES: [(&'static str, Self); 5] = [
         ("calculated", Self::Calculated),
@@ -48,7 +52,7 @@ impl Placement {
         ("code-points", Self::CodePoints),
     ];
 
-    /// The shard of a sort key under one width; `None` for random placement, which has no home.
+    /// The shard of a sort key under one width. `None` for random placement, which has no home.
     ///
     /// ```
     /// use sharding::internal::{PartitionKey, Placement, ShardCount, SortKey, SortKeyType};
@@ -72,7 +76,7 @@ impl Placement {
         Some(ShardNumber::from_index(index))
     }
 
-    /// The homes of a sort key under any width; the keys are hashed once.
+    /// The homes of a sort key under any width. The keys are hashed once.
     pub(crate) fn homes<'a>(
         self,
         key: &'a PartitionKey,
@@ -85,7 +89,8 @@ impl Placement {
         }
     }
 
-    /// Every shard that an item may be on: its homes under each of the widths, or for random placement all shards of the widest.
+    /// Every shard that an item may be on: its homes under each width, or for random placement all
+    /// shards of the widest.
     #[doc(hidden)]
     #[must_use]
     pub fn candidates(
@@ -102,7 +107,8 @@ impl Placement {
     }
 }
 
-/// The first 8 bytes of SHA-256 over both keys, the first with its length in front so that no two pairs share an input.
+/// The first 8 bytes of SHA-256 over both keys. The first key is preceded by its length, so that no
+/// two pairs have the same input.
 fn key_hash(key: &PartitionKey, sort_key: &SortKey) -> u64 {
     let mut digest = Sha256::new();
     digest.update((key.as_str().len() as u64).to_be_bytes());
@@ -115,7 +121,7 @@ pub(crate) fn first_u64(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |acc, byte| acc << 8 | u64::from(*byte))
 }
 
-/// Jump consistent hash: the bucket of `key` among `buckets`, counted from 0.
+/// Jump consistent hash: the zero-based bucket of `key` among `buckets`.
 fn jump_hash(mut key: u64, buckets: u32) -> u32 {
     let (mut bucket, mut next) = (0i64, 0i64);
     while next < i64::from(buckets) {
@@ -146,7 +152,7 @@ mod tests {
 
     #[test]
     fn jump_hash_agrees_with_the_published_algorithm() {
-        // Vectors that public implementations of the paper test with.
+        // Test vectors of public implementations of the paper.
         let rows = [(1u64, 1u32, 0u32), (42, 57, 43), (0xDEAD_10CC, 1, 0), (0xDEAD_10CC, 666, 361), (256, 1024, 520)];
         for (hash, buckets, expected) in rows {
             assert_eq!(jump_hash(hash, buckets), expected, "{hash} among {buckets}");
@@ -182,7 +188,7 @@ mod tests {
                     let home = placement.home(&key(&k), &text(&s), count(*width));
                     prop_assert!(home.is_none_or(|home| (1..=*width).contains(&home.get()) && all.contains(&home)));
                 }
-                // One number has one home however it is spelt.
+                // A number has one home in any spelling.
                 let home = |spelt: String| placement.home(&key(&k), &number(spelt), count(97));
                 prop_assert_eq!(home(format!("{n}00")), home(format!("{n}e2")));
             }

@@ -1,4 +1,4 @@
-//! What a caller asks a page of.
+//! A query for a page of items.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Which of two sort keys comes first.
+    /// Compares two sort keys in this order.
     #[must_use]
     pub fn compare(self, one: &SortKey, other: &SortKey) -> std::cmp::Ordering {
         match self {
@@ -34,7 +34,7 @@ impl Order {
         }
     }
 
-    /// The other one.
+    /// The opposite order.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -43,7 +43,7 @@ impl Order {
         }
     }
 
-    /// As the HTTP contract writes it.
+    /// The name in the HTTP contract.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Order {
 pub struct PageQuery {
     /// The logical key.
     pub partition_key: PartitionKey,
-    /// The most items on the page; 1 to 1,000.
+    /// The largest number of items on the page: 1 to 1,000.
     pub limit: usize,
     /// Continue after this sort key.
     pub after: Option<SortKey>,
@@ -68,20 +68,22 @@ pub struct PageQuery {
     pub from: Option<SortKey>,
     /// The highest sort key, itself included.
     pub to: Option<SortKey>,
-    /// Only sort keys that begin with this; string tables only, and instead of `from` and `to`.
+    /// Only sort keys with this prefix. For string tables only, and not together with `from` or
+    /// `to`.
     pub prefix: Option<String>,
-    /// Whether every write acknowledged before must be seen; costs twice as much.
+    /// Whether the page must contain every write that was acknowledged before. Costs twice as much.
     pub consistent: bool,
-    /// Only these attributes of the items, besides their keys; `None` for all. Fewer bytes are sent, and the same read units are charged.
+    /// Only these attributes of the items, besides their keys; `None` for all. Fewer bytes are
+    /// sent, and the read units are the same.
     pub fields: Option<BTreeSet<String>>,
 }
 
 impl PageQuery {
-    /// The most items of one page.
+    /// The largest number of items of one page.
     pub const MAX_LIMIT: usize = 1_000;
 
-    /// The place that a page starts after, `None` for the beginning of its range; and no place at all where it lies beyond the range,
-    /// which DynamoDB would refuse.
+    /// Where a page starts: after this position, or `None` for the beginning of its range. There is
+    /// no start if the position is beyond the range; DynamoDB would refuse it.
     pub(crate) fn start(&self) -> Option<Option<SortKey>> {
         let Some(after) = &self.after else { return Some(None) };
         let (first, last) = match self.order {
@@ -104,7 +106,7 @@ impl PageQuery {
         Some((!is_before).then(|| after.clone()))
     }
 
-    /// The first page of everything: at most 100 items in ascending order, eventually consistent.
+    /// The first page of all items: at most 100, in ascending order, eventually consistent.
     #[must_use]
     pub const fn new(partition_key: PartitionKey) -> Self {
         Self {

@@ -1,33 +1,36 @@
-//! How densely a key's items lie in sort-key order: where the next page will probably end.
+//! The density of a key's items in sort-key order. It predicts where the next page ends.
 //!
-//! Where it is known beforehand, every shard is asked for exactly its part, in one round trip. Many sort keys are evenly spaced, so the
-//! last page tells where the next one ends. Wrong forecasts are not used: this only decides what is asked first, never what is returned.
+//! If the end is predicted, every shard is queried for exactly its part, in one round trip. Many
+//! sort keys are evenly spaced, so the last page predicts the end of the next one. A wrong
+//! prediction only affects the first requests, never the result, and inaccurate predictions are not
+//! used.
 
 use std::borrow::Cow;
 
 use super::key::{MAX_SORT_KEY_BYTES, SortKey};
 use super::query::Order;
 
-/// Forecasts that were this wrong are not used, as a part of the distance.
+/// Predictions with a larger error than this share of the distance are not used.
 const TOLERATED_ERROR: f64 = 0.1;
-/// Pages of fewer items say too little.
+/// Pages of fewer items are not informative enough.
 const FEWEST_ITEMS: usize = 8;
-/// So many positions of a text are taken for digits; fewer than 2^112 values.
+/// The number of positions of a text that count as digits; fewer than 2^112 values.
 const POSITIONS: usize = 14;
-/// So many positions before the first difference belong to them, for carries.
+/// The number of positions before the first difference that are included, for carries.
 const CARRIES: usize = 3;
 
-/// What the pages of a key have told of the distances between its items.
+/// The distances between a key's items, learned from its pages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spacing {
-    /// What the last page came after, its last sort key, and how many items it had.
+    /// Of the last page: where it started, its last sort key, and its number of items.
     last_page: Option<(SortKey, SortKey, usize)>,
-    /// The mean error of the forecasts so far.
+    /// The mean error of the predictions so far.
     error: Option<f64>,
 }
 
 impl Spacing {
-    /// Up to where `items` items after a place will probably lie, and hardly more; `None` where that is not known well enough.
+    /// The position that `items` items after a place will probably not exceed. `None` if the
+    /// spacing is not known well enough.
     pub(crate) fn forecast(&self, order: Order, after: &SortKey, items: usize) -> Option<SortKey> {
         let error = self.error.filter(|error| *error <= TOLERATED_ERROR)?;
         let with_slack = (items as f64 * (1.0 + 2.0 * error)).ceil() + 1.0;
@@ -38,7 +41,8 @@ impl Spacing {
         (order.compare(after, &place).is_lt()).then_some(place)
     }
 
-    /// Learns from a page of so many items after a place, and from how far it was from where it was expected to end.
+    /// Learns from a page: its number of items, where it started, and how far its end was from the
+    /// predicted one.
     pub(crate) fn learn(&mut self, after: &SortKey, last: &SortKey, items: usize) {
         if items < FEWEST_ITEMS {
             return;
@@ -55,8 +59,8 @@ impl Spacing {
     }
 }
 
-/// A measure of distance on sort keys of one type. After their prefix, texts count by the digits that each position can have: a single
-/// one where it is the same in all and no digit.
+/// A measure of distance on sort keys of one type. After the common prefix, each position of a text
+/// counts as a digit. A position that has the same non-digit in all texts has one possible value.
 enum Scale {
     Numbers,
     Texts { prefix: String, positions: Vec<Cow<'static, [u8]>> },
@@ -104,7 +108,7 @@ impl Scale {
         }
     }
 
-    /// The place at a distance from another one.
+    /// The position at a distance from another one.
     fn place(&self, order: Order, from: &SortKey, distance: f64) -> Option<SortKey> {
         let up = order == Order::Ascending;
         match self {
@@ -115,7 +119,7 @@ impl Scale {
             Self::Texts { prefix, positions } => {
                 let (value, distance) = (self.value(from), distance as u128);
                 let mut value = if up { value.checked_add(distance)? } else { value.checked_sub(distance)? };
-                // What follows in a text is not counted; upwards it belongs to the place.
+                // The rest of a text is not counted. Upwards, it belongs to the position.
                 let mut bytes = if up { vec![b'~'] } else { Vec::new() };
                 for digits in positions.iter().rev() {
                     let radix = digits.len() as u128;
@@ -152,7 +156,7 @@ mod tests {
     use crate::core::key::tests::{number, text};
     use proptest::prelude::*;
 
-    /// What is known after pages of 100 items, each of which began where the one before ended.
+    /// The state after pages of 100 items, each of which began where the one before ended.
     fn learnt<const N: usize>(ends: [SortKey; N]) -> Spacing {
         let mut spacing = Spacing::default();
         ends.windows(2).for_each(|page| spacing.learn(&page[0], &page[1], 100));

@@ -1,7 +1,9 @@
-//! What a look at the whole main table says of its keys: how wide they must be, and which items stand under bare keys.
+//! The result of a scan of the whole main table: how wide each key must be, and which items are
+//! stored under bare keys.
 //!
-//! Every item says where it stands, when it was written, and under which width. That is enough to find lost widths again: every shard that
-//! holds an item is read, every item is at home under some width of the history, and the width in force is the one of the latest write.
+//! Every item shows its place, when it was written, and under which width. That is enough to
+//! restore lost widths: every shard with an item is read, every item is at home under some width of
+//! the history, and the current width is the width of the latest write.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +13,22 @@ use crate::protocol::history::ShardHistory;
 use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
 use crate::protocol::version::Version;
 
-/// A width is not believed where chance alone leaves its upper shards empty less often than this.
+/// A width is not accepted if chance alone leaves its upper shards empty less often than this.
 const NOT_BY_CHANCE: f64 = 1e-9;
 
-/// Where a stored item belongs.
+/// The place of a stored item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On a shard of a key, or under the bare key.
+    /// It is on a shard of a key, or under the bare key.
     Of(PartitionKey, ShardNumber),
-    /// Nowhere that this product knows.
+    /// It is at no place that this product uses.
     Unknown,
 }
 
 impl Place {
-    /// From the stored key, and the logical one where the item has it. Without it, an item of a table that is adopted with bare keys is one
-    /// of those, whatever its key looks like.
+    /// Derives the place from the stored key, and from the logical key if the item has one. In a
+    /// table that is adopted with bare keys, an item without a logical key belongs to its bare key,
+    /// even if that looks like a shard key.
     pub(crate) fn of(keys: &ShardKeys, adopting: bool, stored: &str, logical: Option<&str>) -> Self {
         let may_be = |key: &str| logical.is_none_or(|logical| logical == key);
         let place = if adopting && may_be(stored) {
@@ -37,41 +40,41 @@ impl Place {
     }
 }
 
-/// An item, as far as a survey looks at it.
+/// An item as a survey sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Surveyed<'a> {
     pub(crate) sort_key: &'a SortKey,
     pub(crate) shard: ShardNumber,
     pub(crate) version: Version,
-    /// The width in force when it was placed.
+    /// The width when the item was placed.
     pub(crate) width: ShardCount,
 }
 
-/// What was seen of one key.
+/// The observations of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFindings {
-    /// What its metadata said when the first of its items was seen.
+    /// The metadata at the time when the first of its items was read.
     known: Known,
-    /// Items that reads by that metadata would miss.
+    /// Items that reads under that metadata would miss.
     missed: u64,
-    /// Items by the width that they were written under.
+    /// Items by the width under which they were written.
     items: BTreeMap<ShardCount, u64>,
     widest: ShardNumber,
     newest: (Version, ShardCount),
     /// Widths under which missed items are at home, each with its first version.
     widths: BTreeMap<ShardCount, Version>,
-    /// Items that no width explains: pages have them, point reads do not.
+    /// Items that no width explains: pages contain them, point reads do not.
     astray: u64,
 }
 
 /// A key's metadata, as a survey finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It has none.
+    /// The key has none.
     Absent,
-    /// It cannot be read.
+    /// It cannot be parsed.
     Damaged,
-    /// It has this.
+    /// The key has this metadata.
     Is(Box<ShardMetadata>),
 }
 
@@ -90,7 +93,8 @@ impl KeyFindings {
         let explains = |width: ShardCount| {
             placement.home(key, item.sort_key, width).map_or(item.shard.get() <= width.get(), |home| home == item.shard)
         };
-        // The stored width, one that explains another item, or by a jump hash the narrowest of all, which has the shard as its last.
+        // The stored width, or one that explains another item, or for a jump hash the narrowest
+        // width, whose last shard it is.
         let known = self.widths.keys().copied();
         let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement == Placement::Calculated);
         let width = std::iter::once(item.width).chain(known).chain(narrowest).find(|width| explains(*width));
@@ -102,8 +106,9 @@ impl KeyFindings {
         }
     }
 
-    /// How many shards the key has, as far as its items tell: the width of the latest write, unless all the items of that width keep to
-    /// lower shards, for then the key was shrunk since. Never below the highest shard that holds an item.
+    /// The number of shards that the items suggest: the width of the latest write. If all items of
+    /// that width are on lower shards, the key was shrunk since. Never below the highest shard with
+    /// an item.
     #[must_use]
     pub fn width(&self) -> ShardCount {
         let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
@@ -113,43 +118,45 @@ impl KeyFindings {
         if told > widest && by_chance > NOT_BY_CHANCE { told } else { widest }
     }
 
-    /// The highest era in which one of its items was written. What is written under metadata of an earlier era loses to what stands.
+    /// The highest era of the items. A write under metadata of an earlier era would be superseded
+    /// by them.
     pub(crate) const fn era(&self) -> u64 {
         self.newest.0.era()
     }
 
-    /// Items on shards on which no width would place them.
+    /// Items on shards where no width would place them.
     #[must_use]
     pub const fn astray(&self) -> u64 {
         self.astray
     }
 
-    /// The entries of a history under which every item has its place among the candidates.
+    /// The history entries with which every item is on one of its candidates.
     pub(crate) fn history(&self) -> ShardHistory {
         self.widths
             .iter()
             .fold(ShardHistory::default(), |history, (width, first)| history.with(first.epoch_seconds(), *width))
     }
 
-    /// Whether reads by the metadata that was known miss none of the items.
+    /// Whether reads under the known metadata miss no item.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         matches!(&self.known, Known::Is(metadata) if self.are_within(metadata)) && self.missed == self.astray
     }
 
-    /// Whether all of it stands on shards that are read by this metadata, and in eras that it knows.
+    /// Whether this metadata covers all items: their shards are read, and their eras are known.
     fn are_within(&self, metadata: &ShardMetadata) -> bool {
         self.widest.get() <= metadata.read_shards.get() && self.era() <= metadata.era
     }
 
-    /// Whether this metadata, read later, names what was missed.
+    /// Whether this metadata, which was read later, covers the missed items.
     pub(crate) fn are_told_by(&self, metadata: &ShardMetadata) -> bool {
         let named = |width: &ShardCount| metadata.widths().any(|known| known == *width);
         self.are_within(metadata) && self.widths.keys().all(named)
     }
 }
 
-/// What was seen of a table so far. It holds the keys that have more than one shard, and no others: their number bounds its memory.
+/// The observations of a table so far. Only keys with more than one shard are kept, so their number
+/// bounds the memory.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     items: u64,
@@ -160,7 +167,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Whether an item's key has to be known before [`observe`](Self::observe).
+    /// Whether an item's key must be known before [`observe`](Self::observe).
     pub(crate) fn asks_for<'a>(
         &self,
         (placement, unregistered): (Placement, ShardCount),
@@ -168,7 +175,7 @@ impl Survey {
         item: &Surveyed<'_>,
     ) -> Option<&'a PartitionKey> {
         let Place::Of(key, shard) = place else { return None };
-        // Until a key is seen to be wider, its items say nothing that an absent item does not.
+        // Until a key is found to be wider, its items add nothing to an absent metadata item.
         let is_plain = shard.get() <= unregistered.get()
             && item.width == unregistered
             && item.version.era() <= FIRST_ERA
@@ -177,7 +184,7 @@ impl Survey {
         is_new.then_some(key)
     }
 
-    /// Takes a key in.
+    /// Adds a key.
     pub(crate) fn know(&mut self, key: &PartitionKey, known: Known, unregistered: ShardCount) {
         self.keys.entry(key.clone()).or_insert_with(|| KeyFindings {
             known,
@@ -212,36 +219,37 @@ impl Survey {
         }
     }
 
-    /// Counts an item that cannot be read.
+    /// Counts an item that cannot be parsed.
     pub(crate) fn observe_damaged(&mut self) {
         self.items += 1;
         self.unknown += 1;
     }
 
-    /// Items looked at.
+    /// The number of items read.
     #[must_use]
     pub const fn items(&self) -> u64 {
         self.items
     }
 
-    /// Items that stand under bare keys which look like shard keys. They were taken as bare keys.
+    /// The number of items under bare keys that look like shard keys. They were counted as bare
+    /// keys.
     #[must_use]
     pub const fn looks_sharded(&self) -> u64 {
         self.looks_sharded
     }
 
-    /// Items that stand where this product would not look for them.
+    /// The number of items at places that this product does not read.
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// The keys that have more shards than one without metadata, with what was seen of them.
+    /// The keys with more shards than a key without metadata, with their observations.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = (&PartitionKey, &KeyFindings)> {
         self.keys.iter()
     }
 
-    /// The bare keys that have items, with their number; they are forgotten.
+    /// The bare keys with items, with the number of items. The survey forgets them.
     pub fn take_unsharded(&mut self) -> BTreeMap<PartitionKey, u64> {
         std::mem::take(&mut self.unsharded)
     }
@@ -261,7 +269,7 @@ mod tests {
         placement.home(&key("2014-07-09"), &sort_key(serial), count(width)).unwrap()
     }
 
-    /// A look at items of one key: where each stands, its version, and the width that it was written under.
+    /// Observes items of one key: the place, version, and write width of each.
     fn survey(placement: Placement, known: &Known, items: &[(ShardNumber, Version, u32)]) -> Survey {
         let mut survey = Survey::default();
         for (serial, &(shard, version, width)) in (0..).zip(items) {
@@ -327,7 +335,8 @@ mod tests {
         }
     }
 
-    /// What a settling leaves behind: each item at home under 4 shards, though many say that they were placed under fewer.
+    /// The state after a settling: each item is at home under 4 shards, though many were placed
+    /// under fewer.
     #[test]
     fn metadata_that_tells_of_every_item_is_whole() {
         let (number_of_shards, shard_history) = (count(4), ShardHistory::default().with(1, count(4)));
@@ -342,7 +351,8 @@ mod tests {
 
     #[test]
     fn metadata_of_an_earlier_era_is_not_whole() {
-        // A key that has grown and was shrunk to one shard again: nothing but the era of its items tells of it.
+        // A key that has grown and was shrunk to one shard again. Only the era of its items shows
+        // that.
         let of_era = |era| ShardMetadata { era, ..ShardMetadata::unregistered() };
         let found = |known: &Known| findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)]);
         let lost = found(&Known::Absent);
@@ -361,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_shrunk_is_not_wide_again() {
-        // Written under 16 shards; those on the shards that were given up were moved, and say 4.
+        // Written under 16 shards. The items on the removed shards were moved, and have width 4.
         let item = |serial| {
             let wide = home(Calculated, serial, 16);
             let (shard, width) = if wide.get() <= 4 { (wide, 16) } else { (home(Calculated, serial, 4), 4) };

@@ -1,4 +1,4 @@
-//! Entity tags: what a client names the state of an item by, and the conditions that it makes of them.
+//! Entity tags: a client's name for the state of an item, and the conditions on it.
 
 use std::fmt;
 
@@ -8,9 +8,11 @@ use super::content;
 use super::value::Attributes;
 use crate::protocol::version::Version;
 
-/// The state of one item: two states of it with the same tag are the same. Text, for clients to keep: as an HTTP entity tag, for example.
+/// The state of one item. Two states with the same tag are equal. A tag is text that clients can
+/// keep, for example as an HTTP entity tag.
 ///
-/// It is the item's version. An item that another program has stored has none of its own: its tag also names the content.
+/// It is the item's version. An item that another program stored has no version, so its tag also
+/// contains a digest of the content.
 ///
 /// ```
 /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -26,7 +28,7 @@ use crate::protocol::version::Version;
 pub struct ItemTag(String);
 
 impl ItemTag {
-    /// Of a stored item.
+    /// The tag of a stored item.
     #[doc(hidden)]
     #[must_use]
     pub fn of(version: Version, attributes: &Attributes) -> Self {
@@ -37,18 +39,18 @@ impl ItemTag {
         Self(format!("{version}-{}", id.simple()))
     }
 
-    /// Of an item with this version; `None` where that is no version of its own.
+    /// The tag of an item with this version. `None` if the version is not the product's own.
     pub(crate) fn of_version(version: Version) -> Option<Self> {
         (version > Version::LOWEST).then(|| Self(version.to_string()))
     }
 
-    /// What a client gives, which need not be the tag of anything.
+    /// Accepts a client's text, which may be the tag of nothing.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The version, where that is all there is to the tag.
+    /// The version, if the tag contains nothing else.
     pub(crate) fn version(&self) -> Option<Version> {
         let version = Version::parse(&self.0)?;
         (version > Version::LOWEST && version.to_string() == self.0).then_some(version)
@@ -61,12 +63,12 @@ impl fmt::Display for ItemTag {
     }
 }
 
-/// Which states a condition names.
+/// The states that a condition names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tags {
-    /// Any: the item exists.
+    /// Any state: the item exists.
     Any,
-    /// One of these.
+    /// One of these states.
     Of(Vec<ItemTag>),
 }
 
@@ -80,7 +82,7 @@ impl Tags {
     }
 }
 
-/// What must be true of an item for a request about it to be carried out: as `If-Match` and `If-None-Match` of RFC 9110.
+/// The conditions of a request on an item, as `If-Match` and `If-None-Match` of RFC 9110.
 ///
 /// ```
 /// use sharding::internal::{Conditions, ItemTag, Tags};
@@ -99,25 +101,25 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// The item is still in this state.
+    /// Requires the item to be in this state still.
     pub(crate) fn unchanged_since(tag: &ItemTag) -> Self {
         Self { matches: Some(Tags::Of(vec![tag.clone()])), differs: None }
     }
 
-    /// None at all.
+    /// No conditions.
     #[must_use]
     pub const fn are_none(&self) -> bool {
         self.matches.is_none() && self.differs.is_none()
     }
 
-    /// Whether they hold for what stands; `None` where no item does.
+    /// Whether the conditions hold for the stored item; `None` if there is none.
     #[must_use]
     pub fn hold(&self, stands: Option<&ItemTag>) -> bool {
         self.matches.as_ref().is_none_or(|tags| tags.name(stands))
             && !self.differs.as_ref().is_some_and(|tags| tags.name(stands))
     }
 
-    /// The one version for which they hold, if the tags say that there is no other.
+    /// The only version for which the conditions hold, if the tags determine one.
     pub(crate) fn only_version(&self) -> Option<Version> {
         match (&self.matches, &self.differs) {
             (Some(Tags::Of(tags)), None) if tags.len() == 1 => tags.first()?.version(),
@@ -125,7 +127,7 @@ impl Conditions {
         }
     }
 
-    /// Whether they hold exactly where no item stands.
+    /// Whether the conditions hold exactly if there is no item.
     pub(crate) fn only_absent(&self) -> bool {
         self.matches.is_none() && self.differs == Some(Tags::Any)
     }

@@ -1,22 +1,23 @@
-//! What a table can serve at once, its *warm throughput*, and the partitions that follow from it.
+//! A table's *warm throughput*, that is, what it can serve at once, and the number of partitions
+//! that follows from it.
 //!
-//! DynamoDB does not say how many partitions a table has. What it says is the warm throughput of the table
-//! and of each index, and a partition gives 1,000 write units and 3,000 read units a second. A new on-demand
-//! table has 4,000 and 12,000: four partitions. (DynamoDB developer guide, "Understanding DynamoDB warm
-//! throughput" and "Burst and adaptive capacity".)
+//! DynamoDB does not report a table's number of partitions. It reports the warm throughput of the
+//! table and of each index, and a partition serves 1,000 write units and 3,000 read units a second.
+//! A new on-demand table has 4,000 and 12,000: four partitions. (DynamoDB developer guide,
+//! "Understanding DynamoDB warm throughput" and "Burst and adaptive capacity".)
 
 use std::fmt;
 
-/// Write units a second that one partition gives.
+/// Write units a second that one partition serves.
 pub const PARTITION_WRITE_UNITS: u64 = 1_000;
-/// Read units a second that one partition gives.
+/// Read units a second that one partition serves.
 pub const PARTITION_READ_UNITS: u64 = 3_000;
-/// What a table should be able to serve beyond the demand: demand is estimated, and what has piled up must
-/// drain.
+/// How much more than the demand a table should serve. The demand is an estimate, and a backlog
+/// must drain.
 const SPARE: f64 = 1.2;
 
-/// Units a second that a table or an index can serve at once. It is a floor that rises with the load and on
-/// request, and never falls.
+/// Units a second that a table or an index can serve at once. It is a floor. It rises with the load
+/// and by request, and never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct WarmThroughput {
     /// Write units a second.
@@ -26,7 +27,8 @@ pub struct WarmThroughput {
 }
 
 impl WarmThroughput {
-    /// About how many partitions there are: one for each 1,000 write units begun, at least one.
+    /// The approximate number of partitions: the write units divided by 1,000 and rounded up, at
+    /// least one.
     ///
     /// ```
     /// use sharding::internal::WarmThroughput;
@@ -39,7 +41,8 @@ impl WarmThroughput {
         u32::try_from(self.write_units.div_ceil(PARTITION_WRITE_UNITS)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The lower number of write units, and of read units: a write of a table goes to its indexes, too.
+    /// The lower number of write units, and of read units. (A write to a table is also a write to
+    /// its indexes.)
     #[must_use]
     pub fn lowest(self, other: Self) -> Self {
         Self { write_units: self.write_units.min(other.write_units), read_units: self.read_units.min(other.read_units) }
@@ -52,7 +55,7 @@ impl fmt::Display for WarmThroughput {
     }
 }
 
-/// The write units a second that a table must be able to serve, if so many a second are accepted and they are
+/// The write units a second that a table must be able to serve, if this number is accepted and is
 /// this share of the demand: a fifth more than the demand, in whole partitions.
 ///
 /// ```

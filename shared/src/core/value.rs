@@ -1,13 +1,15 @@
-//! Attribute values, without naming the SDK.
+//! Attribute values, independent of the SDK.
 
 use std::collections::BTreeMap;
 
 use super::key::{PartitionKey, SortKey};
 
-/// The most bytes of an item, keys and names included. [DynamoDB limits]
+/// The largest size of an item in bytes, including keys and names. (DynamoDB developer guide,
+/// "Quotas in Amazon DynamoDB".)
 pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 
-/// A DynamoDB attribute value, for items without a type of their own and for what serde's model cannot say.
+/// A DynamoDB attribute value. It is for items without a type of their own, and for values that
+/// serde's model cannot express.
 ///
 /// ```
 /// use sharding::{Attributes, Value};
@@ -22,7 +24,7 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1_024;
 pub enum Value {
     /// A string.
     S(String),
-    /// A number, in the digits it came in.
+    /// A number, with its original digits.
     N(String),
     /// Bytes.
     B(Vec<u8>),
@@ -43,7 +45,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The type, in words.
+    /// The name of the type.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -76,7 +78,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// About how many write units storing it takes once: one for each KB begun of its keys and attributes.
+    /// The approximate write units of storing the item once: its size in KB, rounded up.
     ///
     /// ```
     /// use sharding::internal::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
@@ -91,12 +93,13 @@ impl Item {
     }
 }
 
-/// Write units of storing so many bytes once.
+/// The write units of storing this number of bytes once.
 pub(crate) fn write_units(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(1_024).max(1)
 }
 
-/// Bytes that attributes count for towards [`MAX_ITEM_BYTES`]. (DynamoDB developer guide, "Item sizes and formats".)
+/// The size in bytes of attributes, as it counts towards [`MAX_ITEM_BYTES`]. (DynamoDB developer
+/// guide, "Item sizes and formats".)
 ///
 /// ```
 /// use std::collections::BTreeMap;

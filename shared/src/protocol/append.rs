@@ -1,7 +1,9 @@
-//! A write in an append-only table (`WRITES=appends`): an item is stored, and the later one by its writer's clock wins.
+//! A write in an append-only table (`WRITES=appends`): it stores an item, and the later write by
+//! its writer's clock wins.
 //!
-//! Appends wait for nobody: a view is good for [`APPEND_LEASE`](super::view::APPEND_LEASE), an instance without one writes to shard 1,
-//! which stays a place of every item, and a growth leaves appends harmlessly behind. Only a drain waits them out.
+//! Appends never wait. A view is valid for [`APPEND_LEASE`](super::view::APPEND_LEASE). An instance
+//! without a view writes to shard 1, which remains a place of every item. A growth leaves appends
+//! on old shards, where readers find them. Only a drain waits for appends.
 
 use std::time::Duration;
 
@@ -16,34 +18,37 @@ const VIEW_RAN_OUT: &str = "an attempt got no response, and the view that it was
 /// One append with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
-    /// Taken once, and kept by every attempt. Its era is 0: the clock decides.
+    /// Taken once, and kept by every attempt. Its era is 0, so the clock decides.
     version: Version,
     lease: Duration,
-    /// Where an attempt without a response went, and when the view was requested that led there; `None` for shard 1 without a view.
+    /// The shard of an attempt without a response, and when the view that led there was requested;
+    /// `None` for shard 1 without a view.
     unanswered: Option<(ShardNumber, Option<Moment>)>,
-    /// Some attempt got no response: whatever comes later, the item may be stored.
+    /// Some attempt got no response. The item may be stored, whatever happens later.
     is_in_doubt: bool,
     over: Option<Outcome>,
 }
 
-/// What the driver does next.
+/// The driver's next step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AppendNext {
-    /// Send this to a shard.
+    /// Send the item to a shard.
     Send(ShardNumber, Request),
-    /// It is over.
+    /// The append has ended.
     Done(Outcome),
 }
 
 impl Append {
-    /// An append that begins. One that its client may repeat takes the lowest version: nobody else uses its sort key.
+    /// Begins an append. An append that its client may repeat takes the lowest version, because no
+    /// other write uses its sort key.
     pub fn new(lease: Duration, tie_breaker: u32, may_be_repeated: bool, now: Moment) -> Self {
         let micros = u64::try_from(now.wall.as_micros()).unwrap_or(u64::MAX);
         let version = if may_be_repeated { Version::LOWEST } else { Version::new(0, micros, tie_breaker) };
         Self { version, lease, unanswered: None, is_in_doubt: false, over: None }
     }
 
-    /// The next step. Without a view, `home` is shard 1. A repetition goes to the same shard, while the view lasts that led there.
+    /// The next step. Without a view, `home` is shard 1. A repetition goes to the same shard as
+    /// long as the view that led there is valid.
     pub fn next(&self, view: Option<&View>, home: ShardNumber, now: Moment) -> AppendNext {
         if let Some(outcome) = self.over {
             return AppendNext::Done(outcome);
@@ -58,12 +63,13 @@ impl Append {
         AppendNext::Send(shard, Request { effect, condition: Condition::AbsentOrBelow(version) })
     }
 
-    /// When the view was requested under whose lease the next attempt is sent; `None` where it needs none.
+    /// When the view was requested whose lease covers the next attempt. `None` if the attempt needs
+    /// no view.
     pub fn placed_by(&self, view: Option<&View>) -> Option<Moment> {
         self.unanswered.map_or(view.map(|view| view.asked_at), |(_, asked_at)| asked_at)
     }
 
-    /// The version that it stores.
+    /// The version that the append stores.
     pub const fn version(&self) -> Version {
         self.version
     }
@@ -73,12 +79,14 @@ impl Append {
         self.is_in_doubt
     }
 
-    /// What became of an attempt on a shard.
+    /// Records the result of an attempt on a shard.
     pub fn answered(&mut self, shard: ShardNumber, view: Option<&View>, answer: &Answer) {
         match answer {
-            // A version as high stands there: this very append, applied before, or a later one that has replaced it.
+            // A version at least as high is stored: this append, applied earlier, or a later write
+            // that replaced it.
             Answer::Applied | Answer::Refused(_) => self.over = Some(Outcome::Done),
-            // Its shard is hot: the next attempt may go elsewhere. Two copies of one version are one item.
+            // The shard is hot, so the next attempt may go to another one. Two copies of one
+            // version are one item.
             Answer::Rejected => self.unanswered = None,
             Answer::Unanswered => {
                 self.is_in_doubt = true;

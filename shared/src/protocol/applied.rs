@@ -1,8 +1,10 @@
-//! Which updates of an item were applied: what a repeated one is known by.
+//! The updates that were applied to an item. They identify a repeated update.
 //!
-//! An update that its client may repeat is noted in the item itself, by the same request that applies it. An item cannot remember for ever, so
-//! its ids are kept in two generations: once the younger one is a minute old, the next update discards the older one. A request says when it
-//! was first sent; one from before what is remembered is not applied in place, because nobody could say whether it has been.
+//! If a client may repeat an update, the same request that applies the update also notes it in the
+//! item. An item cannot remember all updates, so its ids are kept in two generations: once the
+//! younger generation is a minute old, the next update discards the older one. A request carries
+//! the time at which it was first sent. If that is before the item's memory begins, the update is
+//! not applied in place, because the item cannot tell whether it was applied before.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,15 +15,17 @@ use crate::core::content;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::value::Attributes;
 
-/// An item knows an update for at least this long after it was applied, and its ids take up to twice as long to go.
+/// The least time that an item remembers an update. Its id is removed after at most twice this
+/// time.
 pub const GENERATION: Duration = Duration::from_secs(60);
 
-/// Names one update of one item, the same for all its attempts and repetitions.
+/// Identifies one update of one item, in all its attempts and repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpdateId([u8; 8]);
 
 impl UpdateId {
-    /// Of an update with this content, under its client's key. Another content under the same key is another update.
+    /// The id of an update with this content under its client's key. The same key with another
+    /// content is another update.
     pub fn of(key: &IdempotencyKey, kind: &str, content: &Attributes) -> Self {
         let mut digest = Sha256::new();
         for part in [b"update".as_slice(), key.as_str().as_bytes(), kind.as_bytes(), &content::digest(content)] {
@@ -32,53 +36,55 @@ impl UpdateId {
         Self(id)
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub const fn bytes(self) -> [u8; 8] {
         self.0
     }
 
-    /// Reads a stored id.
+    /// Parses a stored id.
     pub const fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(bytes)
     }
 }
 
-/// An update that is to be applied once.
+/// An update that must be applied once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Once {
     pub id: UpdateId,
-    /// When its request began, in epoch milliseconds.
+    /// When the update's request began, in epoch milliseconds.
     pub sent_at: u64,
 }
 
-/// What an item remembers. Times are epoch milliseconds, by the clock of whoever began a generation.
+/// The updates that an item remembers. Times are epoch milliseconds, by the clock of the actor that
+/// began a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Applied {
     /// When the younger generation began.
     pub began: u64,
-    /// Every update is known that was sent since.
+    /// The item remembers every update that was sent since this time.
     pub known_since: u64,
     pub young: BTreeSet<UpdateId>,
     pub old: BTreeSet<UpdateId>,
 }
 
 impl Applied {
-    /// Whether an update is known to have been applied.
+    /// Whether the item remembers this update, that is, whether it was applied.
     pub fn contains(&self, id: UpdateId) -> bool {
         self.young.contains(&id) || self.old.contains(&id)
     }
 
-    /// Whether an update that is not known has not been applied.
+    /// Whether an update that the item does not remember has certainly not been applied.
     pub const fn knows_of(&self, once: Once) -> bool {
         self.known_since <= once.sent_at
     }
 
-    /// Whether an update may be applied in place: it is not known, would be, and the younger generation still takes ids.
+    /// Whether an update may be applied in place: the item does not remember it, it would remember
+    /// it, and the younger generation still accepts ids.
     pub fn takes(&self, once: Once) -> bool {
         !self.contains(once.id) && self.knows_of(once) && self.began > youngest_too_old(once)
     }
 
-    /// What an item remembers once this update is applied to it, too.
+    /// The updates that the item remembers after this update, too.
     pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
         let fresh = Self { began: now, known_since: now, young: BTreeSet::from([once.id]), old: BTreeSet::new() };
         match before {
@@ -93,7 +99,7 @@ impl Applied {
     }
 }
 
-/// A generation that began then takes no more ids.
+/// A generation that began then accepts no more ids.
 pub(crate) const fn youngest_too_old(once: Once) -> u64 {
     once.sent_at.saturating_sub(GENERATION.as_millis() as u64)
 }

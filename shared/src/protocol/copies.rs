@@ -1,24 +1,25 @@
-//! Copies of an item, and the conditions under which one may be written or removed.
+//! Copies of an item, and the conditions under which a copy may be written or removed.
 
 use super::applied::{Applied, Once};
 use super::version::Version;
 
-/// What stands of an item at one place, as far as the protocol is concerned.
+/// The stored copy of an item at one place, as far as the protocol needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Copy {
     pub version: Version,
-    /// A deleted item: it hides older copies at other places.
+    /// A deleted item. It hides older copies at other places.
     pub is_tombstone: bool,
-    /// The create-only write that stored it.
+    /// The create-only write that stored the item.
     pub write_id: Option<String>,
-    /// Whether it is an item of the key. In a table that is adopted, an item of another key may stand there.
+    /// Whether the item belongs to the key. In an adopted table, an item of another key may be
+    /// stored there.
     pub is_ours: bool,
-    /// Which updates were applied to it, if any that may be repeated.
+    /// The applied updates that may be repeated, if any.
     pub applied: Option<Box<Applied>>,
 }
 
 impl Copy {
-    /// Whether it is an item, and not a tombstone or another key's.
+    /// Whether this is an item of the key, and not a tombstone or an item of another key.
     pub const fn is_item(&self) -> bool {
         self.is_ours && !self.is_tombstone
     }
@@ -29,21 +30,24 @@ impl Copy {
     }
 }
 
-/// What must stand at a place for a request to be applied.
+/// The condition under which a request is applied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// Nothing, or a lower version.
+    /// No copy, or a lower version.
     AbsentOrBelow(Version),
-    /// Nothing, or a version below the tombstone's with this write id, which the tombstone keeps.
+    /// No copy, or a copy of a lower version that has this write id. The tombstone that replaces
+    /// the copy keeps the write id.
     Buries { version: Version, write_id: Option<String> },
-    /// Exactly this version; `None` for nothing.
+    /// Exactly this version; `None` for no copy.
     Unchanged(Option<Version>),
-    /// An item of this version or a higher one; and where the update must be applied once, one that takes its id.
+    /// An item of this version or a higher one. If the update must be applied once, the item must
+    /// also accept its id.
     Stands { from: Version, once: Option<Once> },
 }
 
 impl Condition {
-    /// Whether it holds where this stands. `table` says the same to DynamoDB as an expression.
+    /// Whether the condition holds for this copy. `table` sends the same condition to DynamoDB as
+    /// an expression.
     pub fn holds(&self, stands: Option<&Copy>) -> bool {
         match (self, stands) {
             (Self::AbsentOrBelow(_) | Self::Buries { .. } | Self::Unchanged(None), None) => true,
@@ -66,28 +70,29 @@ pub struct Request {
     pub condition: Condition,
 }
 
-/// What a request does where its condition holds.
+/// The effect of a request if its condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Store the item in this version, with the write id if there is one.
+    /// Store the item with this version, and with the write id if there is one.
     Put { version: Version, write_id: Option<String> },
-    /// Store a tombstone in this version, with the write id of what it hides.
+    /// Store a tombstone with this version, and with the write id of the item that it hides.
     Bury { version: Version, write_id: Option<String> },
-    /// Remove what stands.
+    /// Remove the copy.
     Remove,
-    /// Add to what stands: its version rises by [`Version::STEP`], and it notes the id if there is one.
+    /// Add to the stored attributes. The version rises by [`Version::STEP`], and the item notes the
+    /// id if there is one.
     Add { once: Option<Once> },
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// It was applied.
     Applied,
-    /// The condition did not hold: this stands.
+    /// The condition did not hold. This copy is stored.
     Refused(Option<Copy>),
     /// It was certainly not applied: throttled, or never sent.
     Rejected,
-    /// No answer: it may have been applied, or be applied later.
+    /// No response: it may have been applied, or may be applied later.
     Unanswered,
 }

@@ -1,9 +1,12 @@
-//! The directory: which keys have grown, and their layouts, on a few pages that every instance reads under its lease.
+//! The directory: a few pages that list the keys that have grown, with their layouts. Every
+//! instance reads pages under its lease.
 //!
-//! A key that its page does not list has never grown, and costs nothing. A page has copies, so that many instances do not make it hot: an
-//! instance reads one, and a change is written to all. The key's own item remains the truth: it changes first, and its new layout is
-//! *published*, written to every copy of the page, before anybody relies on the change having been seen. An actor may die in between;
-//! then whoever finds page and item different publishes what the item says.
+//! A key that its page does not list has never grown, and costs nothing. A page has copies, so that
+//! many instances do not make it hot: an instance reads one copy, and a change is written to all.
+//! The key's own item remains the source of truth. It changes first; then its new layout is
+//! *published*, that is, written to every copy of the page, before any actor relies on the change.
+//! If an actor dies in between, the next actor that finds page and item different publishes the
+//! item's layout.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +15,19 @@ use sha2::{Digest, Sha256};
 use super::layout::Layout;
 use crate::core::key::PartitionKey;
 
-/// The pages of a new table's directory. A page that lists 25 keys is read for one unit; an instance that serves all keys reads them all.
+/// The number of pages of a new table's directory. Reading a page with up to 25 keys takes one
+/// unit. An instance that serves all keys reads all pages.
 pub const PAGES: u32 = 4;
-/// The most copies of a page.
+/// The largest number of copies of a page.
 pub const MAX_COPIES: u32 = 64;
-/// From this size on a page lists no further key, and such a key cannot grow for the first time. DynamoDB takes 400 KiB. The rest is for the
-/// keys that are listed already: their entries change, and get longer.
+/// A page of at least this size lists no further key, so a key of this page cannot grow for the
+/// first time. DynamoDB allows 400 KiB. The rest is for the keys that are already listed: their
+/// entries change, and get longer.
 pub const FULL_PAGE_BYTES: usize = 256 * 1_024;
-/// From this size on no key of a page changes its width. The rest up to 400 KiB is for changes that are under way, and for drains.
+/// No key of a page of at least this size changes its width. The rest up to 400 KiB is for
+/// unfinished changes and for drains.
 pub const LARGEST_PAGE_BYTES: usize = 390 * 1_024;
-/// From this part of a full page on it is reported.
+/// The share of [`FULL_PAGE_BYTES`] from which on a page is reported.
 pub const REPORTED_FILL: f64 = 0.5;
 
 /// The page of a key, from 0.
@@ -32,13 +38,14 @@ pub fn page_of(key: &PartitionKey, pages: u32) -> u32 {
     u32::try_from(first % u64::from(pages.max(1))).unwrap_or_default()
 }
 
-/// Whether an entry may be written where this one stands: an entry changes to a higher generation only. `table` says the same to DynamoDB.
+/// Whether an entry may replace this one. An entry changes to a higher generation only. `table`
+/// gives DynamoDB the same condition.
 #[must_use]
 pub fn supersedes(new: &Layout, stands: Option<&Layout>) -> bool {
     stands.is_none_or(|stands| stands.generation < new.generation)
 }
 
-/// A layout on its way to every copy of its page.
+/// A layout that is being written to every copy of its page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Publication {
     layout: Layout,
@@ -46,25 +53,28 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// To so many copies: their number is read after the item has changed, for whoever adds a copy fills it from the items.
+    /// The number of copies to write. It is read after the item has changed, because an actor that
+    /// adds a copy fills it from the items.
     #[must_use]
     pub fn new(layout: Layout, copies: u32) -> Self {
         Self { layout, missing: (0..copies).collect() }
     }
 
-    /// What is written.
+    /// The layout to write.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The copies that are not known to have it, or a later one. Nothing may rely on the publication while there are any.
+    /// The copies that are not yet known to have this layout or a later one. While there are any,
+    /// no actor may rely on the publication.
     #[must_use]
     pub const fn missing(&self) -> &BTreeSet<u32> {
         &self.missing
     }
 
-    /// A copy has it, or a later one: it was written, or refused by what stands.
+    /// Records that a copy has this layout or a later one: the entry was written, or refused by a
+    /// newer one.
     pub fn is_told(&mut self, copy: u32) {
         self.missing.remove(&copy);
     }
@@ -76,7 +86,7 @@ mod tests {
     use crate::core::key::ShardCount;
     use crate::core::key::tests::key;
 
-    /// What is stored depends on it: another function would look for a key on another page.
+    /// Stored data depends on this value: another function would search for a key on another page.
     #[test]
     fn the_page_of_a_key_is_the_same_for_ever() {
         for (name, of_four, of_seven) in

@@ -1,9 +1,11 @@
-//! A drain: every item of a key is moved home, and then the other places are forgotten. Shrinking (after a lower width has been opened),
-//! settling and migrating bare keys are the same drain.
+//! A drain moves every item of a key home, and then forgets the other places. Shrinking (after a
+//! lower width was opened), settling and migrating bare keys are the same drain.
 //!
-//! An actor's *pass* copies each misplaced item home and remembers what it has seen there: by then a copy as new is at home. Once all reads
-//! from before have ended, it deletes exactly what it remembers. An actor that comes later remembers nothing, and makes a pass of its
-//! own. When the old places are found empty and a move may still be under way, it is waited out, and they are looked at once more.
+//! An actor's *pass* copies each misplaced item home and remembers the copy. After that, home has a
+//! copy that is at least as new. Once all earlier reads have ended, the actor deletes exactly the
+//! copies that it remembers. An actor that resumes a drain remembers nothing, and makes its own
+//! pass. If the old places are empty but a move may still be in flight, the actor waits until the
+//! move can no longer be applied, and then scans the old places once more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,18 +17,20 @@ use super::version::Version;
 use super::view::{Moment, View};
 use crate::core::key::ShardNumber;
 
-/// How long a drain waits for what.
+/// The waits of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Waits {
-    /// How long writers and moves rely on a view.
+    /// How long writers and moves may use a view.
     pub lease: Duration,
-    /// For reads that began before the copies were made.
+    /// The wait for reads that began before the copies were made.
     pub reads: Duration,
-    /// For requests that were sent before: the validity of a signature, and what the clocks of two actors may differ by.
+    /// The wait for requests that were sent before: the validity of a signature, plus the largest
+    /// difference between two actors' clocks.
     pub signatures: Duration,
 }
 
-/// The shards that may hold misplaced items: all that readers look at, and the bare key; not shard 1 where appends stay there.
+/// The shards that may hold misplaced items: all shards that readers query, and the bare key. Shard
+/// 1 is excluded in a table whose appends stay there.
 pub fn sources(
     metadata: &ShardMetadata,
     keep_first: bool,
@@ -36,21 +40,23 @@ pub fn sources(
     bare.into_iter().chain(metadata.read_shards.shards()).filter(kept)
 }
 
-/// From which epoch second on an actor may begin. Requests of a drain that was cut off are waited out, and the writes of the era before:
-/// a pass would undo a plain deletion of an item that it has read.
+/// The epoch second from which on an actor may begin. It waits for the requests of a cancelled
+/// drain and for the writes of the era before: a pass would undo a plain deletion of an item that
+/// it has read.
 pub fn may_begin_at(layout: &Layout, waits: &Waits) -> Option<u64> {
     let changed = (layout.era > FIRST_ERA).then_some(layout.last_updated);
     let stopped = layout.drain_stopped_at.max(changed)?;
     Some(stopped.saturating_add(whole_seconds(waits.lease + waits.signatures)))
 }
 
-/// From which epoch second on the old places may be looked at for the last time.
+/// The epoch second from which on the old places may be scanned for the last time.
 pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
     Some(drain.emptied_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
 }
 
-/// From which epoch second on the tombstones of a settled key may be removed that the directory does not list: readers of such a key do not
-/// learn that it was settled, so they are waited out.
+/// The epoch second from which on the tombstones of a settled key that the directory does not list
+/// may be removed. Readers of such a key do not learn that it was settled, so the drain waits until
+/// they have ended.
 pub fn purges_at(metadata: &ShardMetadata, waits: &Waits) -> Option<u64> {
     Some(metadata.drained_at?.saturating_add(whole_seconds(waits.reads)))
 }
@@ -59,7 +65,8 @@ fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + 1
 }
 
-/// Whether an actor whose mark has this generation may send a move under a view. It is asked again between signing and sending.
+/// Whether an actor whose mark has this generation may send a move under a view. The actor checks
+/// this again between signing and sending.
 pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> MayMove {
     if view.layout.generation != generation {
         MayMove::Over
@@ -70,100 +77,107 @@ pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> M
     }
 }
 
-/// Copies an item home: its version and its write id are kept.
+/// Copies an item home. Its version and its write id are kept.
 pub fn copy_home(copy: &Copy) -> Request {
     let (version, write_id) = (copy.version, copy.write_id.clone());
     let effect = if copy.is_tombstone { Effect::Bury { version, write_id } } else { Effect::Put { version, write_id } };
     Request { effect, condition: Condition::AbsentOrBelow(version) }
 }
 
-/// Deletes a copy that is still as it was seen: at an old place, or a tombstone at home once the key is settled.
+/// Deletes a copy if it is unchanged: a copy at an old place, or a tombstone at home once the key
+/// is settled.
 pub const fn delete(version: Version) -> Request {
     Request { effect: Effect::Remove, condition: Condition::Unchanged(Some(version)) }
 }
 
-/// One actor's part of a drain, from its mark on. `K` is a sort key, `C` what is kept of a copy.
+/// One actor's part of a drain, from its mark on. `K` is a sort key, `C` the remembered part of a
+/// copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pass<K, C = Version> {
-    /// Of its mark: another generation means that somebody else has the key.
+    /// The generation of the actor's mark. A different generation means that another actor has the
+    /// key.
     generation: u64,
-    /// The old copies that a copy as new is known to be at home of.
+    /// The old copies for which home has a copy that is at least as new.
     at_home: BTreeMap<(ShardNumber, K), C>,
-    /// When the last of them was found there.
+    /// When the last of these home copies was confirmed.
     last_found: Option<Moment>,
-    /// Requests that may be under way: moves without a response, and what another program may have sent.
+    /// Requests that may be in flight: moves without a response, and writes of another program.
     in_doubt: u32,
 }
 
 /// Whether an actor may send its next move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MayMove {
-    /// Under this view.
+    /// It may, under this view.
     Yes,
-    /// The lease has run out: get a new view first.
+    /// The lease has expired: get a new view first.
     Look,
-    /// Somebody else has changed the metadata: this actor's part is over.
+    /// Another actor has changed the metadata: this actor's part is over.
     Over,
 }
 
 impl<K: Ord + Clone, C> Pass<K, C> {
-    /// Begins with the metadata that the actor's own mark has left. Under a bare key, another program may write until the end; and an append
-    /// may be placed by a page that was behind until the mark was published.
+    /// Begins with the metadata that the actor's own mark produced. Under a bare key, another
+    /// program may write until the end. An append may be placed by an outdated page until the mark
+    /// is published.
     pub const fn begin(marked: &ShardMetadata, bare: Option<ShardNumber>, appends: bool) -> Self {
         let in_doubt = (bare.is_some() || appends) as u32;
         Self { generation: marked.generation, at_home: BTreeMap::new(), last_found: None, in_doubt }
     }
 
-    /// Goes on under a new mark of its own, which has followed the last one immediately.
+    /// Continues under a new mark of its own that immediately follows the last one.
     pub const fn renew(&mut self, marked: &ShardMetadata) {
         self.generation = marked.generation;
     }
 
-    /// The generation of its mark.
+    /// The generation of the actor's mark.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// A move is sent.
+    /// Records that a move was sent.
     pub const fn sent(&mut self) {
         self.in_doubt += 1;
     }
 
-    /// It is certain what became of a move.
+    /// Records that the outcome of a move is certain.
     pub const fn answered(&mut self) {
         self.in_doubt -= 1;
     }
 
-    /// What follows a round over all old places that has found nothing. Where a move may be under way, another round comes after it.
+    /// What follows a round over all old places that found nothing. If a move may be in flight,
+    /// another round follows.
     pub const fn end(&self, drain: &Drain, keep_first: bool, purge: bool) -> Change {
         let in_doubt = drain.in_doubt || self.in_doubt > 0;
         if in_doubt && drain.emptied_at.is_none() { Change::Emptied } else { Change::FinishDrain { keep_first, purge } }
     }
 
-    /// A copy as new as this one is at home now: it was copied, or the copy was refused by what stands there.
+    /// Records that home has a copy that is at least as new: the copy was written, or refused by
+    /// the stored one.
     pub fn found_home(&mut self, place: ShardNumber, sort_key: K, copy: C, now: Moment) {
         self.at_home.insert((place, sort_key), copy);
         self.last_found = Some(now);
     }
 
-    /// What is remembered of a copy.
+    /// The remembered part of a copy.
     pub fn known(&self, place: ShardNumber, sort_key: &K) -> Option<&C> {
         self.at_home.get(&(place, sort_key.clone()))
     }
 
-    /// How many copies wait to be deleted.
+    /// The number of copies that wait to be deleted.
     pub fn remembered(&self) -> usize {
         self.at_home.len()
     }
 
-    /// How long to wait until all reads have ended that began before the copies were at home; nothing where there is nothing to delete.
+    /// How long to wait until all reads have ended that began before the copies were at home. Zero
+    /// if there is nothing to delete.
     pub fn wait_for_reads(&self, waits: &Waits, now: Moment) -> Duration {
         let Some(since) = self.last_found else { return Duration::ZERO };
-        // Where the clock went back, from the beginning.
+        // If the clock was set back, the wait begins again.
         now.since(since).map_or(waits.reads, |waited| waits.reads.saturating_sub(waited))
     }
 
-    /// What may be deleted now, a part at a time: each copy where it was, in this version.
+    /// The copies that may be deleted now, in batches: each at its place, in this version.
     pub fn take(&mut self, most: usize) -> Vec<(ShardNumber, K, C)> {
         let next = std::iter::from_fn(|| self.at_home.pop_first());
         let taken = next.take(most).map(|((place, sort_key), copy)| (place, sort_key, copy)).collect();
@@ -193,7 +207,7 @@ mod tests {
         for sort_key in ["a", "b", "c"] {
             pass.found_home(shard(1), sort_key, Version::LOWEST, at(10));
         }
-        // At 9, the clock went back.
+        // At 9, the clock was set back.
         for (now, wait) in [(9, 60), (30, 40), (70, 0)] {
             assert_eq!(pass.wait_for_reads(&WAITS, at(now)), Duration::from_secs(wait), "at {now}");
         }

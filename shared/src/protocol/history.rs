@@ -1,4 +1,5 @@
-//! The record of a key's widths: correctness data, since it says where items may be.
+//! The history of a key's widths. It is needed for correctness, because it says where items may be
+//! stored.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +10,11 @@ use crate::core::key::ShardCount;
 pub struct HistoryEntry {
     /// Epoch seconds.
     pub at: u64,
-    /// The width from then on.
+    /// The width from that time on.
     pub count: ShardCount,
 }
 
-/// All changes, oldest first. Stored as the seed blog does: a string set of `"epoch_seconds:count"`.
+/// All changes, oldest first. Stored as a string set of `"epoch_seconds:count"`.
 ///
 /// ```
 /// use sharding::internal::ShardHistory;
@@ -24,13 +25,13 @@ pub struct HistoryEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ShardHistory(BTreeSet<HistoryEntry>);
 
-/// An entry that is not `"epoch_seconds:count"`. The metadata is damaged; stop, and rebuild it.
+/// An entry that is not `"epoch_seconds:count"`. The metadata is damaged: stop, and rebuild it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the history entry {0:?} is not epoch_seconds:count")]
 pub struct HistoryError(String);
 
 impl ShardHistory {
-    /// Reads the entries of the string set, in any order.
+    /// Parses the entries of the string set, in any order.
     ///
     /// # Errors
     /// [`HistoryError`] names the first entry that cannot be read.
@@ -43,24 +44,24 @@ impl ShardHistory {
         entries.collect::<Result<_, _>>().map(Self)
     }
 
-    /// With one more entry.
+    /// Adds one entry.
     #[must_use]
     pub fn with(mut self, at: u64, count: ShardCount) -> Self {
         self.0.insert(HistoryEntry { at, count });
         self
     }
 
-    /// Oldest first.
+    /// The entries, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = HistoryEntry> + ExactSizeIterator + Clone + '_ {
         self.0.iter().copied()
     }
 
-    /// When a width was last begun with, in epoch seconds.
+    /// Epoch seconds of the last change to this width.
     pub fn last(&self, count: ShardCount) -> Option<u64> {
         self.0.iter().rev().find(|entry| entry.count == count).map(|entry| entry.at)
     }
 
-    /// As stored.
+    /// The stored form.
     #[must_use]
     pub fn to_strings(&self) -> Vec<String> {
         self.0.iter().map(|entry| format!("{}:{}", entry.at, entry.count)).collect()

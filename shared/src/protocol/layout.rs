@@ -1,47 +1,51 @@
-//! Where the items of a key may stand: the part of its metadata that writers and readers go by. The directory has it of every key that has
-//! grown; a key that it does not list has the layout of a table that nobody has scaled.
+//! Where the items of a key may be stored: the part of the metadata that writers and readers use.
+//! The directory has the layout of every key that has grown. A key that it does not list has never
+//! changed its width.
 
 use std::collections::BTreeSet;
 
 use super::metadata::{FIRST_ERA, LONGEST_INDEX_LAG};
 use crate::core::key::{ShardCount, ShardNumber};
 
-/// Where the items of a key may stand.
+/// Where the items of a key may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// Of the metadata that it is a part of. 0 for a key that is not listed.
+    /// The generation of the metadata that this is a part of. 0 for a key that is not listed.
     pub generation: u64,
-    /// How often the write width has changed, and one more.
+    /// 1 plus the number of changes of the write width.
     pub era: u64,
-    /// The write width: writers place items on shards 1 up to this.
+    /// The write width: writers place items on shards 1 to this.
     pub number_of_shards: ShardCount,
-    /// The read width: readers look at shards 1 up to this. Never below the write width.
+    /// The read width: readers query shards 1 to this. It is never below the write width.
     pub read_shards: ShardCount,
-    /// The width to come, while writers wait for it.
+    /// The width of the next era, while writers wait for it.
     pub closing: Option<ShardCount>,
-    /// While writers wait: epoch milliseconds, by the clock of the actor that closed, before which it does not open. Only for pacing.
+    /// While writers wait: the actor that closed does not open before this instant (epoch
+    /// milliseconds, by its clock). Used for pacing only.
     pub opens_at: Option<u64>,
-    /// Items are being moved home.
+    /// A drain is moving items home.
     pub draining: bool,
     /// Every item is at home: a drain has ended, and the width has not changed since.
     pub settled: bool,
-    /// Every width under which an item may stand, the write width among them.
+    /// Every width under which an item may be stored, including the write width.
     pub widths: BTreeSet<ShardCount>,
     /// Epoch seconds of the last change of the width.
     pub last_updated: u64,
-    /// Epoch seconds at which a drain was last cut off, if none has ended since.
+    /// Epoch seconds at which a drain was last cancelled, if none has ended since.
     pub drain_stopped_at: Option<u64>,
-    /// Epoch seconds at which a drain last ended or was cut off.
+    /// Epoch seconds at which a drain last ended or was cancelled.
     pub drained_at: Option<u64>,
 }
 
-/// So many digits of an entry are its generation: entries compare as their generations do.
+/// The digits of the generation in an entry. With a fixed number of digits, entries compare as
+/// their generations do.
 const GENERATION_DIGITS: usize = 12;
-/// The highest generation that an entry has room for.
+/// The highest generation that fits into an entry.
 pub const HIGHEST_GENERATION: u64 = 999_999_999_999;
 
 impl Layout {
-    /// Of a key that is not listed: so many shards, one in a table that was not sharded before it was adopted.
+    /// The layout of a key that is not listed. `shards` is one, except in an adopted table that was
+    /// sharded before.
     #[must_use]
     pub fn unlisted(shards: ShardCount) -> Self {
         Self {
@@ -60,7 +64,8 @@ impl Layout {
         }
     }
 
-    /// Whether it tells more than the layout of a key that is not listed. Once so, always so: eras do not go back.
+    /// Whether this differs from the layout of a key that is not listed. A listed key stays listed,
+    /// because its era never decreases.
     #[must_use]
     pub fn is_listed(&self, unlisted: ShardCount) -> bool {
         self.era > FIRST_ERA
@@ -69,7 +74,8 @@ impl Layout {
             || self.widths.iter().any(|width| *width != unlisted)
     }
 
-    /// The places of an item whose home under a width is given by `home`; `bare` is one more, in a table that is adopted.
+    /// The places of an item. `home` gives its home under a width; `bare` is one more place, in an
+    /// adopted table.
     pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber, bare: Option<ShardNumber>) -> Places {
         let at = home(self.number_of_shards);
         let mut old: BTreeSet<ShardNumber> =
@@ -78,8 +84,8 @@ impl Layout {
         Places { home: at, old }
     }
 
-    /// Whether an index may still show items where a drain has moved them from, and not yet where it has moved them to: pages are read from
-    /// the table then.
+    /// Whether an index may still show items at the place that a drain has moved them from. While
+    /// this is true, pages are read from the table.
     ///
     /// ```
     /// use sharding::internal::{Layout, ShardCount};
@@ -94,15 +100,16 @@ impl Layout {
         self.draining || self.drained_at.is_some_and(lags)
     }
 
-    /// What an entry begins with.
+    /// The beginning of the entry.
     #[must_use]
     pub fn entry_generation(&self) -> String {
         format!("{:0GENERATION_DIGITS$}", self.generation)
     }
 
-    /// As a page of the directory stores it: `"generation era number_of_shards read_shards state settled last_updated drain_stopped_at drained_at
-    /// widths"`, `-` for what is not set. The state is `open`, `draining` or `closing:width:opens_at`. Of two entries of a key, the one
-    /// of the higher generation is the greater string.
+    /// The entry as a page of the directory stores it: `"generation era number_of_shards
+    /// read_shards state settled last_updated drain_stopped_at drained_at widths"`, with `-` for a
+    /// value that is not set. The state is `open`, `draining` or `closing:width:opens_at`. Of two
+    /// entries of a key, the one with the higher generation is the greater string.
     #[must_use]
     pub fn to_entry(&self) -> String {
         let at = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
@@ -126,7 +133,7 @@ impl Layout {
         )
     }
 
-    /// Reads what [`to_entry`](Self::to_entry) has made; `None` where it is something else.
+    /// Parses the result of [`to_entry`](Self::to_entry). `None` if the text is something else.
     #[must_use]
     pub fn from_entry(entry: &str) -> Option<Self> {
         let words: Vec<&str> = entry.split(' ').collect();
@@ -160,22 +167,22 @@ impl Layout {
     }
 }
 
-/// Where an item may stand.
+/// Where an item may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Places {
     /// Where it is written in this era.
     pub home: ShardNumber,
-    /// Its homes under all other widths. Nobody writes there any more; only a drain touches them.
+    /// Its homes under all other widths. Writers no longer use them; only a drain touches them.
     pub old: BTreeSet<ShardNumber>,
 }
 
 impl Places {
-    /// All of them: the *candidates*.
+    /// All places: the *candidates*.
     pub fn all(&self) -> BTreeSet<ShardNumber> {
         self.old.iter().copied().chain([self.home]).collect()
     }
 
-    /// Whether the item may stand there.
+    /// Whether the item may be stored there.
     pub fn contains(&self, shard: ShardNumber) -> bool {
         shard == self.home || self.old.contains(&shard)
     }

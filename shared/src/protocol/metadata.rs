@@ -1,7 +1,9 @@
-//! What is known of one logical partition key, as a state machine: [`ShardMetadata`] is the state, [`Change`] what may happen to it.
+//! The state of one logical partition key, as a state machine: [`ShardMetadata`] is the state,
+//! [`Change`] has the transitions.
 //!
-//! A key's write width is fixed within an *era*. It changes by close, wait, open: *close* names the width to come, then everybody who relies
-//! on a view from before is waited out, and *open* begins the next era. A drain moves every item home and forgets the other widths.
+//! A key's write width is fixed within an *era*. It changes in three steps. *Close* names the next
+//! width. Then the actor waits until all earlier views have expired. *Open* begins the next era. A
+//! drain moves every item home and forgets the other widths.
 
 use super::history::ShardHistory;
 use super::layout::Layout;
@@ -12,105 +14,117 @@ use crate::core::load::Load;
 /// The era of a key that has never changed its width.
 pub const FIRST_ERA: u64 = 1;
 
-/// The longest, in seconds, that an index is taken to lag behind its table. It lags by a fraction of a second as a rule, and nothing bounds it.
-/// (DynamoDB developer guide, "Using global secondary indexes".)
+/// The longest lag of an index behind its table that is assumed, in seconds. Usually an index lags
+/// by a fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
+/// secondary indexes".)
 pub const LONGEST_INDEX_LAG: u64 = 900;
 
 /// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ShardMetadata {
-    /// The write width: writers place items on shards 1 up to this.
+    /// The write width: writers place items on shards 1 to this.
     pub number_of_shards: ShardCount,
-    /// The read width: readers look at shards 1 up to this. Never below the write width.
+    /// The read width: readers query shards 1 to this. It is never below the write width.
     pub read_shards: ShardCount,
-    /// How often the write width has changed, and one more.
+    /// 1 plus the number of changes of the write width.
     pub era: u64,
-    /// Raised by every change and checked by it: the optimistic lock. 0 is an item written by another program.
+    /// The optimistic lock: every change checks it and raises it. 0 for an item that another
+    /// program wrote.
     pub generation: u64,
-    /// What is going on.
+    /// The step that the key is in.
     pub phase: Phase,
-    /// Every width under which an item may stand, with the time of its change.
+    /// Every width under which an item may be stored, with the time of its change.
     pub shard_history: ShardHistory,
-    /// Epoch seconds of the last change of the width; the cooldown counts from here.
+    /// Epoch seconds of the last change of the width. The cooldown counts from here.
     pub last_updated: u64,
     /// Every item is at home: a drain has ended, and the width has not changed since.
     pub settled: bool,
-    /// Epoch seconds at which a drain was last cut off, if none has ended since: a request of it may still be under way.
+    /// Epoch seconds at which a drain was last cancelled, if none has ended since. A request of it
+    /// may still be in flight.
     pub drain_stopped_at: Option<u64>,
-    /// Epoch seconds at which a drain last ended or was cut off.
+    /// Epoch seconds at which a drain last ended or was cancelled.
     pub drained_at: Option<u64>,
     /// Epoch seconds of the last change to a lower width.
     pub shrunk_at: Option<u64>,
-    /// Epoch seconds at which a drain met an item that it cannot move, where none has ended well since.
+    /// Epoch seconds at which a drain found an item that it cannot move, if no drain has succeeded
+    /// since.
     pub unmovable_at: Option<u64>,
-    /// What its writers noted of its demand.
+    /// The demand that the key's writers recorded.
     pub load: Load,
-    /// What its growths have brought.
+    /// The effect of the key's growths.
     pub growth: GrowthRecord,
 }
 
-/// What is going on with a key.
+/// The step that a key is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Nothing: writers use the write width.
+    /// No change: writers use the write width.
     Open,
-    /// Writers wait, and the next era begins with this width.
+    /// Writers wait. The next era will have this width.
     Closing(ShardCount),
-    /// Items are moved home.
+    /// A drain moves items home.
     Draining(Drain),
 }
 
-/// How far a drain is.
+/// The progress of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drain {
     /// Epoch seconds at which its present actor began, or at which the key was marked.
     pub began: u64,
-    /// Until this epoch second its actor is taken to be at work, and the others leave the key to it. `None` while no actor has begun.
+    /// Until this epoch second the actor counts as active, and other actors leave the key to it.
+    /// `None` if no actor has begun.
     pub busy_until: Option<u64>,
-    /// A move may be under way that no actor knows the outcome of: one had no response, or its actor is gone.
+    /// A move with an unknown outcome may be in flight: it had no response, or its actor has
+    /// stopped.
     pub in_doubt: bool,
     /// Epoch seconds at which the old places were found empty.
     pub emptied_at: Option<u64>,
 }
 
-/// What may happen to a key's metadata.
+/// A transition of a key's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Record a key that has no item.
     Register,
-    /// Name the width of the next era, and record what the growths so far have brought; a drain is cut off.
+    /// Name the width of the next era, and record the effect of the growths so far. This cancels a
+    /// drain.
     Close { to: ShardCount, growth: GrowthRecord },
-    /// Take a closing over from its actor: whoever has closed last opens.
+    /// Take over a closing from its actor. The actor that closed last opens.
     CloseAgain,
     /// Begin the next era.
     Open,
-    /// The key is to be drained, by anyone.
+    /// Mark the key for a drain by any actor.
     MarkDrain,
-    /// An actor begins to drain, or takes over from another, whose part is over. Others leave the key to it until this epoch second.
+    /// Begin a drain, or take it over from an actor that has stopped. Other actors leave the key
+    /// alone until this epoch second.
     BeginDrain { busy_until: u64 },
-    /// The actor needs more time: until this epoch second.
+    /// Extend the actor's time to this epoch second.
     ProlongDrain { busy_until: u64 },
-    /// The old places were found empty, but a move may be under way; the actor is done for now.
+    /// Record that the old places were empty. A move may still be in flight, so the actor stops for
+    /// now.
     Emptied,
-    /// Every item is home: forget the other widths. Width 1 is kept where writers without a view write to shard 1. The drain goes on where there
-    /// are tombstones to purge.
+    /// Record that every item is home, and forget the other widths. Width 1 is kept in tables whose
+    /// writers write to shard 1 without a view. If there are tombstones to purge, the drain
+    /// continues.
     FinishDrain { keep_first: bool, purge: bool },
-    /// The tombstones of a settled key are gone.
+    /// Record that the tombstones of a settled key are gone.
     Purged,
-    /// Give a drain up, perhaps because of an item that it cannot move.
+    /// Give up a drain, for example because it cannot move an item.
     StopDrain { unmovable: bool },
-    /// Record what was found of items: so many shards, these widths, no era below this. The next era begins with these shards.
+    /// Record the result of a rebuild: this number of shards, these widths, and an era that is at
+    /// least this one. The next era begins with this number of shards.
     Rebuild { to: ShardCount, history: ShardHistory, era: u64 },
 }
 
 impl ShardMetadata {
-    /// What an absent item means: one shard, and no change ever.
+    /// The meaning of an absent item: one shard, and no change ever.
     #[must_use]
     pub fn unregistered() -> Self {
         Self::unregistered_with(ShardCount::ONE)
     }
 
-    /// What an absent item means in a table that has had a fixed number of shards since before it was adopted.
+    /// The meaning of an absent item in a table that had a fixed number of shards before it was
+    /// adopted.
     #[must_use]
     pub fn unregistered_with(shards: ShardCount) -> Self {
         Self {
@@ -138,13 +152,14 @@ impl ShardMetadata {
         new.apply(&Change::Register, now_seconds).unwrap_or(new)
     }
 
-    /// What a change makes of this metadata at an epoch second; `None` where it does not fit the state.
+    /// Applies a change at an epoch second. `None` if the change is not possible in this state.
     ///
-    /// The caller writes the result on the condition that the stored generation is still this one's.
+    /// The caller stores the result on the condition that the stored generation is still the one of
+    /// `self`.
     pub fn apply(&self, change: &Change, now: u64) -> Option<Self> {
         let mut next = Self { generation: self.generation + 1, ..self.clone() };
         let marked = Drain { began: now, busy_until: None, in_doubt: false, emptied_at: None };
-        // The width in force is recorded from the first change on.
+        // The first change records the current width.
         if next.shard_history.entries().all(|entry| entry.count != self.number_of_shards) {
             let since = if self.generation == 0 && self.last_updated == 0 { now } else { self.last_updated };
             next.shard_history = next.shard_history.with(since, self.number_of_shards);
@@ -168,17 +183,20 @@ impl ShardMetadata {
                 next.shard_history = next.shard_history.with(now, to);
                 next.last_updated = now;
                 next.settled = false;
-                // The close may have been applied long after it was decided, and its drain was at work until then.
+                // The close may have been applied long after it was decided. Its drain was active
+                // until then.
                 next.drain_stopped_at = self.drain_stopped_at.map(|_| now);
                 if to < self.number_of_shards {
-                    // What stands on the shards that are given up is moved: by anyone, from now on.
+                    // The items on the removed shards must move. From now on, any actor may move
+                    // them.
                     next.shrunk_at = Some(now);
                     next.phase = Phase::Draining(marked);
                 }
             }
             (Change::MarkDrain, Phase::Open) => {
                 (next.phase, next.settled) = (Phase::Draining(marked), false);
-                // A drain that was given up may have gone on until its actor saw it; by now it has.
+                // A drain that was given up may have continued until its actor saw that. By now it
+                // has.
                 next.drain_stopped_at = self.drain_stopped_at.map(|at| if at > self.last_updated { now } else { at });
             }
             (Change::BeginDrain { busy_until }, Phase::Draining(drain)) => {
@@ -206,7 +224,8 @@ impl ShardMetadata {
             }
             (Change::StopDrain { unmovable }, Phase::Draining(_)) => {
                 next.phase = Phase::Open;
-                // After the last change also by its actor's clock; see `MarkDrain`.
+                // The time must be after the last change, even if this actor's clock is behind; see
+                // `MarkDrain`.
                 let at = Some(now.max(self.last_updated + 1));
                 (next.drain_stopped_at, next.drained_at) = (at, at);
                 next.unmovable_at = unmovable.then_some(now).or(self.unmovable_at);
@@ -225,13 +244,14 @@ impl ShardMetadata {
         Some(next)
     }
 
-    /// Every width under which an item may stand, now or in a moment: those of the history, the write width, and the one to come.
+    /// Every width under which an item may be stored now or soon: the widths of the history, the
+    /// write width, and the width of the next era.
     pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
         let told = self.shard_history.entries().map(|entry| entry.count);
         told.chain([self.number_of_shards]).chain(self.closing())
     }
 
-    /// The part that writers and readers go by.
+    /// The part that writers and readers use.
     #[must_use]
     pub fn layout(&self) -> Layout {
         let told = self.shard_history.entries().map(|entry| entry.count);
@@ -251,7 +271,7 @@ impl ShardMetadata {
         }
     }
 
-    /// The width to come, while writers wait for it.
+    /// The width of the next era, while writers wait for it.
     ///
     /// ```
     /// use sharding::internal::{Phase, ShardCount, ShardMetadata};
@@ -265,31 +285,34 @@ impl ShardMetadata {
         if let Phase::Closing(to) = self.phase { Some(to) } else { None }
     }
 
-    /// The drain that is under way.
+    /// The drain, if one is running.
     #[must_use]
     pub const fn draining(&self) -> Option<Drain> {
         if let Phase::Draining(drain) = self.phase { Some(drain) } else { None }
     }
 
-    /// Whether items may stand at places other than their homes, and nothing is going on: a drain would help.
+    /// Whether a drain would help: items may be stored at places other than their homes, and no
+    /// change is running.
     #[must_use]
     pub fn wants_settling(&self) -> bool {
         self.phase == Phase::Open && !self.settled && self.last_change().is_some()
     }
 
-    /// Whether a drain has met an item that it cannot move, and nothing has changed since: the schedule does not try again by itself.
+    /// Whether a drain found an item that it cannot move, and nothing has changed since. The
+    /// schedule then does not try again.
     #[must_use]
     pub fn has_unmovable(&self) -> bool {
         self.unmovable_at.is_some_and(|at| at >= self.last_change().unwrap_or_default())
     }
 
-    /// Epoch seconds of the last *change*; `None` for a key that has only been registered.
+    /// Epoch seconds of the last *change*. `None` for a key that has only been registered.
     #[must_use]
     pub fn last_change(&self) -> Option<u64> {
         (self.era > FIRST_ERA || self.settled || self.shard_history.entries().len() > 1).then_some(self.last_updated)
     }
 
-    /// Epoch seconds of the last growth, as far as it is known; `None` where the last change was a shrink, or none was.
+    /// Epoch seconds of the last growth, as far as it is known. `None` if the last change was a
+    /// shrink, or if there was none.
     #[must_use]
     pub fn last_growth(&self) -> Option<u64> {
         self.last_change().filter(|at| self.shrunk_at.is_none_or(|shrunk| *at > shrunk))
@@ -305,7 +328,8 @@ mod tests {
 
     #[test]
     fn a_change_records_what_later_ones_need() {
-        // A change and when; then the widths of writers and readers, when a drain was last cut off, and the history.
+        // A change and its time; then the write and read width, the time at which a drain was last
+        // cancelled, and the history.
         let rows = [
             (close(8), 10, (1, 8), None, "10:1"),
             (Change::Open, 12, (8, 8), None, "10:1 12:8"),
@@ -313,7 +337,7 @@ mod tests {
             (Change::Open, 22, (2, 8), None, "10:1 12:8 22:2"),
             (BEGIN, 30, (2, 8), None, "10:1 12:8 22:2"),
             (Change::StopDrain { unmovable: true }, 36, (2, 8), Some(36), "10:1 12:8 22:2"),
-            // The drain before may have gone on for a while.
+            // The drain before may have continued for a while.
             (Change::MarkDrain, 50, (2, 8), Some(50), "10:1 12:8 22:2"),
             (close(4), 60, (2, 8), Some(60), "10:1 12:8 22:2"),
             (Change::Open, 62, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),

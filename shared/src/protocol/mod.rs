@@ -1,8 +1,10 @@
-//! The protocol: what keeps reads and writes right while a key's width changes.
+//! The protocol. It keeps reads and writes correct while a key's width changes.
 //!
-//! Everything here is pure: metadata as a state machine, views and leases, the places of an item, and the next step of each write, read and
-//! drain. Time and answers come in as arguments; requests go out as values. `table` carries them out, `sharded_table` loops over them,
-//! and the model in `tests/model` drives this same code. Each rule is in docs/protocol.md with the trace that it prevents.
+//! Everything here is pure: the metadata as a state machine, views and leases, the places of an
+//! item, and the next step of each write, read and drain. Time and responses come in as arguments;
+//! requests go out as values. `table` sends them, `sharded_table` has the loops, and the model in
+//! `tests/model` drives this same code. docs/protocol.md has each rule with the trace that it
+//! prevents.
 
 pub mod append;
 pub mod applied;

@@ -1,35 +1,38 @@
-//! The end of a read: whether what it has seen may be told.
+//! The end of a read: whether its result is correct.
 
 use super::view::{Moment, View};
 use std::time::Duration;
 
-/// What becomes of a read whose last response is in.
+/// The next step of a read after its last response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReadEnd {
-    /// It stands.
+    /// The result is correct.
     Stands,
-    /// Its view has run out: get one that is requested from now on, and ask again.
+    /// The view has expired. Request a new one now, and check again.
     Look,
-    /// A width has changed meanwhile: read again under the newer view.
+    /// A width has changed meanwhile. Read again under the newer view.
     Again,
-    /// It has taken longer than a drain waits for reads: it fails.
+    /// The read took longer than a drain waits for reads. It fails.
     TooLong,
 }
 
-/// Whether an era that was met in a copy can be under this view: its own, or the next one where the key was closing. Any other means that
-/// the view is older than it may be: its page is behind the key's item, or the metadata is lost.
+/// Whether a copy of this era can exist under this view: the view's own era, or the next one if the
+/// key was closing. Any other era means that the view is older than its lease allows: its page is
+/// behind the key's item, or the metadata was lost.
 pub fn knows_era(view: &View, era: u64) -> bool {
     era <= view.layout.era + u64::from(view.layout.closing.is_some())
 }
 
-/// Whether a read that began at `began` and asked by `view` stands now; `newer` is a view that was requested after its last response.
+/// Whether a read that began at `began` under `view` is correct now. `newer` is a view that was
+/// requested after the read's last response.
 pub fn read_end(
     (began, longest): (Moment, Duration),
     (view, lease): (&View, Duration),
     newer: Option<&View>,
     now: Moment,
 ) -> ReadEnd {
-    // Frozen for a while perhaps, it may have looked at a home before an item was copied there, and at the old place after it was deleted.
+    // The read may have been suspended. Then it may have read a home before an item was copied
+    // there, and the old place after the item was deleted.
     if now.since(began).is_none_or(|took| took > longest) {
         return ReadEnd::TooLong;
     }

@@ -1,14 +1,17 @@
-//! Versions of items: of two copies of one item, the higher is the item.
+//! Versions of items. Of two copies of an item, the copy with the higher version is the item.
 
 use std::fmt;
 
-/// An item's version: the era that it was written in, the clock in microseconds, and a random tie-breaker.
+/// An item's version: the era in which it was written, the clock in microseconds, and a random
+/// tie-breaker.
 ///
-/// The era comes first: a copy that was written in a later era replaces all copies from earlier eras, wherever they are and whatever
-/// clock their writers had. Stored as one number of at most 38 digits, the most that DynamoDB keeps: 11 for the era, 18 for
-/// the clock, 9 for the tie-breaker.
+/// The era comes first. So a copy from a later era supersedes all copies from earlier eras,
+/// wherever they are and whatever clocks their writers had. A version is stored as one number of at
+/// most 38 digits, which is DynamoDB's limit: 11 for the era, 18 for the clock, 9 for the
+/// tie-breaker.
 ///
-/// A writer takes a version once, at the first send. Repetitions in the same era and the moves of a drain keep it.
+/// A writer takes a version once, when it first sends the write. Repetitions in the same era and
+/// the moves of a drain keep it.
 ///
 /// ```
 /// use sharding::internal::Version;
@@ -20,18 +23,19 @@ pub struct Version(u128);
 
 /// The number of different tie-breakers.
 pub const TIE_BREAKERS: u32 = 1_000_000_000;
-/// The number of different clocks: microseconds of 30,000 years.
+/// The number of different clock values: microseconds of 30,000 years.
 const CLOCKS: u128 = 1_000_000_000_000_000_000;
 const ERA: u128 = CLOCKS * TIE_BREAKERS as u128;
 
 impl Version {
-    /// The version of an item that another program stored without one: below all others.
+    /// The version of an item that another program stored without one. It is below all others.
     pub const NONE: Self = Self(0);
 
     /// The lowest version of an item that this product stores.
     pub const LOWEST: Self = Self(1);
 
-    /// From an era, microseconds since the Unix epoch, and a tie-breaker below 10^9. Never [`NONE`](Self::NONE).
+    /// Combines an era, microseconds since the Unix epoch, and a tie-breaker below 10^9. The result
+    /// is never [`NONE`](Self::NONE).
     #[must_use]
     pub const fn new(era: u64, epoch_micros: u64, tie_breaker: u32) -> Self {
         let clock = epoch_micros as u128 % CLOCKS;
@@ -39,23 +43,23 @@ impl Version {
         if version == 0 { Self::LOWEST } else { Self(version) }
     }
 
-    /// The era that it was taken in; 0 for the versions of append-only tables.
+    /// The era in which the version was taken; 0 for versions of append-only tables.
     #[must_use]
     pub const fn era(self) -> u64 {
         (self.0 / ERA) as u64
     }
 
-    /// When it was taken, by its writer's clock: microseconds since the Unix epoch.
+    /// When the version was taken, by its writer's clock: microseconds since the Unix epoch.
     const fn epoch_micros(self) -> u64 {
         (self.0 % ERA / TIE_BREAKERS as u128) as u64
     }
 
-    /// When it was taken, in epoch seconds.
+    /// When the version was taken, in epoch seconds.
     pub const fn epoch_seconds(self) -> u64 {
         self.epoch_micros() / 1_000_000
     }
 
-    /// The next version above this one, of the same era.
+    /// The next higher version of the same era.
     pub const fn raised(self, tie_breaker: u32) -> Self {
         Self::new(self.era(), self.epoch_micros() + 1, tie_breaker)
     }
@@ -65,7 +69,8 @@ impl Version {
         Self::new(era, 0, 0)
     }
 
-    /// By how much an update in place raises a version: one microsecond. So updates need not know the version that they raise.
+    /// How much an update in place raises a version: one microsecond. So an update need not know
+    /// the version that it raises.
     pub const STEP: u32 = TIE_BREAKERS;
 
     /// The version after an update in place.
@@ -73,7 +78,7 @@ impl Version {
         Self(self.0 + Self::STEP as u128)
     }
 
-    /// Reads a stored version; `None` where it is not one.
+    /// Parses a stored version. `None` if the text is not a version.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(Self)

@@ -1,30 +1,35 @@
-//! Views of metadata, and how long they may be relied on.
+//! Views of metadata, and how long they are valid.
 //!
-//! A view is out of date by nature. What makes it safe is that whoever changes a width waits until every view from before has run
-//! out; so nobody may rely on a view longer than its lease, whatever happens to the process that holds it. Its age therefore
-//! counts from *before* the metadata was requested, on the larger of two clocks: the monotonic one stands still while a sandbox
-//! is suspended, and the wall clock can be set.
+//! A view may be out of date. It is safe because an actor that changes a width waits until all
+//! earlier views have expired. So no process may use a view after its lease, even if the process
+//! was suspended. The age of a view therefore counts from *before* the metadata was requested, on
+//! the larger of two clocks: the monotonic clock stands still while a sandbox is suspended, and the
+//! wall clock can be set.
 
 use std::time::Duration;
 
 use super::layout::Layout;
 
-/// The longest that reads, writes and moves may rely on a view. Not configurable: whoever changes a width waits this long, and cannot
-/// know the settings of other functions.
+/// How long reads, writes and moves may use a view. It is not configurable: an actor that changes a
+/// width waits this long, and it cannot know the settings of other functions.
 pub const MAX_LEASE: Duration = Duration::from_secs(1);
 /// The lease of writes in an append-only table.
 pub const APPEND_LEASE: Duration = Duration::from_secs(60);
-/// The longest that one read may take, on the larger of two clocks: a drain waits it out between copying an item and deleting the original.
+/// The longest that one read may take, on the larger of two clocks. A drain waits this long between
+/// copying an item and deleting the original.
 pub const LONGEST_READ: Duration = Duration::from_secs(60);
-/// How long a signed request may be applied after it was signed. AWS documents five minutes; this is three times as long.
-/// (AWS IAM user guide, "Signing AWS API requests".)
+/// How long a signed request may be applied after it was signed. AWS documents five minutes; this
+/// is three times as long. (AWS IAM user guide, "Signing AWS API requests".)
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(15 * 60);
-/// What the wait before an open is longer than [`MAX_LEASE`], for clocks that run at slightly different speeds.
+/// How much longer than [`MAX_LEASE`] the wait before an open is. It covers clocks that run at
+/// slightly different speeds.
 pub const DRIFT_MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest random pause before a writer changes the metadata: the first to wake makes the change, and the others see it.
+/// The longest random pause before a writer changes the metadata. The first writer to wake makes
+/// the change, and the others see it.
 pub const CROWD_BACKOFF: Duration = Duration::from_millis(300);
-/// What an observer of a closing waits beyond its actor before it takes the closing over, and the longest random pause on top.
+/// How much longer than its actor an observer of a closing waits before it takes the closing over.
+/// It is also the longest random pause on top.
 pub const OBSERVER_PAUSE: Duration = Duration::from_millis(500);
 
 /// One instant on both clocks.
@@ -37,7 +42,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Time since `earlier`; `None` where the wall clock went back, and nothing can be said.
+    /// The time since `earlier`. `None` if the wall clock was set back: then the time is unknown.
     ///
     /// ```
     /// use std::time::Duration;
@@ -60,42 +65,46 @@ impl Moment {
     }
 }
 
-/// A copy of a key's layout, with the instant before it was requested.
+/// A copy of a key's layout, and the instant before it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
-    /// The layout; of a key that is not listed, what that means.
+    /// The key's layout. A key that is not listed has [`Layout::unlisted`].
     pub layout: Layout,
     /// Taken before the request was sent.
     pub asked_at: Moment,
 }
 
 impl View {
-    /// Tells any two views of a key apart. Two that were requested at one instant may know different changes.
+    /// Distinguishes any two views of a key. Two views that were requested at the same instant may
+    /// contain different changes.
     #[must_use]
     pub const fn identity(&self) -> (Moment, u64) {
         (self.asked_at, self.layout.generation)
     }
 
-    /// Whether the view may still be relied on for this lease.
+    /// Whether the view is still valid under this lease.
     #[must_use]
     pub fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         now.since(self.asked_at).is_some_and(|age| age < lease)
     }
 
-    /// Whether it was requested at or after this instant, on a clock that has not gone back since.
+    /// Whether the view was requested at or after this instant, on a clock that was not set back
+    /// since.
     pub fn is_asked_since(&self, began: Moment, now: Moment) -> bool {
         self.asked_at.monotonic >= began.monotonic && now.since(self.asked_at).is_some()
     }
 
-    /// Whether a read under this view stands, as a newer one shows: no era has begun since, and no old place was forgotten.
+    /// Whether the result of a read under this view is still correct, given a newer view: no new
+    /// era has begun, and no old place was forgotten.
     pub const fn still_holds(&self, newer: &Self) -> bool {
         let (before, after) = (&self.layout, &newer.layout);
         before.era == after.era && before.settled == after.settled
     }
 
-    /// This view with what is known from another one of the same key: the layout of the higher generation, for as long as the later of the
-    /// two may be relied on. A copy of the page that was read later and has a lower generation shows that no change beyond the higher one
-    /// has been written to every copy yet, and nobody opens before.
+    /// Combines two views of the same key: the layout with the higher generation, valid for as long
+    /// as the later view. This is safe: if a copy of the page was read later and has a lower
+    /// generation, then no change after the higher generation has reached every copy, and no actor
+    /// opens before that.
     #[must_use]
     pub fn joined(&self, other: &Self) -> Self {
         let newer = if other.layout.generation > self.layout.generation { other } else { self };

@@ -1,4 +1,5 @@
-//! Write ids: by its write id, stored with the item, a create-only write knows an earlier attempt of its own.
+//! Write ids. A create-only write recognises its own earlier attempt by the write id that is stored
+//! with the item.
 
 use uuid::Builder;
 
@@ -6,36 +7,37 @@ use crate::core::content;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::value::Item;
 
-/// What the write ids of requests with an idempotency key begin with; then come the content's digest, a colon and the key.
+/// The prefix of write ids of requests with an idempotency key. The content's digest, a colon and
+/// the key follow.
 const OF_REQUEST: &str = "idempotency-key:";
 
 /// The id of one create-only write, the same for all its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WriteId(String);
 
-/// How the item that stands relates to a write.
+/// How the stored item relates to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteRelation {
-    /// This write stored it, by an earlier attempt or an earlier request of the same client.
+    /// This write stored it, in an earlier attempt or in an earlier request of the same client.
     Same,
-    /// A request with the same idempotency key stored it, with another content.
+    /// A request with the same idempotency key stored it, with a different content.
     OtherContent,
     /// Another write stored it.
     Other,
 }
 
 impl WriteId {
-    /// Of a write whose client does not repeat it.
+    /// The id of a write that its client does not repeat.
     pub fn random(bytes: [u8; 16]) -> Self {
         Self(Builder::from_random_bytes(bytes).into_uuid().to_string())
     }
 
-    /// Of a write that its client may repeat under this key.
+    /// The id of a write that its client may repeat under this key.
     pub fn of_request(key: &IdempotencyKey, item: &Item) -> Self {
         Self(format!("{OF_REQUEST}{}:{key}", content::id(&item.attributes).simple()))
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn as_str(&self) -> &str {
         &self.0
     }

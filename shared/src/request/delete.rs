@@ -23,7 +23,8 @@ impl Delete {
         Self { table, target, conditions: Conditions::default(), within: Within::default() }
     }
 
-    /// Only where the item is still in this state. Else the error is of kind `Precondition` and has the present tag.
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

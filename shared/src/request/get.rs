@@ -10,7 +10,7 @@ use crate::client::entry::Tagged;
 use crate::client::error::{InvalidRequest, ReadError};
 use crate::sharded_table::Deadline;
 
-/// The most items of a batch that are read at once.
+/// The largest number of concurrent reads of a batch.
 const BATCH_CONCURRENCY: usize = 64;
 
 /// See [`ShardedTable::get`].
@@ -31,7 +31,8 @@ impl<T> Get<T> {
         Self { table, target, consistent: false, within: Within::default(), of: PhantomData }
     }
 
-    /// Whether every write that was acknowledged before must be seen. It costs twice the read units.
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -88,7 +89,8 @@ impl<T> BatchGet<T> {
         Self { table, targets, consistent: false, within: Within::default(), of: PhantomData }
     }
 
-    /// Whether every write that was acknowledged before must be seen. It costs twice the read units.
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
     pub const fn consistent(mut self, consistent: bool) -> Self {
         self.consistent = consistent;
         self
@@ -105,7 +107,8 @@ impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
             let deadline = within.deadline(table.config());
             let reads = targets.into_iter().map(|target| {
                 let table = table.clone();
-                // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+                // Boxed, because the SDK's futures nest so deeply that the compiler fails on
+                // futures that contain them.
                 Box::pin(async move { read(&table, target?, consistent, deadline).await })
                     as Sent<Result<Option<Tagged<T>>, ReadError>>
             });

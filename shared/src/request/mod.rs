@@ -1,4 +1,5 @@
-//! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return: one type for each verb. `.await` sends one.
+//! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return, one type for each
+//! verb. `.await` sends a request.
 //!
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -40,18 +41,18 @@ use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::core::value::{Attributes, Item, Value};
 use crate::table::attributes::RESERVED;
 
-/// A request under way.
+/// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How long a request may take.
+/// The time limit of a request.
 #[derive(Debug, Clone, Copy, Default)]
 enum Within {
-    /// As long as the table says.
+    /// The table's default.
     #[default]
     Default,
-    /// So long from the moment when it is sent.
+    /// This long from the moment of sending.
     Timeout(Duration),
-    /// Until then.
+    /// Until this instant.
     Deadline(Instant),
 }
 
@@ -65,19 +66,19 @@ impl Within {
     }
 }
 
-/// The settings of every request that say how long it may take.
+/// The time limits that every request has.
 macro_rules! within {
     ($request:ident $(<$of:ident>)?) => {
         impl $(<$of>)? $request $(<$of>)? {
-            /// How long the request may take, from the `.await` on; by default as long as
-            /// [`TableConfig::timeout`](crate::TableConfig::timeout) says.
+            /// The time limit of the request, from the `.await` on. The default is
+            /// [`TableConfig::timeout`](crate::TableConfig::timeout).
             #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.within = super::Within::Timeout(timeout);
                 self
             }
 
-            /// The instant by which the request must have ended: one of `std` or of tokio.
+            /// The instant by which the request must have ended, from `std` or from tokio.
             #[must_use]
             pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
                 self.within = super::Within::Deadline(deadline.into());
@@ -110,7 +111,7 @@ impl Target {
     }
 }
 
-/// A key of which the longest shard key fits, too.
+/// A key whose longest shard key also fits.
 fn partition_key(
     config: &TableConfig,
     key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
@@ -120,7 +121,7 @@ fn partition_key(
     Ok(key)
 }
 
-/// A sort key of the table's type; text is read as a number where the table has numbers.
+/// A sort key of the table's type. In a table with numeric sort keys, text is parsed as a number.
 fn own_sort_key(
     what: &str,
     config: &TableConfig,
@@ -134,7 +135,7 @@ fn own_sort_key(
     own.map_err(|error| InvalidRequest::of(what, error))
 }
 
-/// Everything of an item but its keys.
+/// An item without its keys.
 fn item_attributes(config: &TableConfig, item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
     let attributes = map(item)?;
     attributes.keys().try_for_each(|name| allowed(config, name))?;
@@ -148,7 +149,7 @@ fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
     }
 }
 
-/// Refuses names that belong to the keys or to the product.
+/// Rejects names that belong to the keys or to the product.
 fn allowed(config: &TableConfig, name: &str) -> Result<(), InvalidRequest> {
     let is_key = name == config.partition_key_name || name == config.sort_key_name;
     if is_key || RESERVED.contains(&name) || name.is_empty() {

@@ -26,7 +26,8 @@ impl Put {
         Self { table, item, conditions: Conditions::default(), within: Within::default() }
     }
 
-    /// Only where the item is still in this state. Else the error is of kind `Precondition` and has the present tag.
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -75,8 +76,9 @@ impl Create {
         Self { table, item, idempotency_key: None, within: Within::default() }
     }
 
-    /// The caller's own name for this request, the same on every repetition: 1 to 255 visible ASCII characters. By it, a repetition knows
-    /// the item that an earlier attempt has created, and succeeds.
+    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. With it, a repetition recognises the item that an earlier attempt created, and
+    /// succeeds.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -131,8 +133,9 @@ impl Append {
         Self { table, item, idempotency_key: None, within: Within::default() }
     }
 
-    /// The caller's own name for this request, the same on every repetition: 1 to 255 visible ASCII characters. The sort key is made of it
-    /// and of the item, so a repetition stores nothing new, also where the first attempt's outcome is unknown. It is in the order of time
+    /// The caller's own name for this request, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. The sort key is derived from it and from the item, so a repetition stores
+    /// nothing new, even if the first attempt's outcome is unknown. The sort key is ordered by time
     /// only if the name itself is a UUID of version 7.
     ///
     /// ```

@@ -39,7 +39,7 @@ impl<T> Query<T> {
         self
     }
 
-    /// Only sort keys from this one on, itself included.
+    /// Only sort keys from this one on, inclusive.
     pub fn from(self, lowest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
         self.try_to(|query, table| {
             query.from = Some(own_sort_key("from", table.config(), lowest)?);
@@ -47,7 +47,7 @@ impl<T> Query<T> {
         })
     }
 
-    /// Only sort keys up to this one, itself included.
+    /// Only sort keys up to this one, inclusive.
     pub fn to(self, highest: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
         self.try_to(|query, table| {
             query.to = Some(own_sort_key("to", table.config(), highest)?);
@@ -55,7 +55,8 @@ impl<T> Query<T> {
         })
     }
 
-    /// Only sort keys that begin so. For tables whose sort key is a string, and not together with `from` or `to`.
+    /// Only sort keys with this prefix. For tables whose sort key is a string, and not together
+    /// with `from` or `to`.
     pub fn prefix(self, prefix: &str) -> Self {
         self.try_to(|query, table| {
             if table.config().sort_key_type != SortKeyType::String {
@@ -67,7 +68,8 @@ impl<T> Query<T> {
         })
     }
 
-    /// Only sort keys after this one in the query's order, itself not included: where a reader has stopped.
+    /// Only sort keys after this one in the query's order, exclusive: where an earlier reader
+    /// stopped.
     pub fn after(self, sort_key: impl TryInto<SortKey, Error: Into<KeyError>>) -> Self {
         self.try_to(|query, table| {
             query.after = Some(own_sort_key("after", table.config(), sort_key)?);
@@ -75,13 +77,14 @@ impl<T> Query<T> {
         })
     }
 
-    /// Goes on where a page with this [`cursor`](Page::cursor) has ended. The query must be the same; its limit may differ.
+    /// Continues where a page with this [`cursor`](Page::cursor) ended. The query must be the same;
+    /// its limit may differ.
     pub fn cursor(mut self, cursor: &str) -> Self {
         self.cursor = Some(cursor.to_owned());
         self
     }
 
-    /// The order of the items; by default ascending.
+    /// The order of the items. The default is ascending.
     pub fn order(self, order: Order) -> Self {
         self.try_to(|query, _| {
             query.order = order;
@@ -89,7 +92,8 @@ impl<T> Query<T> {
         })
     }
 
-    /// The most items of a page, 1 to 1,000; by default 100. A stream has no limit of items, and reads pages of this size.
+    /// The largest number of items of a page, 1 to 1,000; by default 100. A stream has no limit,
+    /// and reads pages of this size.
     pub fn limit(self, limit: usize) -> Self {
         self.try_to(|query, _| {
             if !(1..=PageQuery::MAX_LIMIT).contains(&limit) {
@@ -101,7 +105,8 @@ impl<T> Query<T> {
         })
     }
 
-    /// Whether every write that was acknowledged before must be seen. It costs twice the read units.
+    /// Whether the result must contain every write that was acknowledged before. Costs twice the
+    /// read units.
     pub fn consistent(self, consistent: bool) -> Self {
         self.try_to(|query, _| {
             query.consistent = consistent;
@@ -119,7 +124,7 @@ impl<T> Query<T> {
         })
     }
 
-    /// The query, once it is whole.
+    /// The query, once it is complete.
     fn checked(self) -> Result<(ShardedTable, PageQuery, Within), InvalidRequest> {
         let mut query = self.query?;
         if query.prefix.is_some() && (query.from.is_some() || query.to.is_some()) {
@@ -145,10 +150,10 @@ impl<T> Query<T> {
 }
 
 impl<T: FromValue + Send + 'static> Query<T> {
-    /// All items, page after page, in order. Each page may take as long as the request's timeout. After an error the stream ends; to go on,
-    /// query again [`after`](Self::after) the last entry.
+    /// All items, page after page, in order. Each page has the request's timeout. After an error
+    /// the stream ends; to continue, query again [`after`](Self::after) the last entry.
     ///
-    /// Over a change of the shards, each item that exists throughout comes exactly once.
+    /// Across changes of the shards, each item that exists throughout comes exactly once.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -209,7 +214,8 @@ impl<T: FromValue + Send + 'static> Reading<T> {
     }
 }
 
-// Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+// Boxed, because the SDK's futures nest so deeply that the compiler fails on futures that contain
+// them.
 fn read_page<'a>(
     table: &'a ShardedTable,
     query: &'a PageQuery,

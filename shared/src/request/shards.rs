@@ -1,4 +1,4 @@
-//! What the shards of a key are, and raising their number.
+//! The shards of a key, and raising their number.
 
 use super::{Sent, Within, partition_key, within};
 use crate::client::ShardedTable;
@@ -39,7 +39,7 @@ impl IntoFuture for ReadShards {
     }
 }
 
-/// The write width; a key without metadata has never grown.
+/// The write width. A key without metadata has never grown.
 async fn width(table: &ShardedTable, key: &PartitionKey, deadline: Deadline) -> Result<ShardCount, ReadError> {
     let metadata = metadata(table, key, deadline).await?;
     Ok(metadata.map_or(table.config().adopt_shards, |metadata| metadata.number_of_shards))
@@ -86,7 +86,7 @@ impl IntoFuture for SetShards {
             match self.table.engine().set_shards(&key, to, deadline).await {
                 Ok(ScaleOutcome::Scaled { to, .. }) => Ok(to.get()),
                 Ok(ScaleOutcome::Unchanged(_)) => match width(&self.table, &key, deadline).await {
-                    // A full directory grows no further key.
+                    // If the directory is full, no further key grows.
                     Ok(now) if now < to => Err(WriteError::before_sending(WriteErrorKind::Table(
                         format!("the key has {now} shards: the directory is full (docs/operations.md)").into(),
                     ))),

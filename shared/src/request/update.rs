@@ -49,7 +49,7 @@ impl Update {
         self
     }
 
-    /// Sets an attribute, whatever it was.
+    /// Sets an attribute to a value.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -84,7 +84,8 @@ impl Update {
         })
     }
 
-    /// Merges a map into the item as RFC 7396 (JSON merge patch) says: null and `None` remove, maps are merged, everything else is set.
+    /// Merges a map into the item as in RFC 7396 (JSON merge patch): null and `None` remove, maps
+    /// are merged, all other values are set.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -111,10 +112,12 @@ impl Update {
         })
     }
 
-    /// Adds to a number, or members to a set; an attribute that is absent counts as 0 or as an empty set. Additions of any number of processes
-    /// at once are all made. A set is a [`Value`] (`Value::Ss`), or what `serde_dynamo::string_set` makes.
+    /// Adds to a number, or members to a set. An absent attribute counts as 0 or as an empty set.
+    /// Concurrent additions of any number of processes are all applied. A set is a [`Value`]
+    /// (`Value::Ss`), or the result of `serde_dynamo::string_set`.
     ///
-    /// An addition that is repeated after an unknown outcome may be made twice without an [`idempotency_key`](Self::idempotency_key).
+    /// Without an [`idempotency_key`](Self::idempotency_key), an addition that is repeated after an
+    /// unknown outcome may be applied twice.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -140,7 +143,8 @@ impl Update {
         })
     }
 
-    /// Only where the item is still in this state. Else the error is of kind `Precondition` and has the present tag.
+    /// Only if the item is still in this state. Otherwise the error is of kind `Precondition` and
+    /// has the present tag.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -157,8 +161,9 @@ impl Update {
         self
     }
 
-    /// The caller's own name for this change, the same on every repetition: 1 to 255 visible ASCII characters. The item remembers it for a
-    /// minute at least, and the change is made once. A put or a delete of the item forgets it.
+    /// The caller's own name for this change, the same in every repetition: 1 to 255 visible ASCII
+    /// characters. The item remembers it for at least a minute, and the change is made once. A put
+    /// or a delete of the item forgets it.
     ///
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }

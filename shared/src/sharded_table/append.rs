@@ -1,4 +1,4 @@
-//! Storing items: one or many, and what follows a write in the background.
+//! Storing items, one or many, and the background work after a write.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +25,15 @@ use crate::protocol::write_id::WriteId;
 use crate::table::error::TableError;
 use crate::table::{ATTEMPT_TIMEOUT, Content, LeaseLasts};
 
-/// The most items of a batch that are on their way at once.
+/// The largest number of concurrent writes of a batch.
 const BATCH_CONCURRENCY: usize = 64;
-/// In a table that is adopted, so many random places may be another key's.
+/// In an adopted table, the number of random places to try: each may hold an item of another key.
 const OCCUPIED_PLACES: u32 = 8;
 
 impl TableEngine {
-    /// Stores an item, or replaces the one that stands: the write of a plain POST and of a PUT. Of two writes of one item, the one that
-    /// is acknowledged later stands; in an append-only table, the one that is later by its writer's clock.
+    /// Stores or replaces an item: the write of a plain POST and of a PUT. Of two writes of one
+    /// item, the one that is acknowledged later wins. In an append-only table, the later one by its
+    /// writer's clock wins.
     ///
     /// # Errors
     /// [`WriteError`] says whether the item may be stored and whether trying again helps.
@@ -40,8 +41,9 @@ impl TableEngine {
         self.inner.store(item, false, deadline).await
     }
 
-    /// Stores an item whose sort key an idempotency key has made ([`IdempotencyKey::sort_key`]): a repetition changes nothing and
-    /// succeeds, also one that comes after the item was replaced. After the item was deleted, a repetition may store it again.
+    /// Stores an item whose sort key an idempotency key has generated
+    /// ([`IdempotencyKey::sort_key`]). A repetition succeeds and changes nothing, even if the item
+    /// was replaced in between. If the item was deleted, a repetition may store it again.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -49,8 +51,8 @@ impl TableEngine {
         self.inner.store(item, true, deadline).await
     }
 
-    /// Stores items in parallel, each as [`put`](Self::put) does, or as [`put_once`](Self::put_once) does; the results are in the order of
-    /// the items.
+    /// Stores items in parallel, each as [`put`](Self::put) or as [`put_once`](Self::put_once). The
+    /// results are in the order of the items.
     pub async fn put_all(&self, items: Vec<Item>, once: bool, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
         let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
         let mut tasks = tokio::task::JoinSet::new();
@@ -71,13 +73,14 @@ impl TableEngine {
         results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
     }
 
-    /// Stores an item where none stands: of any number of concurrent calls for one item, exactly one succeeds.
+    /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
     ///
-    /// A call that repeats an earlier one, after an unknown outcome, knows that one's item by the idempotency key and succeeds again.
+    /// A call that repeats an earlier one after an unknown outcome recognises its item by the
+    /// idempotency key, and succeeds again.
     ///
     /// # Errors
-    /// [`WriteErrorKind::Exists`] where an item stands, [`WriteErrorKind::IdempotencyKeyReused`] where it was created by another content under
-    /// this idempotency key, and the rest of [`WriteErrorKind`].
+    /// [`WriteErrorKind::Exists`] if the item exists, [`WriteErrorKind::IdempotencyKeyReused`] if
+    /// it was created with other content under this idempotency key, and the other kinds.
     pub async fn create(
         &self,
         item: &Item,
@@ -93,10 +96,11 @@ impl TableEngine {
         WriteRun::new(job, Kind::Create(write_id), &item.sort_key, Deed::Put(item)).run().await
     }
 
-    /// Deletes an item. That none stands is no error.
+    /// Deletes an item. It is no error if there is none.
     ///
     /// # Errors
-    /// [`WriteError`]. After an unknown outcome, read before deleting again: somebody may have stored the item anew.
+    /// [`WriteError`]. After an unknown outcome, read before you delete again: another caller may
+    /// have stored the item anew.
     pub async fn delete(
         &self,
         key: &PartitionKey,
@@ -141,7 +145,7 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// What must follow a write where every key is to have an item: the first write of a key makes it.
+    /// With `REGISTER_KEYS`, the first write of a key creates its metadata item.
     pub(super) fn after_write(&self) {
         if !self.inner.config.register_keys || self.state.known().registered {
             return;
@@ -154,7 +158,7 @@ impl KeyJob<'_> {
         });
     }
 
-    /// Gives a key that has none its metadata; another instance may be first.
+    /// Creates a key's metadata item. Another instance may be first.
     pub(super) async fn register(&self) -> Result<(), TableError> {
         let record = self.record(|record, _| record.exists).await?;
         if !record.exists {
@@ -166,10 +170,11 @@ impl KeyJob<'_> {
         Ok(())
     }
 
-    /// Counts a write of a key that has several shards, and once a minute notes what was counted: by that a shrink is decided.
+    /// Counts a write of a key with several shards, and records the count once a minute. Shrinking
+    /// is decided by these records.
     pub(super) fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
         let state = &self.state;
-        // Without a view, the next write that has one tells whether there are several shards.
+        // Without a view, the number of shards is unknown. The next write that has a view counts.
         if view.is_some_and(|view| view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE) {
             state.units.store(0, Ordering::Relaxed);
             return;
@@ -187,7 +192,7 @@ impl KeyJob<'_> {
         let units = state.units.swap(0, Ordering::Relaxed);
         let (inner, key) = (Arc::clone(self.inner), self.key.clone());
         self.inner.background.spawn(async move {
-            // It may have been frozen until now.
+            // The process may have been suspended until now.
             let minute = inner.environment.now().epoch_seconds() / 60;
             if let Err(error) = inner.tables.note_load(&key, minute, units).await {
                 tracing::warn!(%error, units, "the load of a key could not be noted: it looks calmer than it is");
@@ -201,7 +206,7 @@ struct AppendRun<'a> {
     attempts: Attempts<'a>,
     item: &'a Item,
     append: Append,
-    /// Attempts that met an item of another key.
+    /// Attempts that found an item of another key.
     occupied: u32,
 }
 
@@ -213,7 +218,8 @@ impl<'a> AppendRun<'a> {
     }
 
     async fn run(mut self) -> Result<Written, WriteError> {
-        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+        // Boxed, because the SDK's futures nest so deeply that the compiler fails on futures that
+        // contain them.
         let end = Box::pin(self.until_the_end()).await;
         self.attempts.job.end().await;
         self.attempts.ended(end)
@@ -240,7 +246,8 @@ impl<'a> AppendRun<'a> {
             if let Some(Answer::Refused(Some(copy))) = &answer
                 && !copy.is_ours
             {
-                // Without a view it was on shard 1, which need not be its home; and a random place is as good as another.
+                // Without a view the append was on shard 1, which need not be its home. With random
+                // placement any other place is as good.
                 self.occupied += 1;
                 let may_move = view.is_none() || is_random;
                 if self.append.is_in_doubt() || !may_move || self.occupied > OCCUPIED_PLACES {
@@ -248,7 +255,8 @@ impl<'a> AppendRun<'a> {
                 }
                 continue;
             }
-            // A random write that is throttled tries another shard at once; the first time, there is nothing to wait for.
+            // A throttled random write tries another shard at once. The first time, there is no
+            // reason to wait.
             let at_once = answer.is_none() && is_random && self.attempts.throttled == 1 && width > ShardCount::ONE;
             let answer = answer.unwrap_or(Answer::Rejected);
             self.append.answered(shard, view, &answer);
@@ -264,14 +272,14 @@ impl<'a> AppendRun<'a> {
         }
     }
 
-    /// The view to place by; `None` to append without one, on shard 1.
+    /// The view to place by. `None` to append on shard 1 without one.
     async fn usable_view(&self) -> Result<Option<Arc<View>>, TableError> {
         let Attempts { job, throttled, .. } = &self.attempts;
         let lease = job.inner.config.write_lease();
         let now = job.inner.environment.now();
         let known = job.known_view().filter(|view| view.is_valid(now, lease));
         if known.is_some() || self.occupied == 0 {
-            // A throttled append looks for a new width beside itself; it does not wait for the metadata.
+            // A throttled append requests a new view in the background, and does not wait for it.
             let renewed = if *throttled > 0 { job.inner.config.lease() } else { lease };
             job.renew_or_get(known.as_deref(), renewed, now);
             return Ok(known);
@@ -279,7 +287,7 @@ impl<'a> AppendRun<'a> {
         job.view(|view, now| view.is_valid(now, lease)).await.map(Some)
     }
 
-    /// What a put on this shard is sent under. `None` on shard 1, which stays a place of every item.
+    /// The view of a put on this shard. `None` on shard 1, which remains a place of every item.
     fn lease(&self, shard: ShardNumber, view: Option<&View>) -> Option<LeaseLasts> {
         let asked_at = self.append.placed_by(view).filter(|_| shard != ShardNumber::FIRST)?;
         let inner = Arc::clone(self.attempts.job.inner);
@@ -292,7 +300,7 @@ impl<'a> AppendRun<'a> {
     fn home(&self, width: ShardCount) -> ShardNumber {
         let Attempts { job: KeyJob { inner, key, state, .. }, sort_key, .. } = &self.attempts;
         inner.config.placement.home(key, sort_key, width).unwrap_or_else(|| {
-            // Pick two, take the calmer.
+            // Pick two shards, and take the calmer one.
             let draw = || ShardNumber::from_index(inner.environment.below(width.get()));
             state.calmer(draw(), draw(), inner.environment.now())
         })

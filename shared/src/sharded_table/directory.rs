@@ -1,5 +1,5 @@
-//! The directory of one table, as this instance has read it; making it, publishing changes in it, and repairing it.
-//! [docs/protocol.md, The directory]
+//! The directory of one table, as this instance has read it. This module creates it, publishes
+//! changes in it, and repairs it. [docs/protocol.md, The directory]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,35 +26,35 @@ use crate::table::error::TableError;
 use crate::table::{PageCopy, StoredPage, TABLE_KEY, TableItem};
 use crate::telemetry;
 
-/// What this instance knows of the directory.
+/// This instance's state of the directory.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// Every page, once the table item has been read.
     pages: OnceCell<Vec<PageState>>,
-    /// This process may write: the table item is there, and agrees.
+    /// This process may write: the table item exists, and agrees.
     pub(super) claimed: OnceCell<()>,
 }
 
-/// What this instance knows of one page.
+/// This instance's state of one page.
 #[derive(Debug)]
 pub(super) struct PageState {
     number: u32,
     known: Mutex<Option<Arc<PageView>>>,
-    /// When neither of the copies that were tried was complete. For a lease from then, the page is not asked for again.
+    /// When no tried copy was complete. For a lease from then on, the page is not requested again.
     incomplete_at: Mutex<Option<Moment>>,
-    /// Held while the page is read, so that a crowd of requests makes one read.
+    /// Held while the page is read, so that concurrent requests share one read.
     flight: tokio::sync::Mutex<()>,
-    /// It is being renewed ahead of the end of its lease.
+    /// A task is renewing the page before its lease ends.
     pub(super) renewing: Arc<AtomicBool>,
-    /// The copy that this instance reads, and how many there are.
+    /// The copy that this instance reads, and the number of copies.
     copy: AtomicU32,
     copies: AtomicU32,
 }
 
-/// A complete page; its views have the instant before it was requested.
+/// A complete page. Its views have the instant before it was requested.
 #[derive(Debug)]
 pub(super) struct PageView {
-    /// `None` for an entry that cannot be read: its key's item is read instead.
+    /// `None` for an entry that cannot be parsed: then the key's item is read instead.
     listed: HashMap<PartitionKey, Option<Arc<View>>>,
     unlisted: Arc<View>,
     warm: Option<WarmThroughput>,
@@ -69,17 +69,17 @@ impl PageView {
         }
     }
 
-    /// What the table can serve at once: the lowest of the main table and its indexes. `None` where it is not known.
+    /// The lowest warm throughput of the main table and its indexes. `None` if it is not known.
     pub(super) const fn warm(&self) -> Option<WarmThroughput> {
         self.warm
     }
 
-    /// Whether the page was requested no longer ago than this lease.
+    /// Whether the page was requested within this lease.
     pub(super) fn is_valid(&self, now: Moment, lease: Duration) -> bool {
         self.unlisted.is_valid(now, lease)
     }
 
-    /// Whether a further key may be listed, or a key that is listed may change its width.
+    /// Whether a further key may be listed, or a listed key may change its width.
     pub(super) const fn has_room(&self, is_listed: bool) -> bool {
         self.bytes < if is_listed { LARGEST_PAGE_BYTES } else { FULL_PAGE_BYTES }
     }
@@ -100,32 +100,33 @@ impl PageState {
     }
 }
 
-/// Which pages are made where they are missing.
+/// Which missing pages are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pages {
-    /// Every page: the items are known to be whole.
+    /// Every page: the items are known to be complete.
     All,
-    /// Not those of which no copy is complete, in a table that had them all once.
+    /// Pages that never existed. A page that existed and has no complete copy is not created.
     NotLost,
 }
 
-/// What a comparison of the directory with the items has found.
+/// The result of comparing the directory with the items.
 #[derive(Debug)]
 pub(super) struct Filled {
     /// Entries that were behind their items, in all copies.
     behind: u64,
-    /// What entries say whose items are gone, or older.
+    /// Entries whose items are missing or older.
     without_item: HashMap<PartitionKey, Layout>,
 }
 
 impl Inner {
-    /// The page of a key; `None` before the table item was read.
+    /// The page of a key. `None` before the table item was read.
     pub(super) fn known_page(&self, key: &PartitionKey) -> Option<&PageState> {
         let pages = self.directory.pages.get()?;
         pages.get(page_of(key, u32::try_from(pages.len()).unwrap_or(u32::MAX)) as usize)
     }
 
-    /// As [`known_page`](Self::known_page), after reading the table item; `None` where the table has none yet.
+    /// As [`known_page`](Self::known_page), after reading the table item. `None` if the table has
+    /// none yet.
     pub(super) async fn page(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<&PageState>, TableError> {
         if self.directory.pages.get().is_none() {
             let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
@@ -136,7 +137,7 @@ impl Inner {
         Ok(self.known_page(key))
     }
 
-    /// Keeps what the table item says of the directory.
+    /// Stores the table item's settings of the directory.
     pub(super) fn know(&self, table: &TableItem) {
         let page = |number| PageState {
             number,
@@ -151,7 +152,8 @@ impl Inner {
         let _ = self.directory.pages.set((0..table.pages).map(page).collect());
     }
 
-    /// Reads a page, unless `good` accepts what is known by then. `None` where neither this instance's copy nor a second one is complete.
+    /// Reads a page, unless `good` accepts the known one. `None` if neither this instance's copy
+    /// nor a second one is complete.
     pub(super) async fn read_page(
         &self,
         page: &PageState,
@@ -171,13 +173,14 @@ impl Inner {
             return Ok(None);
         }
         let (copies, own) = (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
-        // The first copy is older than all others. An instance that reads it tries any other.
+        // The first copy is older than all others. An instance that reads it may try any other
+        // copy.
         let second = if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
         for copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
             let mut copy = copy;
             let mut read = || {
                 let at = PageCopy { page: page.number, copy };
-                // Where one copy does not answer, another may.
+                // If one copy does not respond, another may.
                 copy = self.environment.below(copies);
                 async move {
                     let asked_at = self.environment.now();
@@ -215,8 +218,8 @@ impl Inner {
         PageView { listed, unlisted: view(Layout::unlisted(self.config.adopt_shards)), warm, bytes }
     }
 
-    /// Makes a key's layout known: on return every copy of its page has it, or a later one. A layout that says no more than that of a key
-    /// that is not listed needs no entry.
+    /// Publishes a key's layout: on return every copy of its page has it, or a later one. The
+    /// layout of a key that is not listed needs no entry.
     pub(super) async fn publish(
         &self,
         key: &PartitionKey,
@@ -226,7 +229,8 @@ impl Inner {
         if !layout.is_listed(self.config.adopt_shards) {
             return Ok(());
         }
-        // After the change: a copy that is added from now on is filled from the items, which have it.
+        // After the change. A copy that is added from now on is filled from the items, which have
+        // it.
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
         let table = table.ok_or_else(|| TableError::Lost(format!("the item {} is gone", TABLE_KEY)))?;
         let page = page_of(key, table.pages);
@@ -254,8 +258,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes to every copy of these pages what the items say, where it is missing, and marks the pages as complete. Others publish the changes
-    /// that they make meanwhile.
+    /// Writes missing entries from the items to every copy of these pages, and marks the pages as
+    /// complete. Other actors publish their own changes meanwhile.
     pub(super) async fn fill_directory(&self, pages: Pages, deadline: Deadline) -> Result<Filled, TableError> {
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
         let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
@@ -280,14 +284,14 @@ impl Inner {
             let list = || self.tables.list_metadata(after.as_ref());
             let (keys, next) = retrying(&self.environment, deadline, list).await?;
             for (key, raw) in keys {
-                // What is damaged is rebuilt first.
+                // A damaged item must be rebuilt first.
                 let Ok(mut metadata) = raw.parse() else { continue };
-                // Another program has stored it, without a generation.
+                // Another program stored the item, without a generation.
                 if let Some(numbered) = metadata.apply(&Change::Register, self.environment.now().epoch_seconds()) {
                     let write = || self.tables.write_metadata(&key, Some(&metadata), None, &numbered);
                     match retrying(&self.environment, deadline, write).await {
                         Ok(()) => metadata = numbered,
-                        // Somebody is at it, and publishes it.
+                        // Another actor is changing the key, and publishes the change.
                         Err(TableError::ConditionFailed) => continue,
                         Err(error) => return Err(error),
                     }
@@ -309,7 +313,7 @@ impl Inner {
                 None => break,
             }
         }
-        // A copy is complete only if it lists the keys, too, whose items are lost.
+        // A copy is complete only if it also lists the keys whose items are lost.
         for (key, layout) in &filled.without_item {
             for at in copies(page_of(key, table.pages)) {
                 let stands = stored.get(&at).and_then(|page| page.entries.get(key)?.as_ref());
@@ -318,12 +322,13 @@ impl Inner {
                 }
             }
         }
-        // Copies that are new have it from their first read on. Where the others differ, the next publication makes
-        // them agree.
+        // New copies have the throughput from their first read on. If the others differ, the next
+        // publication makes them equal.
         let warm = (0..table.pages).flat_map(copies).find_map(|at| stored.get(&at)?.warm);
         for page in 0..table.pages {
             let mark = |at: PageCopy| stored.get(&at).and_then(|page| page.copies);
-            // Where every copy is lost, items may be, too: only a look at the whole table tells.
+            // If every copy is lost, items may be lost, too. Only a scan of the whole table can
+            // tell.
             if pages == Pages::NotLost && table.directory_made && copies(page).all(|at| mark(at).is_none()) {
                 tracing::error!(page, "a page of the directory is lost: rebuild the metadata");
                 continue;
@@ -338,7 +343,8 @@ impl Inner {
         Ok(filled)
     }
 
-    /// Makes the item of a key anew from its entry in the directory: it is gone, or older.
+    /// Recreates a key's item from its entry in the directory, because the item is missing or
+    /// older.
     async fn restore(
         self: &Arc<Self>,
         key: &PartitionKey,
@@ -371,27 +377,31 @@ impl Inner {
 }
 
 impl TableEngine {
-    /// Raises the number of copies of each page of the directory, while traffic runs: an instance reads one of them, so that many instances do
-    /// not make a page hot. It takes as long as reading all metadata. A lower number changes nothing.
+    /// Raises the number of copies of each page of the directory while traffic runs. An instance
+    /// reads one copy, so more copies spread many instances. It takes as long as reading all
+    /// metadata. A lower number changes nothing.
     ///
     /// # Errors
-    /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] where the metadata table could not be used: run it again.
+    /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] if the metadata
+    /// table could not be used: run it again.
     pub async fn raise_directory_copies(&self, copies: u32, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
         if !(1..=MAX_COPIES).contains(&copies) {
             return Err(TableError::Rejected(format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into()));
         }
         self.claim_mode(deadline).await?;
-        // From here on, everybody who changes a key writes to the new copies, too; then they are filled, then read.
+        // From here on, every actor that changes a key writes to the new copies, too. Then they are
+        // filled, then read.
         retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await?;
         inner.fill_directory(Pages::NotLost, deadline).await.map(drop)
     }
 
-    /// Compares every page of the directory with the items, and writes what is missing: an actor may have died between the two. Returns how
-    /// many entries were behind. A page that is lost is left to [`rebuild_directory`](Self::rebuild_directory).
+    /// Compares every page of the directory with the items, and writes what is missing, because an
+    /// actor may have died between the two. Returns the number of entries that were behind. Lost
+    /// pages are left to [`rebuild_directory`](Self::rebuild_directory).
     ///
     /// # Errors
-    /// [`TableError`] where the metadata table could not be used: run it again.
+    /// [`TableError`] if the metadata table could not be used: run it again.
     pub async fn repair_directory(&self, deadline: Deadline) -> Result<u64, TableError> {
         self.claim_mode(deadline).await?;
         let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
@@ -401,12 +411,13 @@ impl TableEngine {
         Ok(filled.behind)
     }
 
-    /// The end of a rebuild, once every key's own metadata is right. It does what [`repair_directory`](Self::repair_directory) does, and makes
-    /// lost pages anew, and the items of keys that only the directory still lists. Returns how many entries were behind, and how many items
-    /// were made anew.
+    /// The last step of a rebuild, once every key's own metadata is correct. It does what
+    /// [`repair_directory`](Self::repair_directory) does, and also recreates lost pages, and the
+    /// items of keys that only the directory still lists. Returns the number of entries that were
+    /// behind, and of items that were recreated.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata table could not be used: run it again.
+    /// [`TableError`] if the metadata table could not be used: run it again.
     pub async fn rebuild_directory(&self, deadline: Deadline) -> Result<(u64, u64), TableError> {
         self.claim_for_rebuild(deadline).await?;
         let filled = self.inner.fill_directory(Pages::All, deadline).await?;

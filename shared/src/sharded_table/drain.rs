@@ -1,8 +1,8 @@
-//! Draining: begin, and go on where this instance left off.
+//! Draining: begins drains, and continues where this instance stopped.
 //!
-//! A drain takes longer than one call: reads and requests from before are waited out. What an instance remembers of its own pass stays in
-//! its memory between calls; an instance that takes over from another remembers nothing and makes a pass of its own.
-//! [docs/protocol.md, Draining]
+//! A drain takes longer than one call, because it waits for earlier reads and requests. An instance
+//! keeps the state of its own pass in memory between calls. An instance that takes over from
+//! another one makes its own pass. [docs/protocol.md, Draining]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,39 +29,41 @@ use crate::table::{LeaseLasts, Sent, StoredCopy};
 
 /// Items of one page of a shard.
 const PAGE_ITEMS: u32 = 200;
-/// Between two pages: looking takes no write units, but must leave read units to others.
+/// The pause between two pages. Reading takes no write units, but must leave read units to others.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
-/// Moves that are on their way at once.
+/// The largest number of concurrent moves.
 const AT_ONCE: usize = 16;
-/// What is left of a call's time when no new page is begun.
+/// With less time than this left, a call begins no new page.
 const LEAST_TIME: Duration = Duration::from_secs(2);
-/// The most copies that are remembered before they are deleted: some tens of megabytes.
+/// The largest number of remembered copies before they are deleted: some tens of megabytes.
 const MOST_REMEMBERED: usize = 50_000;
-/// The least time for which others leave a key to the instance that drains it, beyond the wait for reads.
+/// The least time for which other instances leave a key to the instance that drains it, in addition
+/// to the wait for reads.
 const OWN_TIME: Duration = Duration::from_secs(10);
 
-/// Where a drain stands when its actor lets go of it.
+/// The state of a drain when a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drained {
-    /// The key is not being drained: it never was, another actor finished it, or its width changes.
+    /// The key is not being drained: no drain was begun, another actor finished it, or the key's
+    /// width is changing.
     Nothing,
-    /// Nothing is to do before this epoch second.
+    /// The drain has to wait until this epoch second.
     Waiting {
         /// Epoch seconds.
         until: u64,
     },
-    /// The time was up; the next call goes on.
+    /// The call's time is up. The next call continues.
     Working {
-        /// Items copied or deleted by this call.
+        /// Items that this call copied or deleted.
         items: u64,
     },
-    /// Every item is home: readers look at this many shards from now on.
+    /// Every item is home: readers query this number of shards from now on.
     Done {
         /// The read width before.
         from: ShardCount,
         /// Both widths now.
         to: ShardCount,
-        /// Items copied or deleted by this call.
+        /// Items that this call copied or deleted.
         items: u64,
     },
 }
@@ -75,15 +77,16 @@ pub enum DrainRefused {
         /// The present write width.
         now: ShardCount,
     },
-    /// The key's width is changing, it is being drained, or changed a moment ago.
+    /// The key's width is changing, the key is being drained, or it changed a moment ago.
     #[error("{0}")]
     Busy(&'static str),
-    /// Writers without a view write to shard 1, or items are placed at random: they need not be at home.
+    /// Writers without a view write to shard 1, or items are placed randomly, so items need not be
+    /// at home.
     #[error(
         "the table takes appends only (WRITES=appends, or random placement): its keys can shrink, and cannot be settled"
     )]
     NoHomes,
-    /// Only a table that is adopted with items under bare keys has any to migrate.
+    /// Only a table that is adopted with items under bare keys can be migrated.
     #[error("migrating needs ADOPT_UNSHARDED=true, in every function of the table")]
     NotAdopting,
     /// The tables could not be used.
@@ -92,7 +95,8 @@ pub enum DrainRefused {
 }
 
 impl TableEngine {
-    /// Lowers a key to so many shards, and begins to drain the others. [`drain`](Self::drain) does the rest.
+    /// Lowers a key to this number of shards, and begins to drain the others.
+    /// [`drain`](Self::drain) does the rest.
     ///
     /// # Errors
     /// [`DrainRefused`].
@@ -118,13 +122,14 @@ impl TableEngine {
         }
     }
 
-    /// Begins to settle a key: once [`drain`](Self::drain) has done it, every item is at its home, and has no other place.
+    /// Begins to settle a key. Once [`drain`](Self::drain) has finished it, every item is at its
+    /// home and has no other place.
     ///
     /// # Errors
     /// [`DrainRefused`].
     pub async fn begin_settle(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
         let may_begin = |metadata: &ShardMetadata| {
-            // What a shrink has left behind can be moved also where items have no homes.
+            // Items that a shrink left behind can be moved even with random placement.
             if self.inner.always_first().is_some() && metadata.read_shards == metadata.number_of_shards {
                 return Err(DrainRefused::NoHomes);
             }
@@ -133,7 +138,8 @@ impl TableEngine {
         self.begin(key, may_begin, deadline).await
     }
 
-    /// Begins to migrate a key: once [`drain`](Self::drain) has done it, no item stands under the bare key any more.
+    /// Begins to migrate a key. Once [`drain`](Self::drain) has finished it, the bare key has no
+    /// items.
     ///
     /// # Errors
     /// [`DrainRefused`].
@@ -144,7 +150,7 @@ impl TableEngine {
         self.begin(key, is_free, deadline).await
     }
 
-    /// Marks a key that may be drained; nobody works on it yet.
+    /// Marks a key for a drain by any actor.
     async fn begin(
         &self,
         key: &PartitionKey,
@@ -165,10 +171,12 @@ impl TableEngine {
         job.step(&record, &Change::MarkDrain).await?.ok_or(SUPERSEDED)
     }
 
-    /// Goes on with a drain until it is done, has to wait, or the deadline is near. Any instance may call it at any time.
+    /// Continues a drain until it is done, has to wait, or the deadline is near. Any instance may
+    /// call it at any time.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] where the tables could not be used. What was done is done; the next call goes on.
+    /// [`ScaleError::Table`] if the tables could not be used. The work so far is kept; the next
+    /// call continues.
     pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
         self.drain_within(key, &[], deadline).await
     }
@@ -185,7 +193,7 @@ impl TableEngine {
     ) -> Result<Drained, ScaleError> {
         self.inner.claimed(None, deadline).await?;
         let job = self.inner.job(key, deadline);
-        // What is remembered belongs to one call at a time.
+        // The remembered state belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
             return Ok(Drained::Waiting { until: self.inner.environment.now().epoch_seconds() + 1 });
         };
@@ -193,7 +201,8 @@ impl TableEngine {
         match run.run(&mut own).await {
             Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
                 *own = None;
-                // It would be met again for ever. Where it is the metadata that is damaged, this tells so again.
+                // Every later call would find the same item. If the metadata is damaged, this
+                // reports it again.
                 let record = job.record_from_now().await?;
                 job.step(&record, &Change::StopDrain { unmovable: true }).await?;
                 Err(error.into())
@@ -224,19 +233,19 @@ impl Inner {
     }
 }
 
-/// What this instance remembers of a drain between two calls.
+/// The state of a drain that this instance keeps between two calls.
 #[derive(Debug)]
 pub(crate) struct OwnDrain {
     /// Epoch seconds.
     began: u64,
     pass: Pass<SortKey, StoredCopy>,
-    /// The source that is looked at next, and the sort key to go on after.
+    /// The next source to read, and the sort key to continue after.
     next: (ShardNumber, Option<SortKey>),
-    /// What is remembered is deleted before more is looked at.
+    /// The remembered copies must be deleted before more is read.
     deletes: bool,
-    /// Something was copied or found in this round over the sources: there must be another.
+    /// This round over the sources copied or found something, so another round must follow.
     found: bool,
-    /// Tombstones were found at home in this round.
+    /// This round found tombstones at home.
     tombstones: bool,
     /// When an item that is left to expire will have expired.
     expiring_until: Option<u64>,
@@ -254,18 +263,18 @@ impl OwnDrain {
 struct DrainRun<'a> {
     job: &'a KeyJob<'a>,
     budgets: &'a [&'a DrainBudget],
-    /// Of each shard.
+    /// The pace of each shard.
     pace: HashMap<ShardNumber, DrainBudget>,
     items: u64,
-    /// The read width before this call has lowered it.
+    /// The read width before this call lowered it.
     from: Option<ShardCount>,
 }
 
-/// Why a part of the work stopped before its end.
+/// Why a part of the work stopped early.
 enum Stop {
     /// The time is up.
     Interrupted,
-    /// Somebody else has changed the metadata.
+    /// Another actor has changed the metadata.
     Over,
     Failed(TableError),
 }
@@ -276,15 +285,15 @@ impl From<TableError> for Stop {
     }
 }
 
-/// What a page of a shard has, and the sort key to go on after.
+/// The items of a shard's page, and the sort key to continue after.
 type Page<T> = (Vec<T>, Option<SortKey>);
 
 /// One request of a drain.
 struct Move {
     copy: StoredCopy,
-    /// Where the copy stands.
+    /// The place of the copy.
     at: ShardNumber,
-    /// Where it is copied to, and under which width; `None` where it is deleted.
+    /// The place to copy it to, and its width there; `None` to delete the copy.
     home: Option<(ShardNumber, ShardCount)>,
 }
 
@@ -301,7 +310,7 @@ impl DrainRun<'_> {
         }
     }
 
-    /// What the metadata asks for now; `None` where it is to be looked at again.
+    /// The next step by the metadata. `None` if the metadata must be read again.
     async fn go_on(&mut self, own: &mut Option<OwnDrain>) -> Result<Option<Drained>, Stop> {
         let job = self.job;
         let record = job.record_from_now().await?;
@@ -319,12 +328,13 @@ impl DrainRun<'_> {
         if let Some(until) = finishes_at.filter(|until| now < *until) {
             return Ok(Some(Drained::Waiting { until }));
         }
-        // Long enough for the next look at this view's age, and for the wait for reads.
+        // Long enough for the next check of this view's age, and for the wait for reads.
         let own_time = waits.reads.max(OWN_TIME).as_secs();
         let busy_until = now + waits.reads.as_secs() + own_time;
         let mark = match own {
             None if metadata.settled => {
-                // A reader may have seen an old copy below a tombstone, and must still find that one, unless it learns that the key is settled.
+                // A reader may have seen an old copy below a tombstone. It must still find the
+                // tombstone, unless it learns that the key is settled.
                 if metadata.layout().is_listed(job.inner.config.adopt_shards) {
                     job.inner.publish(job.key, metadata.layout(), job.deadline).await?;
                     sleep(job.inner.environment.opening_wait()).await;
@@ -334,7 +344,7 @@ impl DrainRun<'_> {
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
                 return Ok(None);
             }
-            // The last look is anybody's. Where something has arrived late, another pass begins.
+            // Any actor may do the last scan. If something has arrived late, another pass begins.
             Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
             None if finishes_at.is_some() => {
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
@@ -361,7 +371,8 @@ impl DrainRun<'_> {
         Ok(None)
     }
 
-    /// Copies and deletes until a round has found nothing, and ends the drain; or up to a wait. Of a settled key, tombstones are deleted.
+    /// Copies and deletes until a round finds nothing and the drain ends, or until a wait. For a
+    /// settled key, it deletes tombstones.
     async fn work(
         &mut self,
         own: &mut OwnDrain,
@@ -436,7 +447,8 @@ impl DrainRun<'_> {
         sources(metadata, inner.always_first().is_some(), inner.bare())
     }
 
-    /// Where an item belongs. With random placement, items within the write width stay, and all actors agree on a shard for the others.
+    /// The place of an item. With random placement, items within the write width stay, and all
+    /// actors agree on a shard for the others.
     fn home(&self, sort_key: &SortKey, shard: ShardNumber, metadata: &ShardMetadata) -> ShardNumber {
         let (key, width) = (self.job.key, metadata.number_of_shards);
         let any = || {
@@ -446,7 +458,7 @@ impl DrainRun<'_> {
         self.job.inner.config.placement.home(key, sort_key, width).or_else(any).unwrap_or(ShardNumber::FIRST)
     }
 
-    /// A page of a source: what is to be copied home from it, and the sort key to go on after.
+    /// A page of a source: the items to copy home, and the sort key to continue after.
     async fn look_at(
         &self,
         own: &mut OwnDrain,
@@ -476,7 +488,7 @@ impl DrainRun<'_> {
                     own.expiring_until = own.expiring_until.max(Some(at));
                     continue;
                 }
-                // It has expired: nobody needs it at home.
+                // The item has expired, so it need not be moved.
                 Some(at) if at <= now.epoch_seconds() => {
                     own.pass.found_home(shard, copy.sort_key.clone(), copy.remembered(), now);
                 }
@@ -487,7 +499,7 @@ impl DrainRun<'_> {
         Ok((moves, next))
     }
 
-    /// Sends moves, some at once. What cannot be moved now, the next round finds again.
+    /// Sends moves, several at once. The next round finds the items that could not be moved.
     async fn carry_out(&mut self, own: &mut OwnDrain, moves: Vec<Move>) -> Result<(), Stop> {
         let (mut sending, mut stop, mut moves) = (JoinSet::new(), None, moves.into_iter());
         loop {
@@ -537,7 +549,7 @@ impl DrainRun<'_> {
         page
     }
 
-    /// What the next move is sent under; `None` where the metadata has another generation now.
+    /// The view of the next move. `None` if the metadata has another generation now.
     async fn lease(&self, generation: u64) -> Result<Option<LeaseLasts>, TableError> {
         let lease = self.job.inner.config.lease();
         loop {
@@ -558,7 +570,8 @@ impl DrainRun<'_> {
         self.job.inner.environment.now()
     }
 
-    /// Keeps to the pace of a shard: a drain must leave its capacity to the key's own traffic. `false` where the turn would come too late.
+    /// Keeps to the pace of a shard, because a drain must leave capacity to the key's own traffic.
+    /// `false` if the turn would come too late.
     async fn take_turn(&mut self, shard: ShardNumber, units: u64) -> bool {
         let rate = self.job.inner.config.drain.units_per_second;
         let own = self.pace.entry(shard).or_insert_with(|| DrainBudget::new(rate.into()));
@@ -574,7 +587,8 @@ impl DrainRun<'_> {
 }
 
 impl Move {
-    /// Sends it again until it has a response: its condition says what it may meet. Also says whether it is certain what became of it.
+    /// Repeats a move until it has a response, which its condition allows. Also returns whether its
+    /// outcome is certain.
     async fn send(
         self,
         inner: &Inner,

@@ -1,4 +1,4 @@
-//! What this instance does about its keys' shards, for whoever wants to show it.
+//! Events about this instance's changes of its keys' shards, for programs that show them.
 
 use tokio::sync::broadcast;
 
@@ -7,50 +7,51 @@ use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::policy::ScalingDecision;
 use crate::core::pressure::Pressure;
 
-/// Events that wait for a slow receiver; it misses the oldest beyond these.
+/// The number of events that are kept for a slow receiver. It misses older ones.
 pub(super) const KEPT: usize = 256;
 
-/// One step, or a decision against one.
+/// One step of a change, or a decision against a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalingEvent {
     /// The logical key.
     pub partition_key: PartitionKey,
     /// Its write width before.
     pub from: ShardCount,
-    /// What was done.
+    /// The step.
     pub step: ScalingStep,
-    /// Why it was looked at.
+    /// The reason for looking at the key.
     pub reason: ScalingReason,
 }
 
-/// Why a key's shards were looked at.
+/// The reason for looking at a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalingReason {
-    /// Writes of this instance were throttled: what it saw of all its writes of the key.
+    /// Writes of this instance were throttled. These are its observations of all its writes of the
+    /// key.
     Throttled(Pressure),
-    /// Whoever calls has seen this, in a report for example.
+    /// The caller has seen this, for example in a report.
     Reported(Pressure),
-    /// A number of shards was asked for.
+    /// A caller asked for a number of shards.
     Asked,
-    /// A closing was found that stood longer than it takes.
+    /// A closing was found that lasted longer than it should.
     TakenOver,
 }
 
-/// What was done about a key's shards.
+/// A step of a key's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalingStep {
-    /// The width to come is named; writers wait for it.
+    /// The next width is named, and writers wait for it.
     Closed(ShardCount),
-    /// Writers use this many shards from now on.
+    /// Writers use this number of shards from now on.
     Opened(ShardCount),
-    /// A drain is done: readers look at this many shards from now on.
+    /// A drain is done: readers query this number of shards from now on.
     Drained(ShardCount),
-    /// The policy said no.
+    /// The policy decided against it.
     Unchanged(ScalingDecision),
 }
 
 impl TableEngine {
-    /// What this instance and its clones do about their keys' shards from now on, in order.
+    /// The events of this instance and its clones from now on, in order.
     #[must_use]
     pub fn scaling_events(&self) -> broadcast::Receiver<ScalingEvent> {
         self.inner.scaling_events.subscribe()
@@ -60,7 +61,7 @@ impl TableEngine {
 impl Inner {
     pub(crate) fn tell(&self, key: &PartitionKey, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
         if self.scaling_events.receiver_count() > 0 {
-            // The last receiver may have gone meanwhile.
+            // The last receiver may be gone meanwhile.
             let _ = self.scaling_events.send(ScalingEvent { partition_key: key.clone(), from, step, reason });
         }
     }

@@ -1,4 +1,5 @@
-//! What one instance knows of each key: its view, the pressure on it, and which shards were throttled.
+//! The state that one instance keeps of each key: its view, its throttling, and its throttled
+//! shards.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,32 +19,36 @@ use crate::core::throughput::WarmThroughput;
 use crate::core::value::Item;
 use crate::protocol::view::{Moment, View};
 
-/// The most keys that an instance remembers. At most 2 KB of key and a history each, so some ten megabytes at worst.
+/// The largest number of keys that an instance remembers. Each takes at most 2 KB of key and a
+/// history, so some ten megabytes at worst.
 pub(super) const REMEMBERED_KEYS: usize = 4_096;
-/// How long a throttled shard is avoided by random placement.
+/// How long random placement avoids a throttled shard.
 const CALM_AFTER: Duration = Duration::from_secs(1);
-/// How long an answer waits, at most, for a renewal that was begun beside it.
+/// The longest that a response waits for a renewal that runs beside it.
 const AFTERWARDS: Duration = Duration::from_millis(100);
-/// Deletions of a key that look a second: enough for a queue, and too few to heat a shard with reads.
+/// The number of deletions of a key a second that may read before they delete: enough for a queue,
+/// and too few to heat a shard with reads.
 const LOOKS_PER_SECOND: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct KeyState {
     known: Mutex<Known>,
-    /// Held while the key's item is read, so that a crowd of requests makes one read.
+    /// Held while the key's item is read, so that concurrent requests share one read.
     pub(super) flight: tokio::sync::Mutex<()>,
-    /// A background task of that kind is running.
+    /// A background task of this kind is running.
     pub(super) registering: Arc<AtomicBool>,
     pub(super) repairing: Arc<AtomicBool>,
     pub(super) looking: Arc<AtomicBool>,
     pub(super) taking_over: Arc<AtomicBool>,
     pub(super) scaling: Arc<AtomicBool>,
-    /// Held while a closing is waited out, so that a crowd of writers polls once.
+    /// Held while a closing is waited for, so that concurrent writers poll once.
     pub(super) opening: tokio::sync::Mutex<()>,
-    /// What this instance remembers of a drain.
+    /// The state of a drain by this instance.
     pub(super) drain: tokio::sync::Mutex<Option<OwnDrain>>,
-    /// Deletions that may look before they leave a tombstone, in this second of the monotonic clock.
+    /// Deletions that may read before they leave a tombstone, in this second of the monotonic
+    /// clock.
     looks: AtomicU64,
-    /// Write units that are not noted yet, and the minute of the last note: 0 before the first write of a key that has several shards.
+    /// Unrecorded write units, and the minute of the last record: 0 before the first write of a key
+    /// with several shards.
     pub(super) units: AtomicU64,
     pub(super) units_noted: AtomicU64,
 }
@@ -51,48 +56,51 @@ pub(crate) struct KeyState {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) view: Option<Arc<View>>,
-    /// The key's item, as it was last read or written.
+    /// The key's item, as this instance last read or wrote it.
     pub(super) record: Option<Arc<Record>>,
-    /// The key had an item once: it may change, but never go.
+    /// The key had an item once. It may change, but never disappear.
     pub(super) registered: bool,
-    /// Since when the page has been behind what is known of the key.
+    /// Since when the page is behind the known state of the key.
     pub(super) behind_since: Option<Moment>,
-    /// The key has no item, and was looked at: none is missing.
+    /// The key has no item. This was checked, so none is missing.
     pub(super) is_new: bool,
     pub(super) pressure: PressureTracker,
-    /// How many partitions the table had while that was seen, as far as it was known.
+    /// The number of partitions of the table at that time, as far as it was known.
     partitions: Option<u32>,
-    /// Mean bytes of the items on the last pages.
+    /// The mean size in bytes of the items on the last pages.
     pub(super) item_bytes: Option<f64>,
-    /// How far apart the items lie.
+    /// The distances between the items.
     pub(super) spacing: Spacing,
     throttled_at: HashMap<ShardNumber, Moment>,
-    /// No scaling decision for a while.
+    /// When this instance makes its next scaling decision.
     pub(super) quiet: Option<Quiet>,
 }
 
-/// Why an instance that is throttled makes no scaling decision.
+/// Why a throttled instance makes no scaling decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quiet {
     /// When that was decided.
     pub(super) since: Moment,
-    /// How long it holds.
+    /// How long it is valid.
     pub(super) lasts: Duration,
-    /// What the table could serve at once when that was decided, as far as it was known. Once it can serve something else, the decision is old.
+    /// The table's warm throughput at that time, as far as it was known. With another throughput,
+    /// the decision is out of date.
     pub(super) warm: Option<WarmThroughput>,
     /// The table was short of partitions, and not the key of shards.
     pub(super) is_short: bool,
 }
 
 impl Quiet {
-    /// Whether the instance makes no decision yet, on a table that can serve so much at once. A process that was frozen counts that time, too.
+    /// Whether the instance makes no decision yet, on a table with this warm throughput. The time
+    /// for which a process was suspended counts, too.
     pub(super) fn holds(&self, warm: Option<WarmThroughput>, now: Moment) -> bool {
         self.warm == warm && now.since(self.since).is_some_and(|age| age < self.lasts)
     }
 }
 
 impl Known {
-    /// Learns how many partitions the table has. What was seen on fewer says nothing of these: it would make the demand look larger.
+    /// Takes the table's number of partitions. Observations with fewer partitions are discarded:
+    /// they would make the demand look larger.
     pub(super) fn observe_partitions(&mut self, partitions: Option<u32>, now: Duration) {
         if partitions.is_some() && partitions != self.partitions {
             self.pressure.forget(now);
@@ -102,7 +110,7 @@ impl Known {
 }
 
 impl KeyState {
-    /// Whether a background task changes the key's shards.
+    /// Whether a background task is changing the key's shards.
     pub(super) fn is_changing(&self) -> bool {
         self.scaling.load(Ordering::Acquire) || self.taking_over.load(Ordering::Acquire)
     }
@@ -115,7 +123,7 @@ impl KeyState {
         self.known().view.clone()
     }
 
-    /// Keeps what a view adds to what is known, and returns all that is known now.
+    /// Adds a view to the known state, and returns the combined view.
     pub(super) fn learn(&self, view: Arc<View>) -> Arc<View> {
         let mut known = self.known();
         let view = match &known.view {
@@ -142,7 +150,7 @@ impl KeyState {
         view
     }
 
-    /// Learns from a page how large the key's items are, and how far apart they lie.
+    /// Learns from a page the size of the key's items, and their distances.
     pub(super) fn learn_page(&self, bytes: usize, after: Option<&SortKey>, items: &[Item]) {
         let Some(last) = items.last() else { return };
         let (mean, mut known) = (bytes as f64 / items.len() as f64, self.known());
@@ -166,7 +174,7 @@ impl KeyState {
         if heat(&other) < heat(&one) { other } else { one }
     }
 
-    /// Whether one more deletion may look this second.
+    /// Whether one more deletion may read this second.
     pub(super) fn may_look(&self, now: Moment) -> bool {
         let second = now.monotonic.as_secs() << 8;
         let count = |before: u64| {
@@ -183,7 +191,8 @@ pub(super) struct KeyJob<'a> {
     pub(super) key: &'a PartitionKey,
     pub(super) state: Arc<KeyState>,
     pub(super) deadline: Deadline,
-    /// What this job has begun, and what is waited for before it ends: a function is frozen after its response.
+    /// The tasks that this job began and waits for before it ends, because a function is suspended
+    /// after its response.
     begun: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -216,7 +225,7 @@ impl<'a> KeyJob<'a> {
         }))
     }
 
-    /// As [`in_background`](Self::in_background), and the job does not end before it, within reason.
+    /// As [`in_background`](Self::in_background), but the job waits for it, within reason.
     pub(super) fn beside<F: Future<Output = ()> + Send + 'static>(
         &self,
         flag: &Arc<AtomicBool>,
@@ -227,7 +236,8 @@ impl<'a> KeyJob<'a> {
         }
     }
 
-    /// Waits for what was begun beside the job; not for long, since the next request can do it as well.
+    /// Waits for tasks that run beside the job, but not for long: the next request can do their
+    /// work as well.
     pub(super) async fn end(&self) {
         let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
         let until = tokio::time::Instant::now() + AFTERWARDS;
@@ -237,7 +247,7 @@ impl<'a> KeyJob<'a> {
     }
 }
 
-/// Marks a background task as running for as long as it lives.
+/// Marks a background task as running during its lifetime.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {
@@ -263,9 +273,9 @@ mod tests {
         let rows = [
             (warm(4_000), at(14, 104), true),
             (warm(4_000), at(15, 105), false),
-            // It was frozen.
+            // The process was suspended.
             (warm(4_000), at(11, 700), false),
-            // The clock was set back: nothing can be said.
+            // The clock was set back, so the time is unknown.
             (warm(4_000), at(11, 99), false),
             (warm(24_000), at(11, 101), false),
             (None, at(11, 101), false),

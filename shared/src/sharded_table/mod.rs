@@ -33,14 +33,14 @@ use events::ScalingEvent;
 use keys::KeyState;
 use replicas::Replicas;
 
-/// The instant by which an operation must have an answer.
+/// The instant by which an operation must have a response.
 pub type Deadline = tokio::time::Instant;
 
-/// The use cases of one table, each with the instant by which it must have an answer. [`ShardedTable`](crate::ShardedTable) is the typed
-/// interface over it.
+/// The use cases of one table, each with its deadline. [`ShardedTable`](crate::ShardedTable) is the
+/// typed interface over it.
 ///
-/// Cheap to clone; clones share what is known of the keys. Work that must not delay an answer (registering a key, refreshing a
-/// view, scaling out) runs in the background of the tokio runtime.
+/// Cheap to clone. Clones share the state of the keys. Work that must not delay a response
+/// (registering a key, refreshing a view, scaling out) runs in the background of the tokio runtime.
 #[derive(Debug, Clone)]
 pub struct TableEngine {
     inner: Arc<Inner>,
@@ -59,13 +59,14 @@ struct Inner {
 }
 
 impl TableEngine {
-    /// A table reached through this client. Retries and attempt timeouts are the table's own, whatever the client has.
+    /// A table that is accessed with this client. Retries and attempt timeouts are the table's own,
+    /// whatever the client's settings are.
     #[must_use]
     pub fn new(client: &Client, config: TableConfig) -> Self {
         Self::with_environment(client, config, Environment::system())
     }
 
-    /// As [`new`](Self::new), with given time and chance.
+    /// As [`new`](Self::new), with this clock and random generator.
     #[must_use]
     pub fn with_environment(client: &Client, config: TableConfig, environment: Environment) -> Self {
         let config = Arc::new(config);
@@ -78,20 +79,20 @@ impl TableEngine {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The configuration in force.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &TableConfig {
         &self.inner.config
     }
 
-    /// Waits until no background work is left, for an orderly end of the process.
+    /// Waits until all background work is done, for an orderly end of the process.
     pub async fn finish_background_work(&self) {
         self.inner.background.close();
         self.inner.background.wait().await;
         self.inner.background.reopen();
     }
 
-    /// How many pieces of background work are under way.
+    /// The number of running background tasks.
     pub(crate) fn background_tasks(&self) -> usize {
         self.inner.background.len()
     }

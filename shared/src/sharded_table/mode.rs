@@ -1,4 +1,5 @@
-//! The table item: what all processes that use a table must agree on, and how large its directory is. It is stored in the table.
+//! The table item: the settings that all processes of a table must share, and the size of its
+//! directory. It is stored in the metadata table.
 
 use super::directory::Pages;
 use super::retry::retrying;
@@ -9,23 +10,27 @@ use crate::protocol::version::Version;
 use crate::table::error::{Cause, TableError};
 use crate::table::{Mode, PageCopy, TABLE_KEY, TableItem};
 
-/// The protocol that this release follows (docs/protocol.md). Processes of different protocols cannot use one table.
+/// The version of the protocol in this release (docs/protocol.md). Processes with different
+/// protocols cannot use the same table.
 const PROTOCOL: u64 = 2;
 
 impl TableEngine {
-    /// Makes sure that the table takes what this process is configured for: `WRITES`, and the placement. The first process of a table stores
-    /// it and makes the directory, all later ones compare. Call it once before the first request, so that the first write need not: under
-    /// another mode, reads miss items and writes are lost.
+    /// Checks that the table accepts the writes that this process is configured for: `WRITES`, and
+    /// the placement. The first process of a table stores its settings and creates the directory;
+    /// all later ones compare. The first write calls this if no earlier call did. Under another
+    /// mode, reads would miss items and writes would be lost.
     ///
     /// # Errors
-    /// [`TableError::Unusable`] where the table takes something else, follows another protocol, or has metadata that an earlier version
-    /// wrote: do not use the table. [`TableError::Lost`] where it has sharded items and no metadata. [`TableError::Damaged`] where what is
-    /// stored cannot be read. Another [`TableError`] where the metadata table did not answer.
+    /// [`TableError::Unusable`] if the table accepts other writes, uses another protocol, or has
+    /// metadata of an earlier version: do not use the table. [`TableError::Lost`] if it has sharded
+    /// items and no metadata. [`TableError::Damaged`] if the stored item cannot be parsed. Another
+    /// [`TableError`] if the metadata table did not respond.
     pub async fn claim_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         self.inner.claimed(None, deadline).await
     }
 
-    /// As [`claim_mode`](Self::claim_mode), for a process that only reads: nothing is stored where nothing is.
+    /// As [`claim_mode`](Self::claim_mode), for a process that only reads: it never stores
+    /// settings.
     ///
     /// # Errors
     /// As [`claim_mode`](Self::claim_mode).
@@ -41,9 +46,10 @@ impl TableEngine {
         Ok(())
     }
 
-    /// As [`claim_mode`](Self::claim_mode), for a process that is about to rebuild the metadata: no table is refused for lost metadata. Where
-    /// the table item is lost, it is stored, and other processes refuse to start until the rebuild has ended. In a process that has
-    /// called [`claim_mode`](Self::claim_mode), it does nothing.
+    /// As [`claim_mode`](Self::claim_mode), for a process that is about to rebuild the metadata:
+    /// lost metadata is no error. If the table item is lost, this stores it, and other processes
+    /// refuse to start until the rebuild has ended. In a process that has called
+    /// [`claim_mode`](Self::claim_mode), this does nothing.
     ///
     /// # Errors
     /// As [`claim_mode`](Self::claim_mode).
@@ -51,16 +57,17 @@ impl TableEngine {
         let inner = &self.inner;
         let copies = inner.copies_marked(deadline).await?;
         inner.claimed(Some(copies), deadline).await?;
-        // A table item that was restored may be older than the copies that are read.
+        // A restored table item may be older than the copies that are read.
         retrying(&inner.environment, deadline, || inner.tables.raise_copies(copies)).await
     }
 }
 
 impl Inner {
-    /// Before anything is written: the table item is there, and agrees. A table without one must be new, but where it is rebuilt: `rebuilt` is
-    /// then the number of copies that the pages of the directory tell.
+    /// Before the first write: the table item exists, and agrees. A table without one must be new,
+    /// unless it is being rebuilt: `rebuilt` is then the number of copies in the pages of the
+    /// directory.
     pub(super) async fn claimed(&self, rebuilt: Option<u32>, deadline: Deadline) -> Result<(), TableError> {
-        // Boxed: what is needed once must not make the futures large that hold it.
+        // Boxed, because this runs once and must not enlarge the futures that contain it.
         self.directory.claimed.get_or_try_init(|| Box::pin(self.claim(rebuilt, deadline))).await.copied()
     }
 
@@ -82,7 +89,7 @@ impl Inner {
             let (mode, rebuilding, copies) = (self.own_mode(), !is_new, rebuilt.unwrap_or(1));
             let own = TableItem { mode, pages: PAGES, copies, directory_made: false, rebuilding };
             match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await {
-                // Another process was first, or an attempt before was applied.
+                // Another process was first, or an earlier attempt was applied.
                 Ok(()) | Err(TableError::ConditionFailed) => table = read().await?,
                 Err(error) => return Err(error),
             }
@@ -99,7 +106,8 @@ impl Inner {
         Ok(())
     }
 
-    /// How many copies of a page there are, as their marks say: where the table item is lost or older, instances still read all of them.
+    /// The number of copies of a page according to their marks: if the table item is lost or older,
+    /// instances still read all of them.
     async fn copies_marked(&self, deadline: Deadline) -> Result<u32, TableError> {
         let mut copies = 1;
         for at in (0..PAGES).flat_map(|page| (0..MAX_COPIES).map(move |copy| PageCopy { page, copy })) {
@@ -109,8 +117,9 @@ impl Inner {
         Ok(copies)
     }
 
-    /// Fails where the table has metadata without a table item, or sharded items without metadata. Only the first page of a scan is looked at:
-    /// in a table that is adopted with bare keys, it may have none of the sharded items.
+    /// Fails if the table has metadata without a table item, or sharded items without metadata.
+    /// Only the first page of a scan is read; in a table that is adopted with bare keys, it may
+    /// contain none of the sharded items.
     async fn is_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
         let (keys, _) = retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
@@ -131,7 +140,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Fails where the table takes something else.
+    /// Fails if the table accepts other writes.
     pub(super) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
         let (stored, own) = (&table.mode, self.own_mode());
         if *stored != own {

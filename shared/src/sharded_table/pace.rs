@@ -1,4 +1,4 @@
-//! How fast a drain goes: what it waits for, and which part of the capacity it takes.
+//! The pace of a drain: its waits, and its share of the capacity.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,18 +7,20 @@ use tokio::time::Instant;
 
 use crate::protocol::view::{LONGEST_READ, SIGNATURE_VALIDITY};
 
-/// What the clocks of two actors may differ by, and what a wait is longer than its reason.
+/// The largest difference between the clocks of two actors. Waits are longer by this margin.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// How a drain goes about it.
+/// The pace and the waits of a drain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrainPace {
-    /// How long a request may be applied after it was sent: the validity of a signature, and a margin for the clocks of two actors. Shorter
-    /// only where no request can be under way so long, as with an embedded engine.
+    /// How long a request may be applied after it was sent: the validity of a signature, and a
+    /// margin for the clocks of two actors. Set a lower value only if requests cannot be in flight
+    /// for so long, as with an embedded engine.
     pub wait_for_requests: Duration,
-    /// How long a read may take, and a margin.
+    /// The longest time for a read, and a margin.
     pub wait_for_reads: Duration,
-    /// Write units a second that a drain may take of each shard. A move takes one for each KB to copy an item, and one to delete the original.
+    /// Write units a second that a drain may take of each shard. A move takes one unit for each KB
+    /// to copy an item, and one to delete the original.
     pub units_per_second: u32,
 }
 
@@ -32,7 +34,7 @@ impl Default for DrainPace {
     }
 }
 
-/// Write units per second shared by all drains that are given it: for a table whose capacity is provisioned.
+/// Write units per second that several drains share, for a table with provisioned capacity.
 #[derive(Debug)]
 pub struct DrainBudget {
     units_per_second: f64,
@@ -41,18 +43,18 @@ pub struct DrainBudget {
 }
 
 impl DrainBudget {
-    /// So many units a second, and no fewer than one.
+    /// This number of units a second, at least one.
     #[must_use]
     pub fn new(units_per_second: f64) -> Self {
         Self { units_per_second: units_per_second.max(1.0), next: Mutex::new(Instant::now()) }
     }
 
-    /// From when on the next units may be used.
+    /// When the next units may be used.
     pub(super) fn next(&self) -> MutexGuard<'_, Instant> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes units, and says from when on they may be used.
+    /// Takes units, and returns when they may be used.
     pub(super) fn take(&self, units: u64) -> Instant {
         let mut next = self.next();
         let at = (*next).max(Instant::now());

@@ -1,4 +1,4 @@
-//! Reading: a page over all shards, or one item from all shards that it may be on.
+//! Reading: a page over all shards, or one item from all its places.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,15 +24,16 @@ use crate::table::error::{Cause, TableError};
 use crate::table::{FoundCopy, GetTarget, ShardQueryPage, newer};
 use crate::telemetry;
 
-/// The most shards that one request queries at once.
+/// The largest number of shards that one request queries at once.
 const FAN_OUT: usize = 64;
-/// A page ends early at about this many bytes: a function's answer may have six megabytes, and JSON is longer than the items.
+/// The approximate size in bytes at which a page ends early. A function's response may have six
+/// megabytes, and JSON is longer than the items.
 const PAGE_BYTES: usize = 2 * 1_024 * 1_024;
-/// What the smallest amount that is billed pays for. [DynamoDB pricing]
+/// The bytes that the smallest billed amount pays for. (DynamoDB pricing.)
 const READ_UNIT_BYTES: f64 = 4_096.0;
-/// The most items that are shared out while nothing is known of their size.
+/// The largest number of items to request while their size is unknown.
 const UNKNOWN_ITEMS: usize = 200;
-/// Of items that were never read here.
+/// The assumed size of items that were never read here.
 const ASSUMED_ITEM_BYTES: f64 = 1_024.0;
 
 /// A page of items, in order, each sort key once.
@@ -42,19 +43,19 @@ pub struct Page {
     pub items: Vec<Item>,
     /// Where the next page starts: after this sort key. `None` at the end.
     pub next: Option<SortKey>,
-    /// How many shards were queried.
+    /// The number of shards that were queried.
     pub shards: usize,
-    /// Read units that the page cost.
+    /// The read units that the page cost.
     pub consumed_capacity: f64,
 }
 
-/// Why nothing could be read.
+/// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Capacity or an answer did not come before the deadline. Try again later.
+    /// Capacity or a response did not come before the deadline. Try again later.
     #[error("no answer before the deadline ({})", .0.name())]
     Capacity(CapacityScope),
-    /// Repeating it will not help.
+    /// Repeating the read does not help.
     #[error(transparent)]
     Table(TableError),
 }
@@ -69,10 +70,11 @@ impl From<TableError> for ReadError {
 }
 
 impl TableEngine {
-    /// Reads a page. It may end early, with a place to go on from, where the deadline or its size in bytes is reached.
+    /// Reads a page. It may end early, with a place to continue from, at the deadline or at its
+    /// size limit.
     ///
     /// # Errors
-    /// [`ReadError`] where not even a part of a page could be read.
+    /// [`ReadError`] if not even a part of a page could be read.
     pub async fn query(&self, query: &PageQuery, deadline: Deadline) -> Result<Page, ReadError> {
         let job = self.inner.job(&query.partition_key, deadline);
         let Some(start) = query.start() else {
@@ -88,7 +90,7 @@ impl TableEngine {
         }
     }
 
-    /// Reads one item: the newest copy of all shards that it may be on.
+    /// Reads one item: the newest copy of all its places.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -102,7 +104,7 @@ impl TableEngine {
         Ok(self.get_stored(key, sort_key, consistent, deadline).await?.and_then(|stored| stored.item))
     }
 
-    /// Reads one item, and its state.
+    /// Reads one item, and its tag.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -145,7 +147,7 @@ impl TableEngine {
     }
 }
 
-/// One page on its way.
+/// The state of one page.
 struct PageRun<'a> {
     job: &'a KeyJob<'a>,
     query: Arc<PageQuery>,
@@ -154,11 +156,11 @@ struct PageRun<'a> {
     waiting: Vec<ShardPageRequest>,
     consumed: f64,
     bytes: usize,
-    /// What an item weighs without its attributes and its sort key.
+    /// The size of an item without its attributes and its sort key.
     own_bytes: usize,
     /// The highest era of the copies that were read.
     era: u64,
-    /// Read replicas may be asked: a view says that no items were moved lately.
+    /// Read replicas may be used: a view shows that no items were moved recently.
     replicas: bool,
 }
 
@@ -194,12 +196,13 @@ impl<'a> PageRun<'a> {
         let view = match self.job.leased_view() {
             Some(view) => view,
             None => {
-                // The shards that are known already and the metadata in parallel, then what the new view adds.
+                // Queries the known shards and the metadata in parallel, then any further shards of
+                // the new view.
                 self.ask(self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards));
                 self.job.leased_or_new_view().await?
             }
         };
-        // Of a key that is not listed, nobody says whether it is being migrated.
+        // For a key that is not listed, nothing shows whether it is being migrated.
         let may_migrate = inner.config.adopt_unsharded && view.layout.generation == 0;
         let lags = view.layout.may_lag_in_indexes(inner.environment.now().epoch_seconds());
         self.replicas = !lags && !may_migrate;
@@ -212,7 +215,8 @@ impl<'a> PageRun<'a> {
                     let mut page = answer.page;
                     self.era =
                         page.items.iter().map(|stored| stored.version.era()).max().max(Some(self.era)).unwrap_or(0);
-                    // A copy where the item has no place is none: its write was never acknowledged.
+                    // A copy at a shard that is not a place of the item does not count: its write
+                    // was never acknowledged.
                     page.items.retain(|stored| inner.may_stand(key, stored, shard, &view));
                     self.merge.supply(shard, page);
                 }
@@ -235,7 +239,8 @@ impl<'a> PageRun<'a> {
             self.launch();
         }
         let shards = self.merge.shard_count();
-        // A page that has begun is a page; one that has not is an error, for it would look like the end.
+        // A page with items is a result. Without any it must be an error, because an empty page
+        // would look like the end.
         if let Some(error) = failed
             && (!self.merge.has_begun() || !error.is_retryable())
         {
@@ -254,7 +259,7 @@ impl<'a> PageRun<'a> {
         self.launch();
     }
 
-    /// Sends what the merge needs next, within the fan-out.
+    /// Sends the merge's next requests, within the fan-out.
     fn launch(&mut self) {
         self.waiting.extend(self.merge.requests());
         while self.pages.len() < FAN_OUT {
@@ -268,13 +273,13 @@ impl<'a> PageRun<'a> {
 }
 
 impl Inner {
-    /// Where an item may stand.
+    /// The places of an item.
     pub(super) fn places(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> Places {
         let home = self.config.placement.homes(key, sort_key);
         view.layout.places(|width| home(width).unwrap_or(ShardNumber::FIRST), self.bare())
     }
 
-    /// The shards that a read of one item asks: its places, and with random placement all.
+    /// The shards that a read of one item uses: its places, and with random placement all shards.
     fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
         if self.config.placement == Placement::Random {
             return view.layout.read_shards.shards().chain(self.bare()).collect();
@@ -290,17 +295,18 @@ impl Inner {
             || self.places(key, &stored.sort_key, view).contains(shard)
     }
 
-    /// Shard 1, where writers without a view write to it.
+    /// Shard 1, if writers without a view write to it.
     pub(super) fn always_first(&self) -> Option<ShardNumber> {
         (self.config.writes() == Writes::Appends).then_some(ShardNumber::FIRST)
     }
 
-    /// The bare key, where the table is adopted with items under such keys.
+    /// The bare key, if the table is adopted with items under such keys.
     pub(super) fn bare(&self) -> Option<ShardNumber> {
         self.config.adopt_unsharded.then_some(ShardNumber::UNSHARDED)
     }
 
-    /// Queries one shard: on a read replica, where the query and the key may lag and one is awake, else on the table.
+    /// Queries one shard: on a read replica if the query and the key may lag and a replica is
+    /// available, otherwise on the table.
     async fn query_shard(
         &self,
         query: &PageQuery,
@@ -318,7 +324,7 @@ impl Inner {
             }
         }
         let answer = retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await;
-        // A request that the table refuses, too, says nothing of the replica.
+        // If the table refuses the request, too, the replica is not at fault.
         if let Some((index, error)) = failed
             && (answer.is_ok() || error.is_retryable())
         {
@@ -329,7 +335,7 @@ impl Inner {
 }
 
 impl KeyJob<'_> {
-    /// Whether what a read has seen, up to this era, may be told; if not, it reads again.
+    /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
     async fn stands(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
         let config = &self.inner.config;
         if !knows_era(view, era) {
@@ -353,7 +359,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Without a view within its lease: the places that are known already and the metadata in parallel, then what the new view adds.
+    /// Without a valid view: reads the known places and the metadata in parallel, then any further
+    /// places of the new view.
     async fn get_beside_a_look(&self, target: GetTarget<'_>) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
         let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
         let known = match self.known_view() {
@@ -364,7 +371,7 @@ impl KeyJob<'_> {
         let (first, view) = (first?, view?);
         let candidates = candidates_by(&view);
         if !known.is_subset(&candidates) {
-            // What stands where the item has no place any more is no copy of it.
+            // A copy at a shard that is no longer a place of the item does not count.
             return Ok((self.get_newest(target, &candidates).await?, view));
         }
         let added = candidates.difference(&known).copied().collect();
@@ -386,7 +393,7 @@ impl KeyJob<'_> {
             if found.unprocessed.is_empty() {
                 return Ok(newest);
             }
-            // The item is known only with every candidate; those that were read need not be read again.
+            // The result needs every candidate. Candidates that were read need not be read again.
             missing = found.unprocessed;
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));

@@ -1,7 +1,9 @@
-//! Read replicas: indexes with the table's own keys, which share its eventually consistent page queries.
+//! Read replicas: indexes with the table's own keys. They share its eventually consistent page
+//! queries.
 //!
-//! An index has partitions of its own, so every replica adds as much read capacity to a hot key as the table has. One that is
-//! throttled or still building rests for a while, and the table answers in its place.
+//! An index has its own partitions, so every replica adds as much read capacity to a hot key as the
+//! table has. A replica that is throttled or still building rests for a while, and the table serves
+//! its queries.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,12 +13,12 @@ use crate::table::error::TableError;
 
 /// How long a throttled replica rests.
 const THROTTLED: Duration = Duration::from_secs(1);
-/// How long one rests that cannot be read: it is still building, or is not there.
+/// How long a replica rests that cannot be read, because it is still building or does not exist.
 const UNREADABLE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
-    /// The indexes, each with the instant of the monotonic clock up to which it rests.
+    /// The indexes, each with the instant of the monotonic clock until which it rests.
     indexes: Mutex<Vec<(String, Duration)>>,
 }
 
@@ -25,7 +27,7 @@ impl Replicas {
         Self { indexes: Mutex::new(names.iter().map(|name| (name.clone(), Duration::ZERO)).collect()) }
     }
 
-    /// The index to query, or `None` for the table; each with the same chance.
+    /// The index to query, or `None` for the table, each with the same probability.
     pub(super) fn choose(&self, environment: &Environment) -> Option<String> {
         let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         if indexes.is_empty() {
@@ -37,7 +39,7 @@ impl Replicas {
         awake.get(drawn).map(|name| (*name).clone())
     }
 
-    /// An index could not answer.
+    /// An index could not serve a query.
     pub(super) fn rest(&self, index: &str, error: &TableError, environment: &Environment) {
         let rests = if matches!(error, TableError::Capacity(_) | TableError::Transient(_)) {
             THROTTLED

@@ -1,4 +1,4 @@
-//! Trying again, within a deadline.
+//! Retries within a deadline.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Deadline;
 use crate::environment::Environment;
 use crate::table::error::TableError;
 
-/// The longest pause before the first repetition; it doubles with each further one.
+/// The longest pause before the first repetition. It doubles with each further one.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(800);
@@ -26,7 +26,7 @@ impl Backoff {
         environment.jitter(longest)
     }
 
-    /// Waits before the next attempt; `false`, at once, where the deadline would come first.
+    /// Waits before the next attempt. Returns `false` at once if the deadline would come first.
     pub(crate) async fn pause(&mut self, environment: &Environment, deadline: Deadline) -> bool {
         let pause = self.next(environment);
         let is_in_time = Instant::now() + pause < deadline;
@@ -37,7 +37,7 @@ impl Backoff {
     }
 }
 
-/// Runs a request that may be repeated until it succeeds, fails for good, or the deadline passes.
+/// Repeats a request until it succeeds, fails permanently, or the deadline passes.
 pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
     environment: &Environment,
     deadline: Deadline,

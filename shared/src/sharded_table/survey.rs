@@ -1,4 +1,5 @@
-//! Looking at the whole table: for items under bare keys, which a migration brings home, and for what lost metadata must say.
+//! Scanning the whole table: for items under bare keys, which a migration moves, and to rebuild
+//! lost metadata.
 
 use std::sync::Arc;
 
@@ -17,38 +18,38 @@ use crate::sharded_table::events::ScalingReason;
 use crate::table::ScanPosition;
 use crate::table::error::{Cause, TableError};
 
-/// How often a rebuild is begun anew because another actor changed the metadata.
+/// How often a rebuild starts again because another actor changed the metadata.
 const ATTEMPTS: u32 = 5;
 
 /// A page of a survey.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurveyPage {
-    /// Where the next page begins; `None` at the end.
+    /// Where the next page begins. `None` at the end.
     pub next: Option<ScanPosition>,
     /// Items on this page.
     pub items: u64,
-    /// Read units that it cost.
+    /// Read units that the page cost.
     pub consumed_capacity: f64,
 }
 
-/// What became of one key's metadata.
+/// The result for one key's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuilt {
-    /// It misses none of the items.
+    /// The metadata covers all items.
     Kept,
-    /// There was none, or it could not be read; the key has this many shards now.
+    /// The metadata was missing, or could not be parsed. The key has this number of shards now.
     Created(ShardCount),
-    /// It missed items; the key has this many shards now.
+    /// The metadata missed items. The key has this number of shards now.
     Widened(ShardCount),
-    /// Another actor was changing it every time: run it again.
+    /// Another actor was changing it every time: run the rebuild again.
     Superseded,
 }
 
 impl TableEngine {
-    /// Looks at a page of the main table, strongly consistent, and adds it to the survey. One request.
+    /// Reads a page of the main table, strongly consistent, and adds it to the survey. One request.
     ///
     /// # Errors
-    /// [`TableError`] where the table could not be read.
+    /// [`TableError`] if the table could not be read.
     pub async fn survey_page(
         &self,
         survey: &mut Survey,
@@ -82,10 +83,11 @@ impl TableEngine {
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
 
-    /// Adds the keys to the survey whose metadata cannot be read, of a page of the metadata table. Returns the key to go on after.
+    /// Adds the keys to the survey whose metadata cannot be parsed, from a page of the metadata
+    /// table. Returns the key to continue after.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata table could not be read.
+    /// [`TableError`] if the metadata table could not be read.
     pub async fn survey_metadata_page(
         &self,
         survey: &mut Survey,
@@ -102,10 +104,12 @@ impl TableEngine {
         Ok(next)
     }
 
-    /// Makes a key's metadata tell of every item that was found; where it does already, nothing is changed. It never takes a shard away.
+    /// Changes a key's metadata so that it covers every item that was found. If it does already,
+    /// nothing changes. It never removes a shard.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata could not be read or written. What was done is right; run it again.
+    /// [`TableError`] if the metadata could not be read or written. The changes so far are correct;
+    /// run it again.
     pub async fn rebuild(
         &self,
         key: &PartitionKey,
@@ -130,7 +134,7 @@ impl TableEngine {
             let nothing = ShardMetadata::unregistered_with(inner.config.adopt_shards);
             let known = match (&seen, &damaged) {
                 (Some(metadata), _) => metadata.clone(),
-                // What can be read of damaged metadata.
+                // The parts of damaged metadata that can be parsed.
                 (None, Some(raw)) => ShardMetadata {
                     read_shards: raw.widest().map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
                     generation: raw.generation().unwrap_or_default().min(HIGHEST_GENERATION / 2),
@@ -146,7 +150,7 @@ impl TableEngine {
                     "its items tell of {width} shards, which is over MAX_SHARDS, {most}: raise that if it is right"
                 ))));
             }
-            // What its page tells, where the item is lost: the page's entry must be superseded.
+            // The entry of the key's page, if the item is lost. The new item must supersede it.
             let told = job.listed().await?;
             let known = ShardMetadata {
                 generation: known.generation.max(told.layout.generation),
@@ -154,12 +158,12 @@ impl TableEngine {
                 ..known
             };
             let to = width.max(known.read_shards).max(told.layout.read_shards);
-            // Items may also stand under a width that only the page's entry has.
+            // Items may also be stored under a width that only the page's entry has.
             let history = told.layout.widths.iter().fold(findings.history(), |history, width| {
                 if told.layout.generation > 0 { history.with(told.layout.last_updated, *width) } else { history }
             });
-            // The generation goes on from the clock, and the era from the items', so that functions which know later ones from before the loss
-            // believe these.
+            // The generation continues from the clock, and the era from the items', so that
+            // functions with later ones from before the loss accept these.
             let rebuild = Change::Rebuild { to, history, era: findings.era() };
             let stored = (seen.as_ref(), damaged.as_ref());
             let Some(closed) = job.change_from(&known, stored, &rebuild).await? else { continue };
@@ -175,7 +179,7 @@ impl TableEngine {
 }
 
 impl KeyJob<'_> {
-    /// What the key's page tells, where it has one.
+    /// The key's entry in its page, if it has one.
     async fn listed(&self) -> Result<Arc<View>, TableError> {
         let asked_at = self.inner.environment.now();
         let nothing = Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
@@ -184,7 +188,7 @@ impl KeyJob<'_> {
         Ok(page.and_then(|page| page.view_of(self.key)).unwrap_or(nothing))
     }
 
-    /// Before metadata is made for a key: only where it is certain that none is lost.
+    /// Before metadata is created for a key: only if it is certain that none is lost.
     pub(super) async fn is_certainly_new(&self) -> Result<(), TableError> {
         let is_new = self.state.known().is_new;
         if !is_new {
@@ -195,14 +199,16 @@ impl KeyJob<'_> {
         Ok(())
     }
 
-    /// Whether items stand where a key without metadata has none. That is so of every key that grew because it was written a lot.
+    /// Whether the key has items where a key without metadata has none. Every key that grew under
+    /// load has.
     pub(super) async fn has_further_items(&self, deadline: Deadline) -> Result<bool, TableError> {
         let KeyJob { inner, key, .. } = self;
         let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
         retrying(&inner.environment, deadline, || inner.tables.has_items(key, beyond)).await
     }
 
-    /// Fails where the metadata of a key is lost: items were found beyond its shards, and there is none.
+    /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
+    /// metadata.
     pub(super) async fn is_lost(&self, found: Result<bool, TableError>, deadline: Deadline) -> Result<(), TableError> {
         let KeyJob { inner, key, .. } = self;
         // It may have grown since its metadata was read.

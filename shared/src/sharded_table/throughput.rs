@@ -1,6 +1,6 @@
-//! What the table can serve at once, as the directory tells it. The shard-scaler reads it from DynamoDB and
-//! publishes it; everybody else has it with the pages that they read anyway. It is no part of the protocol:
-//! where it is not known, decisions are made without it.
+//! The table's warm throughput in the directory. The shard-scaler reads it from DynamoDB and
+//! publishes it; all other instances get it with the pages that they read anyway. It is no part of
+//! the protocol: if it is not known, decisions are made without it.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::table::error::TableError;
 use crate::table::{PageCopy, TABLE_KEY};
 
 impl TableEngine {
-    /// Tells all processes of the table what it can serve at once: the lowest warm throughput of the main
-    /// table and its indexes. It is written to every copy of every page of the directory that says something
-    /// else; where all say so, nothing is written.
+    /// Publishes the table's warm throughput to all its processes: the lowest of the main table and
+    /// its indexes. It is written to every copy of every page of the directory that has another
+    /// value.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata table could not be used: publish it again. Some copies may have it
-    /// by then.
+    /// [`TableError`] if the metadata table could not be used: publish it again. Some copies may
+    /// have it by then.
     pub async fn publish_warm_throughput(&self, warm: WarmThroughput, deadline: Deadline) -> Result<(), TableError> {
         self.claim_mode(deadline).await?;
         let inner = &self.inner;
@@ -39,11 +39,11 @@ impl TableEngine {
         Ok(())
     }
 
-    /// What the table can serve at once, as the key's page of the directory says: read within the lease, or
-    /// now. `None` where nobody has published it, or no copy of the page is complete.
+    /// The table's warm throughput, from the key's page of the directory: read within the lease, or
+    /// now. `None` if it was not published, or if no copy of the page is complete.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata table could not be read.
+    /// [`TableError`] if the metadata table could not be read.
     pub async fn warm_throughput(
         &self,
         key: &PartitionKey,
@@ -68,10 +68,10 @@ impl Inner {
         warm: WarmThroughput,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        // Read first: a condition that is refused costs the write units of the whole page, and a page may be
-        // large.
+        // Read first, because a refused condition costs the write units of the whole page, and a
+        // page may be large.
         let stored = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
-        // A copy that is missing or not complete gets it with its mark.
+        // A copy that is missing or not complete gets the value with its mark.
         if stored.is_none_or(|page| page.copies.is_none() || page.warm == Some(warm)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Writes that depend on what stands: conditional ones, and changes of a part of an item.
+//! Writes that depend on the stored item: conditional writes, and changes of a part of an item.
 
 use super::write::{Deed, Payload, WriteError, WriteErrorKind, WriteRun, Written};
 use super::{Deadline, Inner, TableEngine};
@@ -19,19 +19,21 @@ use crate::table::{Content, Standing};
 /// An item that was updated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Updated {
-    /// As it is now.
+    /// The item after the update.
     pub item: Item,
-    /// Its state.
+    /// Its tag.
     pub tag: ItemTag,
     /// How it was written.
     pub written: Written,
 }
 
 impl TableEngine {
-    /// Stores an item if the conditions hold for what stands. Without conditions it is [`put`](Self::put).
+    /// Stores an item if the conditions hold for the stored one. Without conditions this is
+    /// [`put`](Self::put).
     ///
     /// # Errors
-    /// [`WriteErrorKind::Precondition`] where they do not hold; [`WriteError::stands`] has the state of the item then, if there is one.
+    /// [`WriteErrorKind::Precondition`] if they do not hold; [`WriteError::stands`] then has the
+    /// tag of the stored item, if there is one.
     pub async fn put_if(
         &self,
         item: &Item,
@@ -53,7 +55,8 @@ impl TableEngine {
         Ok(self.change(&item.partition_key, &item.sort_key, changing, deadline).await?.0)
     }
 
-    /// Deletes an item if the conditions hold for what stands. Without conditions it is [`delete`](Self::delete).
+    /// Deletes an item if the conditions hold for the stored one. Without conditions this is
+    /// [`delete`](Self::delete).
     ///
     /// # Errors
     /// As [`put_if`](Self::put_if).
@@ -71,14 +74,15 @@ impl TableEngine {
         Ok(self.change(key, sort_key, changing, deadline).await?.0)
     }
 
-    /// Changes some attributes of an item that exists, if the conditions hold.
+    /// Changes some attributes of an existing item, if the conditions hold.
     ///
-    /// With an idempotency key, the change is made once, also where the call is repeated: the item remembers it for a minute at least.
-    /// A put or a deletion of the item forgets it.
+    /// With an idempotency key, the change is made once, even if the call is repeated: the item
+    /// remembers it for at least a minute. A put or a deletion of the item forgets it.
     ///
     /// # Errors
-    /// [`WriteErrorKind::Absent`] where there is no item, [`WriteErrorKind::Precondition`] where the conditions do not hold, and
-    /// [`WriteErrorKind::Patch`] where the change does not fit. After an unknown outcome, an addition may be repeated with its idempotency key.
+    /// [`WriteErrorKind::Absent`] if there is no item, [`WriteErrorKind::Precondition`] if the
+    /// conditions do not hold, and [`WriteErrorKind::Patch`] if the change does not fit. After an
+    /// unknown outcome, an addition may be repeated with its idempotency key.
     pub async fn update(
         &self,
         (key, sort_key): (&PartitionKey, &SortKey),
@@ -102,7 +106,7 @@ impl TableEngine {
         {
             return Ok(Updated { tag: ItemTag::of(version, &item.attributes), item, written });
         }
-        // An earlier request has made the change: what stands now is what there is to tell.
+        // An earlier request made the change. The stored item is the result.
         let (attempts, throttled) = (written.attempts, written.throttled);
         match self.get_tagged(key, sort_key, true, deadline).await {
             Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
@@ -141,7 +145,7 @@ impl TableEngine {
 }
 
 impl Inner {
-    /// Bytes of an item besides its attributes.
+    /// The size in bytes of an item without its attributes.
     pub(super) fn own_bytes(&self, key: &PartitionKey, sort_key: &SortKey) -> usize {
         self.tables.own_bytes(key) + sort_key.to_string().len()
     }
@@ -154,8 +158,9 @@ pub(super) fn millis(now: Moment) -> u64 {
 /// The newest copy of an item, with the updates that it remembers.
 pub(super) type Newest = (Stored<Item>, Option<Applied>);
 
-/// The newest item of a key among what stands at its places, with what it remembers. Of two that another program has stored, the bare one is
-/// what that program goes on writing.
+/// The newest item of a key among the copies at its places, with the updates that it remembers. Of
+/// two copies of another program, the bare one is newer, because that program continues to write
+/// it.
 pub(super) fn newest(
     standing: Vec<(ShardNumber, Standing)>,
     as_item: impl FnOnce(Standing) -> Result<Stored<Item>, TableError>,
@@ -167,7 +172,7 @@ pub(super) fn newest(
     Ok(Some((as_item(standing)?, applied)))
 }
 
-/// What a conditional write does.
+/// The kind of a conditional write.
 #[derive(Clone, Copy)]
 enum What<'a> {
     Put(&'a Item),
@@ -175,19 +180,20 @@ enum What<'a> {
     Delete,
 }
 
-/// A conditional write under way: what it asks for, and what it makes of what stands.
+/// The state of a conditional write: its conditions, and the item that it derives from the stored
+/// one.
 pub(super) struct Changing<'a> {
     conditions: &'a Conditions,
     what: What<'a>,
     once: Option<Once>,
-    /// The item to put, made of what stood, and what it remembers.
+    /// The item to put, derived from the stored one, and the updates that it remembers.
     item: Option<Item>,
     applied: Option<Applied>,
-    /// The version in which it was sent last.
+    /// The version of the last attempt.
     pub(super) sent: Option<Version>,
-    /// The item, once it was added to in place.
+    /// The item after an addition in place.
     added: Option<Stored<Item>>,
-    /// The state that was read.
+    /// The tag of the copy that was read.
     stands: Option<ItemTag>,
     is_declined: bool,
 }
@@ -215,7 +221,7 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// What is added in place.
+    /// The additions in place.
     pub(super) fn additions(&mut self) -> Payload<'_> {
         match self.what {
             What::Patch(Patch::Add(additions)) => Payload::Additions(additions, &mut self.added),
@@ -227,7 +233,8 @@ impl<'a> Changing<'a> {
         self.is_declined
     }
 
-    /// Makes the item to put of what stands. Where there is none to make, it is declined: for a reason, or because there is nothing to do.
+    /// Derives the item to put from the stored one. If there is none to put, the write is declined:
+    /// for a reason, or because there is nothing to do.
     pub(super) fn judge(
         &mut self,
         newest: Option<Newest>,

@@ -1,4 +1,4 @@
-//! Getting views: from the page of a key, and where that cannot be relied on, from the key's item.
+//! Gets views: from the page of a key, or if the page cannot be relied on, from the key's item.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::protocol::view::{Moment, View};
 use crate::table::error::TableError;
 use crate::telemetry;
 
-/// How often a read that is older than what is known already is repeated.
+/// How often a read is repeated whose result is older than the known state.
 const OLD_ANSWERS: u32 = 3;
-/// Part of the lease after which a page is renewed ahead of its end.
+/// The share of the lease after which a page is renewed early.
 pub(super) const RENEW_AT: f64 = 0.8;
-/// How long a request waits for the word on whether a key's metadata is lost.
+/// How long a request waits for the check whether a key's metadata is lost.
 const LOSS_PATIENCE: Duration = Duration::from_millis(500);
-/// A page that is behind what is known of a key for so long is repaired: whoever changed the key has died.
+/// A page that is behind the known state of a key for this long is repaired, because the actor that
+/// changed the key has died.
 const LONGEST_BEHIND: Duration = Duration::from_secs(3);
 
 /// A key's item, as it was read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Of a key without an item, what that means.
+    /// The metadata. A key without an item has the default.
     pub(super) metadata: ShardMetadata,
     pub(super) exists: bool,
     /// Taken before the request was sent.
@@ -39,21 +40,22 @@ impl Record {
         View { layout, asked_at: self.asked_at }
     }
 
-    /// What a change of it is conditional on.
+    /// The condition of a change.
     pub(super) fn seen(&self) -> Option<&ShardMetadata> {
         self.exists.then_some(&self.metadata)
     }
 }
 
 impl KeyJob<'_> {
-    /// The view that a record gives. Of a key that the directory does not list, it is that of a key which never grew, of generation 0.
+    /// The view of a record. If the directory does not list the key, this is the view of a key that
+    /// never grew, with generation 0.
     pub(super) fn view_of(&self, record: &Record) -> Arc<View> {
         let (view, unlisted) = (record.view(), self.inner.config.adopt_shards);
         let is_listed = view.layout.is_listed(unlisted);
         Arc::new(if is_listed { view } else { View { layout: Layout::unlisted(unlisted), ..view } })
     }
 
-    /// All that is known of the key's layout. `None` where its page was never read.
+    /// The known layout of the key. `None` if its page was never read.
     pub(super) fn known_view(&self) -> Option<Arc<View>> {
         let known = self.state.view();
         let page = self.inner.known_page(self.key).and_then(|page| page.known()?.view_of(self.key));
@@ -67,7 +69,8 @@ impl KeyJob<'_> {
         Some(view)
     }
 
-    /// Where a page stays behind what is known of the key, the key's item decides: the page is repaired.
+    /// If a page stays behind the known state of the key, the key's item decides, and the page is
+    /// repaired.
     fn note_behind(&self, view: &View, of_page: u64) {
         let mut known = self.state.known();
         if view.layout.generation <= of_page {
@@ -84,25 +87,27 @@ impl KeyJob<'_> {
                 if let Err(error) = job.repair().await {
                     tracing::error!(key = key.as_str(), %error, "the page of a key is behind its item");
                 }
-                // Where that did not help, it is tried again after as long.
+                // If that did not help, it is tried again after the same time.
                 job.state.known().behind_since = None;
             });
         }
     }
 
-    /// Writes to the key's page what its item says.
+    /// Writes the layout of the key's item to its page.
     pub(super) async fn repair(&self) -> Result<(), TableError> {
         let record = self.record_from_now().await?;
         self.state.learn(self.view_of(&record));
         self.inner.publish(self.key, record.metadata.layout(), self.deadline).await
     }
 
-    /// A view that `good` accepts: the one that is known, or one that is read now. Many callers at once make one read.
+    /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
+    /// one read.
     pub(super) async fn view(&self, good: impl Fn(&View, Moment) -> bool) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
         match known() {
             Some(view) => Ok(view),
-            // Boxed: what is seldom needed must not make the futures large that hold it.
+            // Boxed, because this is rarely needed and must not enlarge the futures that contain
+            // it.
             None => Box::pin(self.new_view(good)).await,
         }
     }
@@ -112,7 +117,7 @@ impl KeyJob<'_> {
         if let Some(page) = self.inner.page(self.key, self.deadline).await? {
             for _ in 0..OLD_ANSWERS {
                 let read = self.inner.read_page(page, |_| known().is_some(), self.deadline).await?;
-                // `None` where no copy of the page is complete, or where the entry cannot be read.
+                // `None` if no copy of the page is complete, or if the entry cannot be parsed.
                 if read.and_then(|page| page.view_of(self.key)).is_none() {
                     break;
                 }
@@ -121,7 +126,8 @@ impl KeyJob<'_> {
                 }
             }
         }
-        // Without a page that can be relied on, the key's item decides; whether the item is lost is asked as well.
+        // Without a reliable page, the key's item decides, and this checks whether the item is
+        // lost.
         let record = self.record(|record, now| good(&record.view(), now)).await?;
         Ok(self.state.learn(self.view_of(&record)))
     }
@@ -140,7 +146,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// The view, if its lease has not run out; its page is renewed beside this job when little of the lease is left.
+    /// The view, if its lease is still valid. When little of the lease is left, its page is renewed
+    /// in the background.
     pub(super) fn leased_view(&self) -> Option<Arc<View>> {
         let (now, lease) = (self.inner.environment.now(), self.inner.config.lease());
         let view = self.known_view().filter(|view| view.is_valid(now, lease))?;
@@ -148,7 +155,7 @@ impl KeyJob<'_> {
         Some(view)
     }
 
-    /// As [`renew`](Self::renew); without a view, gets one beside this job.
+    /// As [`renew`](Self::renew). Without a view, gets one in the background.
     pub(super) fn renew_or_get(&self, view: Option<&View>, lease: Duration, now: Moment) {
         match view {
             Some(view) => self.renew(view, lease, now),
@@ -161,7 +168,7 @@ impl KeyJob<'_> {
         }
     }
 
-    /// Renews the page of a view of which little of its lease is left.
+    /// Renews the page of a view when little of its lease is left.
     pub(super) fn renew(&self, view: &View, lease: Duration, now: Moment) {
         let renew_at = lease.mul_f64(RENEW_AT);
         if view.is_valid(now, renew_at) {
@@ -170,15 +177,16 @@ impl KeyJob<'_> {
         let Some(page) = self.inner.known_page(self.key) else { return };
         self.beside(&page.renewing, move |inner, key, state| async move {
             let job = KeyJob::new(&inner, &key, state, Instant::now() + Duration::from_secs(1));
-            // A failure is met again, and told, by the request that needs the view.
+            // The request that needs the view meets and reports the same failure.
             let _ = job.view(|view, now| view.is_valid(now, renew_at)).await;
         });
     }
 
-    /// The key's item as it was last read or written, if `good` accepts it; or as it is now. Many callers at once make one read.
+    /// The key's item as it was last read or written, if `good` accepts it, or as it is now.
+    /// Concurrent callers share one read.
     ///
     /// # Errors
-    /// [`TableError::Lost`] where it says less than is known already.
+    /// [`TableError::Lost`] if it is older than the known state.
     pub(super) async fn record(&self, good: impl Fn(&Record, Moment) -> bool) -> Result<Arc<Record>, TableError> {
         let known = || {
             let record = self.state.known().record.clone();
@@ -216,7 +224,7 @@ impl KeyJob<'_> {
         self.state.known().record.clone()
     }
 
-    /// Keeps a record, unless one of a higher generation is known.
+    /// Stores a record, unless one of a higher generation is known.
     pub(super) fn learn_record(&self, record: &Arc<Record>) {
         let mut known = self.state.known();
         known.registered |= record.exists;
@@ -235,7 +243,8 @@ impl KeyJob<'_> {
         self.record(is_new).await
     }
 
-    /// Of a key that was never seen here, the item and what only a key with metadata has are asked for at the same time: one round trip.
+    /// For a key that is new to this instance, the item and the data that only a key with metadata
+    /// has are requested together: one round trip.
     async fn read_record_and_look_for_loss(&self) -> Result<Record, TableError> {
         let is_known = {
             let known = self.state.known();
@@ -249,7 +258,7 @@ impl KeyJob<'_> {
         let mut found = None;
         let record = loop {
             tokio::select! {
-                // In this order, so that a seed is a run.
+                // In this order, so that a seed determines a run.
                 biased;
                 record = &mut read => break record?,
                 answer = &mut looked, if found.is_none() => found = Some(answer),
@@ -264,7 +273,7 @@ impl KeyJob<'_> {
         };
         match self.is_lost(found, soon).await {
             Ok(()) => self.state.known().is_new = true,
-            // No verdict; the next look asks again.
+            // No result. The next check repeats the question.
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, "whether the metadata of a key is lost is not known");
             }

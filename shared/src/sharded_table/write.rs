@@ -1,4 +1,4 @@
-//! Writes: what they end in, and the loop that carries one out.
+//! Writes: their results, and the loop that carries one out.
 
 use std::error::Error;
 use std::fmt;
@@ -27,68 +27,76 @@ use crate::table::error::{Cause, TableError};
 use crate::table::{Content, LeaseLasts, Place, Sent, Standing};
 use crate::telemetry;
 
-/// A repetition that would be cut off by the deadline is not sent: its outcome would be unknown, where all before it were refused.
+/// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
+/// all earlier attempts were refused.
 const LEAST_TIME: Duration = Duration::from_millis(250);
 
-/// A write that was carried out.
+/// A successful write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// The shard that holds the item; of a delete, the item's home.
+    /// The shard that holds the item. For a delete, the item's home.
     pub shard: ShardNumber,
-    /// The write width that it was placed under.
+    /// The write width under which it was placed.
     pub number_of_shards: ShardCount,
-    /// Attempts made, the successful one included.
+    /// Attempts, including the successful one.
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
-    /// The version of the item that was stored. `None` of a delete, and where an earlier request may have stored it and a later one replaced it.
+    /// The version of the item that was stored. `None` for a delete, or if an earlier request may
+    /// have stored it and a later one replaced it.
     pub version: Option<Version>,
 }
 
-/// A write that was not, or not certainly, carried out, and the attempts that it took. Its source is that of its kind.
+/// A write that failed or has an unknown outcome, and its attempts. Its source is the source of its
+/// kind.
 #[derive(Debug)]
 pub struct WriteError {
     /// Why, and whether trying again helps.
     pub kind: WriteErrorKind,
-    /// Attempts made: requests to the main table that may have been sent.
+    /// Attempts: requests to the main table that may have been sent.
     pub attempts: u32,
     /// Attempts that were throttled.
     pub throttled: u32,
-    /// The state of the item that stood in the way, where one did.
+    /// The tag of the item that prevented the write, if there is one.
     pub stands: Option<ItemTag>,
 }
 
-/// Why a write was not, or not certainly, carried out.
+/// Why a write failed, or why its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteErrorKind {
-    /// Nothing was changed: capacity did not come before the deadline, and this limit was met last. Try again later.
+    /// Nothing was changed: capacity did not come before the deadline. This is the last limit that
+    /// was exceeded. Try again later.
     #[error("no capacity before the deadline ({})", .0.name())]
     Capacity(CapacityScope),
-    /// Nothing was changed: other writes of the same item were under way until the deadline. Try again.
+    /// Nothing was changed: other writes of the same item were running until the deadline. Try
+    /// again.
     #[error("other writes of the same item were under way until the deadline")]
     Contended,
     /// Nothing was changed: a create-only write found an item.
     #[error("the item exists")]
     Exists,
-    /// Nothing was changed: the item was created by a request with the same idempotency key and another content. Choose a new key.
+    /// Nothing was changed: the item was created by a request with the same idempotency key and
+    /// other content. Choose a new key.
     #[error("the idempotency key was used for an item with another content")]
     IdempotencyKeyReused,
-    /// Nothing was changed: the table takes appends only.
+    /// Nothing was changed: the table accepts appends only.
     #[error("the table takes appends only")]
     AppendOnly,
-    /// Nothing was changed: the item is not in a state that the write's conditions allow. Read it, and decide anew.
+    /// Nothing was changed: the item's state does not satisfy the write's conditions. Read it, and
+    /// decide anew.
     #[error("the item is not in a state that the conditions allow")]
     Precondition,
     /// Nothing was changed: there is no item to update.
     #[error("there is no such item")]
     Absent,
-    /// Nothing was changed: the change does not fit what stands, and repeating it will not help.
+    /// Nothing was changed: the change does not fit the stored item, and repeating it does not
+    /// help.
     #[error("the change does not fit the item")]
     Patch(#[source] PatchError),
     /// The outcome is unknown: an attempt had no response in time. A put may be repeated as it is.
     #[error("the outcome is unknown: {0}")]
     Unknown(Cause),
-    /// Nothing was changed, and repeating it will not help.
+    /// Nothing was changed, and repeating it does not help.
     #[error(transparent)]
     Table(TableError),
 }
@@ -107,26 +115,26 @@ impl Error for WriteError {
 }
 
 impl WriteErrorKind {
-    /// With the attempts that were made.
+    /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
         WriteError { kind: self, attempts, throttled, stands: None }
     }
 }
 
-/// How a write ended, with the shard of the item and the width that it was placed under.
+/// The result of a write, with the shard of the item and the width under which it was placed.
 pub(super) type End = (Outcome, (ShardNumber, ShardCount));
 
-/// What all attempts of one write have in common.
+/// The state that all attempts of one write share.
 pub(super) struct Attempts<'a> {
     pub(super) job: KeyJob<'a>,
     pub(super) sort_key: &'a SortKey,
-    /// The version that a write has stored, or was refused by.
+    /// The version that a write has stored, or that refused it.
     pub(super) version: Option<Version>,
-    /// Why an update was declined; `None` where there is nothing to do.
+    /// Why an update was declined. `None` if there is nothing to do.
     pub(super) declined: Option<WriteErrorKind>,
     count: u32,
     pub(super) throttled: u32,
-    /// An attempt may have been applied, or may be later.
+    /// An attempt may have been applied, or may be applied later.
     in_doubt: bool,
     last: Option<TableError>,
     backoff: Backoff,
@@ -148,13 +156,13 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Whether enough time is left for one more attempt, and to hear what became of it.
+    /// Whether enough time is left for one more attempt and its response.
     pub(super) fn may_go_on(&self) -> bool {
         let least = if self.count == 0 { Duration::ZERO } else { LEAST_TIME };
         Instant::now() + least < self.job.deadline
     }
 
-    /// One attempt on a shard, placed under this width. `None` where it was throttled.
+    /// One attempt on a shard, placed under this width. `None` if it was throttled.
     pub(super) async fn send(
         &mut self,
         (shard, width): (ShardNumber, ShardCount),
@@ -182,7 +190,7 @@ impl<'a> Attempts<'a> {
             }
             Ok(Ok(Sent::Refused(copy))) => {
                 self.pressed(width, false);
-                // Someone else is at the same item, where this goes on.
+                // Another writer is changing the same item.
                 self.last = Some(TableError::Conflict);
                 Answer::Refused(copy)
             }
@@ -206,13 +214,14 @@ impl<'a> Attempts<'a> {
                 if self.job.inner.config.writes() == Writes::Appends {
                     return Ok(None);
                 }
-                // A throttled writer keeps its view fresh, so that it notices new shards. Without metadata, the old view serves.
+                // A throttled writer refreshes its view, so that it notices new shards. Without
+                // metadata, the old view is used.
                 return match self.job.leased_or_new_view().await {
                     Err(error) if !error.is_retryable() => Err(error),
                     Ok(_) | Err(_) => Ok(None),
                 };
             }
-            // What is added does not fit what stands: that is read, to say what is wrong.
+            // The addition does not fit the stored item. The item is read to report why.
             Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => Answer::Refused(None),
             Ok(Err(error @ TableError::Transient(_))) => {
                 self.in_doubt = true;
@@ -227,7 +236,7 @@ impl<'a> Attempts<'a> {
         }))
     }
 
-    /// First attempts are the demand; a repetition counts only where it succeeds.
+    /// First attempts are the demand. A repetition counts only if it succeeds.
     fn pressed(&self, width: ShardCount, throttled: bool) {
         let attempt = match (self.count, throttled) {
             (1, throttled) => Pressure::first_attempt(throttled),
@@ -238,12 +247,13 @@ impl<'a> Attempts<'a> {
         self.job.state.known().pressure.record(width, attempt, now);
     }
 
-    /// Waits before the next attempt; `false` where the deadline comes first.
+    /// Waits before the next attempt. `false` if the deadline comes first.
     pub(super) async fn pause(&mut self) -> bool {
         self.backoff.pause(&self.job.inner.environment, self.job.deadline).await
     }
 
-    /// Counts the write, and says what the caller is told: of an outcome, or of the error after which no more is sent; `None` at the deadline.
+    /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
+    /// deadline.
     pub(super) fn ended(&mut self, end: Result<End, Option<TableError>>) -> Result<Written, WriteError> {
         let (attempts, throttled) = (self.count, self.throttled);
         let ended = match end {
@@ -267,7 +277,7 @@ impl<'a> Attempts<'a> {
                 Some(TableError::Capacity(scope)) => WriteErrorKind::Capacity(scope),
                 Some(TableError::Conflict) => WriteErrorKind::Contended,
                 Some(error) if !error.is_retryable() => WriteErrorKind::Table(error),
-                // Nothing was sent to the main table, or all of it was refused.
+                // Nothing was sent to the main table, or every attempt was refused.
                 Some(_) | None => WriteErrorKind::Capacity(CapacityScope::Unknown),
             }),
         };
@@ -280,11 +290,11 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// What a request carries.
+/// The content of a request.
 pub(super) enum Payload<'a> {
-    /// What a put stores. With a lease, the request is sent only while that lasts.
+    /// The content of a put. With a lease, the request is sent only while the lease is valid.
     Content(Option<Content<'a>>, Option<LeaseLasts>),
-    /// What is added in place, and where to leave the item as it is then.
+    /// The additions in place, and where to store the resulting item.
     Additions(&'a Attributes, &'a mut Option<Stored<Item>>),
 }
 
@@ -295,7 +305,7 @@ pub(super) struct WriteRun<'a> {
     deed: Deed<'a>,
 }
 
-/// What a write brings.
+/// The input of a write.
 pub(super) enum Deed<'a> {
     Put(&'a Item),
     Delete,
@@ -323,12 +333,13 @@ impl<'a> WriteRun<'a> {
         self.run_to_the_end().await.0
     }
 
-    /// As [`run`](Self::run), and returns what the write has brought.
+    /// As [`run`](Self::run), and returns the input of the write.
     pub(super) async fn run_to_the_end(mut self) -> (Result<Written, WriteError>, Deed<'a>) {
-        // Boxed: the SDK's futures nest so deeply that the compiler gives up on those which contain them.
+        // Boxed, because the SDK's futures nest so deeply that the compiler fails on futures that
+        // contain them.
         let end = Box::pin(self.until_the_end()).await;
         self.attempts.job.end().await;
-        // Applied, perhaps, and no newer view has confirmed it.
+        // It may have been applied, and no newer view has confirmed it.
         self.attempts.in_doubt |= end.is_err() && self.write.is_over();
         self.attempts.version = self.write.stored();
         (self.attempts.ended(end), self.deed)
@@ -383,7 +394,8 @@ impl<'a> WriteRun<'a> {
                     if !self.attempts.may_go_on() {
                         return Err(None);
                     }
-                    // Not checked between signing and sending: a write that is sent late is acknowledged under a newer view only.
+                    // Not checked between signing and sending: a late write is acknowledged only
+                    // under a newer view.
                     if let (Deed::Change(changing), Effect::Put { version, .. }) = (&mut self.deed, &request.effect) {
                         changing.sent = Some(*version);
                     }
@@ -396,7 +408,8 @@ impl<'a> WriteRun<'a> {
                     let answer = self.attempts.send(place, &request, payload).await?;
                     let newer = if answer.is_none() { self.attempts.job.state.view() } else { None };
                     let answer = answer.unwrap_or(Answer::Rejected);
-                    // After a refusal, what stands is known and the next attempt goes out at once; all others wait a little.
+                    // After a refusal, the stored copy is known, and the next attempt is sent at
+                    // once. All other attempts wait a little.
                     let waits = match &answer {
                         Answer::Applied => false,
                         Answer::Refused(_) => self.attempts.count > 2,
@@ -419,7 +432,8 @@ impl<'a> WriteRun<'a> {
         }
     }
 
-    /// A view by the key's item: a copy is of a later era than the page knows. Where the item knows it, the page is repaired.
+    /// A view from the key's item, because a copy is of a later era than the page knows. If the
+    /// item knows it, the page is repaired.
     async fn verify(&self, since: Moment) -> Result<Arc<View>, TableError> {
         let job = &self.attempts.job;
         Box::pin(job.repair()).await?;

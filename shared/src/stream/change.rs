@@ -1,4 +1,4 @@
-//! What a record means.
+//! The meaning of a record.
 
 use std::time::Duration;
 
@@ -10,52 +10,56 @@ use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::value::Item;
 use crate::protocol::version::Version;
 
-/// What a record means.
+/// The meaning of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded {
-    /// A user's change, or an item that has expired.
+    /// A change by a user, or an expired item.
     Change(Change),
-    /// The product's own doing: of no concern to a consumer.
+    /// An operation of the product itself, which a consumer can ignore.
     Internal(Internal),
-    /// It may be either; the record and the widths cannot say which. Read the item, strongly consistent, by `get`:
-    /// a deletion or an expiry is a change if there is no item; a put is one if the item is there with these attributes. A change that is
-    /// counted then may be counted twice, which its position, or a [`ChangeTracker`](super::ChangeTracker), finds.
+    /// The record may be either; the record and the widths do not determine it. Read the item with
+    /// a strongly consistent `get`: a deletion or an expiry is a change if there is no item; a put
+    /// is a change if the item has these attributes. A change that is counted this way may be
+    /// counted twice. Its position, or a [`ChangeTracker`](super::ChangeTracker), detects that.
     Ambiguous(Change, Doubt),
 }
 
-/// Why a record can mean two things.
+/// Why a record is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doubt {
-    /// The width of the key has changed since, and a drain has ended, which forgets the widths before it. Only a consumer that is behind
-    /// by more than a quarter of an hour meets it.
+    /// The width of the key has changed since, and a drain has ended, which forgets the widths
+    /// before it. This happens only to a consumer that is more than a quarter of an hour behind.
     WidthForgotten,
-    /// The copy of an item has expired that a width change has left behind. The item has expired with it if no newer copy is at home.
+    /// A copy that a width change left behind has expired. The item has expired with it, unless
+    /// home has a newer copy.
     ExpiredCopy,
-    /// An append with an `Idempotency-Key` in a table that takes only appends, while its key is drained: appended, or moved.
+    /// An append with an `Idempotency-Key` in an append-only table whose key is being drained: it
+    /// was appended, or moved.
     RepeatableAppend,
 }
 
-/// What the product does for itself.
+/// The product's own operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Internal {
-    /// A drain or a write has copied an item, or a tombstone, to its home.
+    /// A drain or a write copied an item, or a tombstone, to its home.
     Moved,
-    /// A drain has removed what it had copied.
+    /// A drain removed an item that it had copied.
     OriginalRemoved,
     /// A tombstone was removed: the item was deleted before.
     TombstoneRemoved,
-    /// The record is of the metadata table.
+    /// The record belongs to the metadata table.
     Metadata,
 }
 
-/// What happened to an item.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// It was stored: created or replaced.
+    /// The item was created or replaced.
     Put,
-    /// It was deleted by a user. An item that did not exist may be deleted, too: then the deletion leaves a record only if it left a tombstone.
+    /// A user deleted the item. A deletion of an item that does not exist has a record only if it
+    /// left a tombstone.
     Delete,
-    /// DynamoDB has removed it because its time to live had ended.
+    /// DynamoDB removed the item because its time to live had ended.
     Expiry,
 }
 
@@ -74,35 +78,38 @@ impl ChangeKind {
 /// One change of one item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
     /// The logical partition key, without a shard.
     pub partition_key: PartitionKey,
     /// The sort key.
     pub sort_key: SortKey,
-    /// The shard that the item stood on; 0 for a bare key.
+    /// The shard that the item was on; 0 for a bare key.
     pub shard: ShardNumber,
-    /// Of a put, and of a deletion that left a tombstone: the change's own version. Of every other deletion, and of an expiry: that of
-    /// the item that was removed. `None` where another program has stored the item.
+    /// For a put, and for a deletion that left a tombstone: the change's own version. For other
+    /// deletions, and for an expiry: the version of the removed item. `None` if another program
+    /// stored the item.
     pub version: Option<Version>,
-    /// What stood there before. `None` where nothing did; and also where the item before stood on another shard, as it does when a put is the
-    /// first of its item since the key has grown.
+    /// The item before the change. `None` if there was none, or if it was on another shard, as for
+    /// the first put of an item since the key has grown.
     pub old: Option<Item>,
-    /// What stands there now; `None` after a deletion and an expiry.
+    /// The item after the change. `None` after a deletion or an expiry.
     pub new: Option<Item>,
-    /// When the record was made, since the Unix epoch: in whole seconds (DynamoDB Streams), milliseconds or microseconds (Kinesis).
+    /// When the record was made, since the Unix epoch: in whole seconds (DynamoDB Streams),
+    /// milliseconds or microseconds (Kinesis).
     pub at: Duration,
-    /// Where it stands among the changes of its item.
+    /// The change's position among the changes of its item.
     pub position: Position,
-    /// Whether no version of its own says what it is: a deletion without a tombstone, and an expiry.
+    /// Whether the change has no version of its own: a deletion without a tombstone, or an expiry.
     pub(super) is_end: bool,
 }
 
 impl Change {
-    /// As a JSON object, with attribute values as DynamoDB has them: `kind`, `partition_key`, `sort_key`, `version`, `position`, `at_micros`,
-    /// and `old` and `new` where there are such images.
+    /// The change as a JSON object, with attribute values in DynamoDB's format: `kind`,
+    /// `partition_key`, `sort_key`, `version`, `position`, `at_micros`, and `old` and `new` if
+    /// there are such images.
     ///
-    /// The sort key is a string, of a number, too: a JSON number may lose digits.
+    /// The sort key is a string even if it is a number, because a JSON number may lose digits.
     #[must_use]
     pub fn to_json(&self) -> Json {
         let mut json = json!({

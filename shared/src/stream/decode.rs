@@ -1,4 +1,4 @@
-//! What a record means, by the widths of its key.
+//! Decides the meaning of a record from the widths of its key.
 
 use std::time::Duration;
 
@@ -47,25 +47,28 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// Of the table that has this configuration: the same as its functions have.
+    /// A decoder for the table with this configuration, which must equal the functions'
+    /// configuration.
     #[must_use]
     pub const fn new(config: TableConfig) -> Self {
         Self { config }
     }
 
-    /// Reads one element of an event's `Records`: of DynamoDB Streams, or of a Kinesis data stream. The metadata table's records, and the
-    /// removals of tombstones, are recognised here.
+    /// Parses one element of an event's `Records`: of DynamoDB Streams, or of a Kinesis data
+    /// stream. This step recognises records of the metadata table and removals of tombstones.
     ///
     /// # Errors
-    /// [`StreamError::Field`] names the first field that is missing or wrong. [`StreamError::View`] where the stream leaves out images.
+    /// [`StreamError::Field`] names the first field that is missing or wrong. [`StreamError::View`]
+    /// if the stream leaves out images.
     pub fn read(&self, record: &Json) -> Result<Reading, StreamError> {
         read(&self.config, record)
     }
 
-    /// Decides what a record means. `widths` are those of its [partition key](StreamRecord::partition_key).
+    /// Decides the meaning of a record. `widths` are the widths of its [partition
+    /// key](StreamRecord::partition_key).
     ///
     /// # Errors
-    /// [`StreamError::WidthsTooOld`] where the widths must be read again.
+    /// [`StreamError::WidthsTooOld`] if the widths must be read again.
     pub fn decode(&self, record: StreamRecord, widths: &KeyWidths) -> Result<Decoded, StreamError> {
         let (at, quiet) = (record.at.as_secs(), self.quiet());
         if at > widths.read_at.saturating_add(quiet.as_secs() / 2) {
@@ -88,7 +91,7 @@ impl StreamDecoder {
                 let is_expired = *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
                 match writes {
                     Writes::Items => self.judge_removal(&record, old, (*by_time_to_live, is_expired), in_force, widths),
-                    // Nobody deletes there but a drain.
+                    // Only a drain deletes there.
                     Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
                     Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => Verdict::Change,
                     Writes::Appends => Verdict::Doubt(Doubt::ExpiredCopy),
@@ -102,12 +105,14 @@ impl StreamDecoder {
         })
     }
 
-    /// For so long after a change of the width nothing that a drain does can reach the table; and for as long again, by other clocks.
+    /// For this long after a change of the width, no drain can change the table; the same time
+    /// again allows for other clocks.
     fn quiet(&self) -> Duration {
         self.config.drain.wait_for_requests / 2
     }
 
-    /// A write of an era stands at the home of that era, and is made while it lasts. Everything else is a copy.
+    /// A write of an era is stored at the home of that era, and is made during the era. Everything
+    /// else is a copy.
     fn judge_put(&self, record: &StreamRecord, version: Version, in_force: InForce, widths: &KeyWidths) -> Verdict {
         let written_at = widths.of_era(version.era()).and_then(|width| self.home(record, width));
         if written_at.is_some_and(|home| home != record.shard) {
@@ -120,7 +125,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Users' deletions remove an item at home. What is removed elsewhere, a drain removes.
+    /// A user's deletion removes an item at home. Only a drain removes items elsewhere.
     fn judge_removal(
         &self,
         record: &StreamRecord,
@@ -132,19 +137,19 @@ impl StreamDecoder {
         match in_force {
             InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),
             InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => Verdict::Change,
-            // It stood under a bare key, where another program writes.
+            // The item was stored under a bare key, where another program writes.
             InForce::Era { .. }
                 if record.shard == ShardNumber::UNSHARDED && old.version.is_none() && !widths.was_ever_drained() =>
             {
                 Verdict::Change
             }
-            // By DynamoDB, or by a drain, which does not bring home what has expired.
+            // DynamoDB removed it, or a drain, which does not copy expired items home.
             InForce::Era { .. } if by_time_to_live || is_expired => Verdict::Doubt(Doubt::ExpiredCopy),
             InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
         }
     }
 
-    /// Whether an append may have been placed there under the width in force.
+    /// Whether an append may have been placed there under the current width.
     fn may_be_home(&self, record: &StreamRecord, in_force: InForce) -> bool {
         match in_force {
             InForce::Below(_) => false,
@@ -179,8 +184,8 @@ impl StreamDecoder {
             }
         };
         let of = version.unwrap_or(Version::NONE);
-        // A removal has no version of its own: it is later than what it has removed, and not before the era in which it was made. One that is
-        // not certain must not hide a change.
+        // A removal has no version of its own. It is later than the version that it removed, and
+        // not before the era in which it was made. An ambiguous removal must not hide a change.
         let era = if is_end && doubt.is_none() { of.era().max(in_force) } else { of.era() };
         let position = match (self.config.writes(), &sequence) {
             (Writes::Appends, _) => Position::by_version(of, is_end),
@@ -198,16 +203,17 @@ enum Verdict {
     Doubt(Doubt),
 }
 
-/// The item was changed in place: another program kept its version, or an addition raised it by one step. Other writes and moves do
-/// neither.
+/// The item was changed in place: another program kept its version, or an addition raised it by one
+/// step. Other writes and moves do neither.
 fn is_edited(old: Option<&Image>, version: Version) -> bool {
     old.and_then(|old| old.version).is_some_and(|old| version == old || version == old.stepped())
 }
 
-/// An append reaches the table soon after its version was taken. A drain waits for a quarter of an hour, and keeps the version.
+/// An append reaches the table soon after its version was taken. A drain waits for a quarter of an
+/// hour, and keeps the version.
 fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: bool) -> Verdict {
     if version == Version::LOWEST {
-        // Its version does not tell when it was made.
+        // Its version does not show when it was made.
         return if may_be_moved { Verdict::Doubt(Doubt::RepeatableAppend) } else { Verdict::Change };
     }
     if at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {

@@ -9,10 +9,11 @@ use serde_json::{Map, Value as Json, json};
 use super::error::StreamError;
 use crate::core::value::{Attributes, Value};
 
-/// DynamoDB nests values 32 levels deep at most; beyond that is no value of a table. [DynamoDB limits]
+/// DynamoDB nests values at most 32 levels deep. (DynamoDB developer guide, "Quotas in Amazon
+/// DynamoDB".)
 const DEEPEST: usize = 33;
 
-/// A field, with the way to it, from which an error makes its name. Nothing is allocated until then.
+/// A field with its path, which errors print. Nothing is allocated until then.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a, 'p> {
     pub(super) value: Option<&'a Json>,
@@ -21,12 +22,12 @@ pub(super) struct Field<'a, 'p> {
 }
 
 impl<'a> Field<'a, '_> {
-    /// The record itself, or what stands at a place that an outer record names.
+    /// The record itself, or a value at a place that an outer record names.
     pub(super) const fn root(value: &'a Json, name: &'static str) -> Field<'a, 'a> {
         Field { value: Some(value), name, parent: None }
     }
 
-    /// A member of an object; without a value where there is none.
+    /// A member of an object. It has no value if there is no such member.
     pub(super) fn get<'p>(&'p self, name: &'p str) -> Field<'a, 'p>
     where
         'a: 'p,
@@ -72,7 +73,7 @@ impl<'a> Field<'a, '_> {
         }
     }
 
-    /// The text of a string or a number attribute; `None` where it is absent or of another type.
+    /// The text of a string or a number attribute. `None` if it is absent or of another type.
     pub(super) fn of_type(&self, kind: &str) -> Option<&'a str> {
         self.value?.get(kind)?.as_str()
     }
@@ -124,7 +125,7 @@ impl<'a> Field<'a, '_> {
     }
 }
 
-/// Attributes in DynamoDB's JSON, as a record has them.
+/// Attributes in DynamoDB's JSON, as in a record.
 pub(super) fn attributes_to_json(attributes: &Attributes) -> Json {
     attributes.iter().map(|(name, value)| (name.clone(), to_json(value))).collect::<Map<_, _>>().into()
 }

@@ -4,14 +4,16 @@ use std::fmt;
 
 use crate::protocol::version::Version;
 
-/// Where a change stands among the changes of its item: of two, the one with the greater position is the later one, in whatever order
-/// they were delivered. Its text compares as the position does, so it can be stored beside a projection of the item, and be the
-/// condition under which a change is applied: `attribute_not_exists(#position) OR #position < :position`.
+/// The position of a change among the changes of its item. Of two changes, the one with the greater
+/// position is later, in any order of delivery. Its text compares in the same way. So it can be
+/// stored beside a projection of the item, and serve as the condition of an update:
+/// `attribute_not_exists(#position) OR #position < :position`.
 ///
-/// The era comes first. Within an era all changes of an item stand under one stored key; there the stream's own order counts: the sequence
-/// number of DynamoDB Streams, or the time of a Kinesis record and then the version. In an append-only table the version decides.
+/// The era comes first. Within an era, all changes of an item are under one stored key, so the
+/// stream's own order counts: the sequence number of DynamoDB Streams, or the time of a Kinesis
+/// record and then the version. In an append-only table the version decides.
 ///
-/// Compare only positions of one item, from one kind of stream.
+/// Compare only positions of one item, from one type of stream.
 ///
 /// ```
 /// use serde_json::json;
@@ -54,7 +56,7 @@ impl Position {
         Self(format!("{:011}-{}-{}", 0, digits(version), u8::from(is_end)))
     }
 
-    /// As it compares.
+    /// The comparable text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! A record as it is delivered: what stood under a stored key, and what stands there now.
+//! A delivered record: the item under a stored key, before and after.
 
 use std::time::Duration;
 
@@ -15,22 +15,23 @@ use crate::core::value::{Item, Value};
 use crate::protocol::version::Version;
 use crate::table::attributes::{DELETED, LOGICAL_KEY, RESERVED, VERSION};
 
-/// Who removes what has expired: `userIdentity.principalId`. (DynamoDB developer guide, "DynamoDB Streams and Time to Live".)
+/// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
+/// "DynamoDB Streams and Time to Live".)
 const TIME_TO_LIVE: &str = "dynamodb.amazonaws.com";
-/// The view that has everything.
+/// The stream view with both images.
 const WHOLE_VIEW: &str = "NEW_AND_OLD_IMAGES";
 
-/// A record that was read.
+/// A parsed record.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// It is the product's own doing, whatever the widths of its key are.
+    /// An operation of the product itself, whatever the widths of its key are.
     Internal(Internal),
-    /// It is about an item; the widths of its key decide what it means.
+    /// The record is about an item. The widths of its key determine its meaning.
     Item(StreamRecord),
 }
 
-/// A record about an item, before it is decided what it means.
+/// A record about an item, before its meaning is decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamRecord {
     pub(super) partition_key: PartitionKey,
@@ -38,7 +39,7 @@ pub struct StreamRecord {
     pub(super) shard: ShardNumber,
     pub(super) at: Duration,
     pub(super) event: Event,
-    /// Of DynamoDB Streams; a Kinesis record has none that orders.
+    /// From DynamoDB Streams. A Kinesis record has no sequence number that orders.
     pub(super) sequence: Option<String>,
 }
 
@@ -48,13 +49,13 @@ pub(super) enum Event {
     Remove { old: Image, by_time_to_live: bool },
 }
 
-/// What stood or stands under a stored key.
+/// The item under a stored key, before or after the change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Image {
-    /// `None` where another program has stored it.
+    /// `None` if another program stored the item.
     pub(super) version: Option<Version>,
     pub(super) is_tombstone: bool,
-    /// Whether it has the logical key: another program does not store it, and a drain does.
+    /// Whether the item has the logical key. Another program does not store it; a drain does.
     pub(super) has_logical_key: bool,
     /// Epoch seconds.
     pub(super) expires_at: Option<u64>,
@@ -62,7 +63,7 @@ pub(super) struct Image {
 }
 
 impl StreamRecord {
-    /// The logical partition key, whose [`KeyWidths`](super::KeyWidths) decide.
+    /// The logical partition key. Its [`KeyWidths`](super::KeyWidths) determine the meaning.
     #[must_use]
     pub const fn partition_key(&self) -> &PartitionKey {
         &self.partition_key
@@ -81,7 +82,8 @@ impl StreamRecord {
     }
 }
 
-/// By which name Lambda knows a record, in either shape: what a partial batch response says of a record that failed.
+/// The identifier of a record for Lambda, in either format. A partial batch response lists it for a
+/// record that failed.
 ///
 /// ```
 /// use serde_json::json;
@@ -96,8 +98,8 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
     of_kinesis.or_else(|| record.pointer("/dynamodb/SequenceNumber")).and_then(Json::as_str)
 }
 
-/// A partial batch response: Lambda delivers again from the first of these records on, and goes on after the last one before it. Without any,
-/// the batch is done.
+/// A partial batch response: Lambda delivers again from the first of these records on, and treats
+/// the records before it as done. Without any, the batch is done.
 ///
 /// ```
 /// use sharding::stream::failed_items;
@@ -110,7 +112,7 @@ pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json 
     json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
 }
 
-/// Reads a record of either shape.
+/// Parses a record of either format.
 pub(super) fn read(config: &TableConfig, record: &Json) -> Result<Reading, StreamError> {
     let outer = Field::root(record, "");
     let kinesis = outer.get("kinesis");
@@ -190,7 +192,7 @@ impl Reader<'_> {
             .map_err(|error| stored.is(format!("is no sort key: {error}")))
     }
 
-    /// The old and the new image, where the event has them.
+    /// The old and the new image, as far as the event has them.
     fn images<'b>(&'b self, dynamodb: &'b Field<'b, 'b>) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
         let view = dynamodb.get("StreamViewType");
         match view.value.and_then(Json::as_str) {
@@ -223,7 +225,7 @@ impl Reader<'_> {
         Ok((old, new))
     }
 
-    /// Whose item it is, and on which shard it stands. An image that the product stored names the logical key.
+    /// The item's key, and its shard. An image that the product stored contains the logical key.
     fn key(
         &self,
         stored: &Field<'_, '_>,
@@ -240,7 +242,7 @@ impl Reader<'_> {
             (Some(logical), _) if config.adopt_unsharded && logical == text => bare(),
             (Some(logical), Some((key, shard))) if key.as_str() == logical => Ok((key, shard)),
             (Some(logical), _) => Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names"))),
-            // Another program has stored it: under a bare key, if there are any.
+            // Another program stored it: under a bare key, if the table has any.
             (None, _) if config.adopt_unsharded => bare(),
             (None, Some(parsed)) => Ok(parsed),
             (None, None) => Err(stored.is("is no shard key of the table: partition key, separator and shard number")),
@@ -260,7 +262,7 @@ impl Reader<'_> {
             Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
             Some(_) => return Err(field.get(VERSION).is("is not a version: a whole number of at most 38 digits")),
         };
-        // As where items are read: without a version, the attribute is another program's.
+        // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
         let has_logical_key = attributes.contains_key(LOGICAL_KEY);
         let expires_at = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| match at {
@@ -296,8 +298,9 @@ fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
     if is_number { Ok(text.to_owned()) } else { Err(field.is("is not a number of 1 to 40 digits")) }
 }
 
-/// In seconds from DynamoDB Streams; from Kinesis in the precision that it names, which older records do not: then the size tells it. As seconds,
-/// milliseconds and microseconds, every instant from 1973 to the year 5000 has a size of its own.
+/// In seconds from DynamoDB Streams. Kinesis names its precision, but older records do not; then
+/// the magnitude shows it. In seconds, milliseconds and microseconds, all instants from 1973 to the
+/// year 5000 have different magnitudes.
 fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
     let field = dynamodb.get("ApproximateCreationDateTime");
     let unusable = || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
@@ -311,7 +314,7 @@ fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
         None if number < 1e14 => 1e3,
         None => 1e6,
     };
-    // To whole microseconds, which a number of JSON has exactly; as seconds it does not.
+    // Rounded to whole microseconds. A JSON number has these exactly, but not as seconds.
     let micros = (number * (1e6 / per_second)).round();
     if micros < 1e17 { Ok(Duration::from_micros(micros as u64)) } else { Err(unusable()) }
 }

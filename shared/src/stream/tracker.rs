@@ -1,4 +1,4 @@
-//! Repeated and late changes, found in memory.
+//! Detects repeated and late changes, in memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -8,25 +8,28 @@ use sha2::{Digest, Sha256};
 use super::change::Change;
 use super::position::Position;
 
-/// What a tracker knows of a change.
+/// The result for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tracked {
-    /// It is new, and later than every change of its item that was seen.
+    /// The change is new, and later than all changes of its item so far.
     InOrder,
-    /// It is new, and a later change of its item was seen before: a log takes it in, a projection of the newest state leaves it out.
+    /// The change is new, but a later change of its item was observed before. A log stores it; a
+    /// projection of the newest state ignores it.
     Late,
-    /// It was seen before.
+    /// The change was observed before.
     Duplicate,
 }
 
-/// Remembers the last changes that it was shown, so that each is given once, with the word whether it is in order.
+/// Remembers the last observed changes, so that each is reported once, and whether it is in order.
 ///
-/// It takes about 400 bytes a change, however long its keys are: 40 MB for 100,000. Beyond its capacity the oldest is forgotten. So it
-/// is exact for repetitions and late arrivals within so many changes. It lives in one process: Lambda may deliver again to
-/// another one, and reads the stream's shards in several at once. What must hold across processes is kept with the data, by
-/// [`Change::position`].
+/// It takes about 400 bytes per change, independent of the key's length: 40 MB for 100,000. Beyond
+/// its capacity it forgets the oldest change. So it is exact for repetitions and late arrivals
+/// within that number of changes. It belongs to one process: Lambda may deliver again to another
+/// one, and reads the stream's shards in several at once. For a guarantee across processes, store
+/// [`Change::position`] with the data.
 ///
-/// Show it a change after its effect is stored, or forget the tracker where storing fails: Lambda delivers the change again.
+/// Call this after the effect of a change is stored, or discard the tracker if storing fails:
+/// Lambda delivers the change again.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -55,7 +58,8 @@ pub enum Tracked {
 pub struct ChangeTracker {
     capacity: usize,
     seen: HashSet<Fingerprint>,
-    /// The last change of each item among those that are remembered, and how many of those are the item's.
+    /// The last change of each item among the remembered ones, and the number of remembered changes
+    /// of the item.
     items: HashMap<Fingerprint, (Position, usize)>,
     /// Each change with its item, oldest first.
     order: VecDeque<(Fingerprint, Fingerprint)>,
@@ -64,16 +68,17 @@ pub struct ChangeTracker {
 type Fingerprint = [u8; 16];
 
 impl ChangeTracker {
-    /// Remembers so many changes.
+    /// Remembers this number of changes.
     #[must_use]
     pub fn new(capacity: NonZeroUsize) -> Self {
         Self { capacity: capacity.get(), seen: HashSet::new(), items: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether a change is new, and whether it is in order. It is remembered from now on.
+    /// Whether a change is new, and whether it is in order. The tracker remembers it from now on.
     pub fn see(&mut self, change: &Change) -> Tracked {
         let item = fingerprint(&[change.partition_key.as_str(), &change.sort_key.canonical()]);
-        // Of a removal, DynamoDB Streams and a copy that expires later each make a record: the item that ends is the same.
+        // A removal has one record in DynamoDB Streams, and a copy that expires later has another.
+        // Both end the same item.
         let what = match change.version {
             Some(version) if change.is_end => format!("end of {version}"),
             Some(_) | None => change.position.to_string(),
@@ -107,7 +112,7 @@ impl ChangeTracker {
     }
 }
 
-/// Of texts, each with its length in front, so that no two lists share an input.
+/// A digest of texts, each preceded by its length, so that no two lists have the same input.
 fn fingerprint(texts: &[&str]) -> Fingerprint {
     let mut digest = Sha256::new();
     for text in texts {
@@ -180,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_change_takes_as_much_memory_as_is_documented() {
-        // A fingerprint, its item's, the position's text, and what the tables leave free: at most half, and a byte for each entry.
+        // A fingerprint, its item's fingerprint, the position's text, and the unused space of the
+        // tables: at most half, and a byte for each entry.
         let entries = 2 * (size_of::<Fingerprint>() + 1) + 2 * size_of::<(Fingerprint, Fingerprint)>();
         let items = 2 * (size_of::<(Fingerprint, (Position, usize))>() + 1);
         let text = Position::by_time(1, 1, Version::LOWEST, true).as_str().len();

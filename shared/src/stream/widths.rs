@@ -1,4 +1,4 @@
-//! Which widths a key has had, and since when.
+//! The widths of a key, each with its start.
 
 use serde_json::Value as Json;
 
@@ -9,42 +9,45 @@ use crate::core::key::ShardCount;
 use crate::protocol::history::ShardHistory;
 use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
 
-/// What a stream's records of one partition key are judged by: the widths that the key has had, from its metadata item.
+/// The widths of a key, from its metadata item. They determine the meaning of the stream's records
+/// of that partition key.
 ///
-/// A record is judged by the era that was in force half of `wait_for_requests` before it (eight minutes): no drain moves
-/// anything before the whole of it has passed since a change of the width. So widths may be kept: they decide every record that was
-/// made up to a quarter of `wait_for_requests` (four minutes) after they were read. A younger record is refused with
-/// [`WidthsTooOld`](StreamError::WidthsTooOld), so an old copy is never wrong.
+/// A record is judged by the era that was current half of `wait_for_requests` before it (eight
+/// minutes), because no drain moves anything until the whole of it has passed after a change of the
+/// width. So widths may be cached: they decide every record that was made up to a quarter of
+/// `wait_for_requests` (four minutes) after they were read. A younger record is refused with
+/// [`WidthsTooOld`](StreamError::WidthsTooOld), so outdated widths never give a wrong result.
 ///
-/// The other way round, a consumer may be behind: widths that were read long after a record decide it, too, unless the key has
-/// changed its width since *and* a drain has ended, which forgets the widths before.
+/// A consumer may also be behind. Widths that were read long after a record decide it, too, unless
+/// the key has changed its width since *and* a drain has ended, which forgets the widths before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyWidths {
-    /// Of the last width.
+    /// The era of the last width.
     era: u64,
-    /// Since when each width is in force, oldest first. Never empty.
+    /// The start of each width, oldest first. Never empty.
     since: Vec<(u64, ShardCount)>,
-    /// Epoch seconds at which a drain last ended or was cut off.
+    /// Epoch seconds at which a drain last ended or was cancelled.
     drained_at: Option<u64>,
     is_draining: bool,
     pub(super) read_at: u64,
 }
 
-/// What was in force at an instant.
+/// The state at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InForce {
     Era {
         era: u64,
         width: ShardCount,
     },
-    /// It is forgotten: an era below this one.
+    /// The width is forgotten: an era below this one.
     Below(u64),
 }
 
 impl KeyWidths {
-    /// From a key's metadata at this epoch second; `None` is a key without a metadata item, which has never grown.
+    /// From a key's metadata at this epoch second. `None` is a key without a metadata item, which
+    /// has never grown.
     ///
-    /// `read_at` is the instant *before* the request, and the read was strongly consistent.
+    /// `read_at` is the instant *before* the request, and the read must be strongly consistent.
     #[doc(hidden)]
     #[must_use]
     pub fn of(metadata: Option<&ShardMetadata>, config: &TableConfig, read_at: u64) -> Self {
@@ -60,13 +63,14 @@ impl KeyWidths {
         }
     }
 
-    /// Of a key without a metadata item.
+    /// For a key without a metadata item.
     #[must_use]
     pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
         Self { era: FIRST_ERA, since: vec![(0, config.adopt_shards)], drained_at: None, is_draining: false, read_at }
     }
 
-    /// From the metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item --consistent-read` prints it.
+    /// From the metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
+    /// --consistent-read` prints it.
     ///
     /// ```
     /// use serde_json::json;
@@ -88,7 +92,7 @@ impl KeyWidths {
     /// ```
     ///
     /// # Errors
-    /// [`StreamError::Field`] names the attribute that is missing or cannot be read.
+    /// [`StreamError::Field`] names the attribute that is missing or cannot be parsed.
     pub fn from_item(item: &Json, read_at: u64) -> Result<Self, StreamError> {
         let root = Field::root(item, "");
         root.object()?;
@@ -129,30 +133,30 @@ impl KeyWidths {
         told.map(|(back, (at, width))| (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width))
     }
 
-    /// What was in force at an epoch second.
+    /// The state at an epoch second.
     pub(super) fn at(&self, seconds: u64) -> InForce {
         if let Some((era, _, width)) = self.eras().find(|(_, at, _)| *at <= seconds) {
             return InForce::Era { era, width };
         }
         match self.eras().last() {
-            // The first width of all: there was none before.
+            // The first width of all. There was none before.
             Some((FIRST_ERA, _, width)) => InForce::Era { era: FIRST_ERA, width },
             Some((era, ..)) => InForce::Below(era),
             None => InForce::Below(self.era),
         }
     }
 
-    /// The width of an era, where it is known.
+    /// The width of an era, if it is known.
     pub(super) fn of_era(&self, era: u64) -> Option<ShardCount> {
         self.eras().find(|(of, ..)| *of == era).map(|(.., width)| width)
     }
 
-    /// Whether a drain may have been at work at an epoch second, or later.
+    /// Whether a drain may have been active at an epoch second, or later.
     pub(super) fn may_have_been_drained(&self, seconds: u64) -> bool {
         self.is_draining || self.drained_at.is_some_and(|at| at >= seconds)
     }
 
-    /// Whether a drain has ever been at work.
+    /// Whether a drain was ever active.
     pub(super) const fn was_ever_drained(&self) -> bool {
         self.is_draining || self.drained_at.is_some()
     }

@@ -1,4 +1,4 @@
-//! Between the core's values and the SDK's.
+//! Conversion between the core's values and the SDK's.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,25 +15,27 @@ use crate::protocol::applied::{Applied, UpdateId};
 use crate::protocol::copies::Copy;
 use crate::protocol::version::Version;
 
-/// The caller's logical key, which streams and indexes need.
+/// The caller's logical key. Streams and indexes need it.
 pub(crate) const LOGICAL_KEY: &str = "_partition_key";
 /// The item's version.
 pub(crate) const VERSION: &str = "_version";
-/// The write that created the item, by which a create-only write knows its own earlier attempt. A tombstone keeps it.
+/// The id of the write that created the item. A create-only write recognises its own earlier
+/// attempt by it. A tombstone keeps it.
 pub(crate) const WRITE_ID: &str = "_write_id";
-/// The write width that the item was placed under, unless it is that of a key without metadata. Lost metadata is rebuilt from it.
+/// The write width under which the item was placed. Absent if that is the width of a key without
+/// metadata. A rebuild of lost metadata reads it.
 pub(crate) const WIDTH: &str = "_width";
-/// True on a tombstone: a deleted item, which hides older copies on other shards.
+/// True on a tombstone: a deleted item that hides older copies on other shards.
 pub(crate) const DELETED: &str = "_deleted";
-/// The updates that were applied to the item lately: the younger generation of them.
+/// The younger generation of the updates that were recently applied to the item.
 pub(crate) const APPLIED: &str = "_applied";
-/// The older generation, and since when each of them is, in epoch milliseconds: a map.
+/// The older generation, and the begin of both in epoch milliseconds, as a map.
 pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
-/// Its members.
+/// The members of that map.
 pub(crate) const BEGAN: &str = "began";
 pub(crate) const KNOWN_SINCE: &str = "known_since";
 pub(crate) const IDS: &str = "ids";
-/// Attributes that belong to the product; a caller's item cannot carry them.
+/// Attributes that belong to the product. A caller's item cannot have them.
 pub const RESERVED: [&str; 7] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
@@ -89,15 +91,16 @@ pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeVa
     SortKey::parse(config.sort_key_type, text).map_err(|error| why(format!("is unusable: {error}")))
 }
 
-/// What a put stores.
+/// The content of a put.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content<'a> {
     pub(crate) item: &'a Item,
-    /// The updates that the item has seen.
+    /// The updates that the item remembers.
     pub(crate) applied: Option<&'a Applied>,
 }
 
-/// An item as it is stored at a place. `None` is a tombstone: nothing of the item but its keys, and never a time to live.
+/// An item as it is stored at a place. `None` makes a tombstone: the item's keys only, and never a
+/// time to live.
 pub(super) fn item_to_sdk(
     config: &TableConfig,
     content: Option<Content<'_>>,
@@ -123,7 +126,7 @@ pub(super) fn item_to_sdk(
     stored
 }
 
-/// Notes the width that an item is placed under.
+/// Stores the width under which an item is placed.
 pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: ShardCount) {
     if width == config.adopt_shards {
         stored.remove(WIDTH);
@@ -132,26 +135,27 @@ pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: Shard
     }
 }
 
-/// The width that an item was placed under.
+/// The width under which an item was placed.
 pub(crate) fn width_from_sdk(config: &TableConfig, stored: Option<&AttributeValue>) -> Result<ShardCount, TableError> {
     let Some(value) = stored else { return Ok(config.adopt_shards) };
     let width = value.as_n().ok().and_then(|text| text.parse().ok()).and_then(ShardCount::new);
     width.ok_or_else(|| TableError::Damaged(format!("an item's {WIDTH} is not a width")))
 }
 
-/// A stored version; an item that another program stored has none.
+/// A stored version. An item that another program stored has none.
 pub(crate) fn version_from_sdk(stored: Option<&AttributeValue>) -> Result<Version, TableError> {
     let Some(value) = stored else { return Ok(Version::NONE) };
     let version = value.as_n().ok().and_then(|text| Version::parse(text));
     version.ok_or_else(|| TableError::Damaged(format!("an item's {VERSION} is not a version")))
 }
 
-/// Whether it is a tombstone. An item without a version is another program's, which may use the attribute for something else.
+/// Whether the item is a tombstone. An item without a version belongs to another program, which may
+/// use the attribute differently.
 pub(super) fn is_tombstone(stored: &SdkItem) -> bool {
     stored.contains_key(VERSION) && matches!(stored.get(DELETED), Some(AttributeValue::Bool(true)))
 }
 
-/// A copy of an item, as far as the protocol is concerned.
+/// A copy of an item, as far as the protocol needs it.
 pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, TableError> {
     Ok(Copy {
         version: version_from_sdk(stored.get(VERSION))?,
@@ -169,7 +173,7 @@ fn set_applied(stored: &mut SdkItem, applied: &Applied) {
         (BEGAN.to_owned(), millis(applied.began)),
         (KNOWN_SINCE.to_owned(), millis(applied.known_since)),
     ]);
-    // A set has at least one member.
+    // A set in DynamoDB has at least one member.
     if !applied.old.is_empty() {
         before.insert(IDS.to_owned(), ids(&applied.old));
     }
@@ -179,7 +183,8 @@ fn set_applied(stored: &mut SdkItem, applied: &Applied) {
     }
 }
 
-/// What an item remembers of updates. An item without a version is another program's, which may use the attributes for something else.
+/// The updates that an item remembers. An item without a version belongs to another program, which
+/// may use the attributes differently.
 fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     let Some(before) = stored.get(APPLIED_BEFORE).filter(|_| stored.contains_key(VERSION)) else { return Ok(None) };
     let member = |name: &str| before.as_m().ok()?.get(name);
@@ -198,7 +203,7 @@ fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     Ok(Some(Applied { began, known_since, young, old }))
 }
 
-/// An item as the caller sees it, with its version; a tombstone has none.
+/// An item as the caller sees it, with its version. A tombstone has none.
 pub(crate) fn item_from_sdk(
     config: &TableConfig,
     partition_key: &PartitionKey,

@@ -1,8 +1,9 @@
-//! Condition expressions: what may stand at a place for a request to be applied there.
+//! Condition expressions: the stored state that a request requires at its place.
 //!
-//! Where a table is adopted with bare keys, a bare key can look like a shard key: the items of the bare key `orders.1` stand where those of the
-//! first shard of `orders` do. Whose an item is, its stored logical key says, and an item without one is the bare key's. Every condition
-//! then also asks whose the item is that stands.
+//! In a table that is adopted with bare keys, a bare key can look like a shard key: items of the
+//! bare key `orders.1` are stored where items of the first shard of `orders` are. The stored
+//! logical key says which key an item belongs to; an item without one belongs to the bare key. So
+//! every condition also checks the owner of the stored item.
 
 use std::collections::HashMap;
 
@@ -19,19 +20,19 @@ use crate::protocol::applied::{Once, youngest_too_old};
 use crate::protocol::copies::Condition;
 use crate::protocol::version::Version;
 
-/// The most attributes that are compared, of DynamoDB's 300 operators in an expression.
+/// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
 const COMPARED_ATTRIBUTES: usize = 100;
 
-/// Whose item must stand at a place.
+/// The required owner of the stored item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// One of the key.
+    /// An item of the key.
     Ours,
-    /// One of the key, or none.
+    /// An item of the key, or no item.
     OursOrNone,
 }
 
-/// A condition expression with the names and values in it.
+/// A condition expression with its names and values.
 #[derive(Debug, Clone)]
 pub(super) struct Expression {
     text: String,
@@ -65,7 +66,8 @@ impl Expression {
         self
     }
 
-    /// What the protocol demands. An item that another program stored has no version, which is below all.
+    /// The protocol's condition. An item that another program stored has no version, which is below
+    /// all versions.
     fn demanded(condition: &Condition, partition_key_name: &str) -> Self {
         match condition {
             Condition::AbsentOrBelow(version) => Self::of("attribute_not_exists(#v) OR #v < :v").version(*version),
@@ -85,7 +87,7 @@ impl Expression {
         }
     }
 
-    /// An item of at least this version, which takes the update's id.
+    /// An item of at least this version that accepts the update's id.
     fn stands(from: Version, once: Option<Once>) -> Self {
         let stands = Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
         let Some(once) = once else { return stands };
@@ -103,22 +105,23 @@ impl Expression {
         stands.and(taken)
     }
 
-    /// Nothing stands.
+    /// No item.
     pub(super) fn absent(partition_key_name: &str) -> Self {
         Self::of("attribute_not_exists(#p)").name("#p", partition_key_name)
     }
 
-    /// Another program's item stands.
+    /// An item of another program.
     pub(super) fn unversioned(partition_key_name: &str) -> Self {
         Self::of("attribute_exists(#p) AND attribute_not_exists(#v)").name("#p", partition_key_name).name("#v", VERSION)
     }
 
-    /// This version stands.
+    /// An item of this version.
     pub(super) fn exactly(version: Version) -> Self {
         Self::of("#v = :v").version(version)
     }
 
-    /// And these attributes have these values, or are absent. To be called once, on a condition without an outer `OR`.
+    /// Also requires these attributes to have these values, or to be absent. Call it once, on a
+    /// condition without an outer `OR`.
     pub(super) fn and_same<'a, 'b>(
         mut self,
         attributes: impl IntoIterator<Item = (&'a str, Option<&'b AttributeValue>)>,
@@ -135,7 +138,8 @@ impl Expression {
         self
     }
 
-    /// An update that sets each attribute that has a value and removes the others; and the condition with the names and values of both.
+    /// An update that sets each attribute that has a value and removes the others, and the
+    /// condition with the names and values of both.
     pub(super) fn update<'a>(
         mut self,
         attributes: impl IntoIterator<Item = (&'a str, Option<AttributeValue>)>,
@@ -155,8 +159,8 @@ impl Expression {
         (clauses.join(" "), self)
     }
 
-    /// An update that adds to attributes in place and raises the version, and the condition with the names and values of both. To be called on
-    /// a condition on the version.
+    /// An update that adds to attributes in place and raises the version, and the condition with
+    /// the names and values of both. Call it on a condition on the version.
     pub(super) fn addition(mut self, once: Option<Once>, additions: &Attributes) -> (String, Self) {
         let mut terms = Vec::with_capacity(additions.len() + 1);
         for (index, (name, value)) in additions.iter().enumerate() {
@@ -173,7 +177,7 @@ impl Expression {
         (format!("SET #v = #v + :step ADD {}", terms.join(", ")), self)
     }
 
-    /// For a request builder: the expression, the names, and the values if there are any.
+    /// The parts for a request builder: the expression, the names, and the values if there are any.
     pub(super) fn into_parts(self) -> (String, HashMap<String, String>, Option<SdkItem>) {
         let values = (!self.values.is_empty()).then_some(self.values);
         (self.text, self.names, values)
@@ -186,13 +190,13 @@ impl Tables {
         let demanded = Expression::demanded(condition, &self.config.partition_key_name);
         match condition {
             Condition::AbsentOrBelow(_) | Condition::Buries { .. } => self.claimed(demanded, Claim::OursOrNone, place),
-            // Where nothing stands, nothing of another key does.
+            // If there is no item, there is none of another key.
             Condition::Unchanged(None) => demanded,
             Condition::Unchanged(Some(_)) | Condition::Stands { .. } => self.claimed(demanded, Claim::Ours, place),
         }
     }
 
-    /// The condition, and whose the item must be, where that is a question.
+    /// The condition, with a check of the item's owner if that can differ.
     pub(super) fn claimed(
         &self,
         condition: Expression,
@@ -214,7 +218,7 @@ impl Tables {
         condition.and(if text.contains("#p") { whose.name("#p", &self.config.partition_key_name) } else { whose })
     }
 
-    /// Whether an item that was found on a shard of a key is the key's.
+    /// Whether an item that was found on a shard of a key belongs to the key.
     pub(super) fn is_ours(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> bool {
         if !self.config.adopt_unsharded && shard != ShardNumber::UNSHARDED {
             return true;

@@ -1,4 +1,4 @@
-//! Moving items: copies of a shard as they are stored, their way home, and the deletion of what was copied.
+//! Moving items: the stored copies of a shard, copying them home, and deleting the originals.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -13,36 +13,37 @@ use crate::protocol::copies::Copy;
 use crate::protocol::drain;
 use crate::protocol::version::Version;
 
-/// Seconds of five years: DynamoDB deletes nothing that expired longer ago. [DynamoDB time to live]
+/// Five years in seconds. DynamoDB does not delete an item that expired longer ago. (DynamoDB
+/// developer guide, "Using time to live (TTL)".)
 const LONGEST_EXPIRED: u64 = 5 * 365 * 86_400;
 
-/// A copy as it stands on a shard, with everything that is stored beside it.
+/// A copy as it is stored on a shard, with all its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredCopy {
     pub(crate) sort_key: SortKey,
     pub(crate) copy: Copy,
     /// The time-to-live attribute.
     ttl: Option<AttributeValue>,
-    /// Empty where only what a deletion needs is remembered.
+    /// Empty if only the part that a deletion needs is remembered.
     stored: SdkItem,
-    /// Write units, where they cannot be counted any more.
+    /// Write units, set once they can no longer be counted.
     units: Option<u64>,
 }
 
 impl StoredCopy {
-    /// Write units of storing it once, or of deleting it.
+    /// Write units of one store or one deletion.
     pub(crate) fn write_units(&self) -> u64 {
         self.units.unwrap_or_else(|| {
             let bytes = self.stored.iter().map(|(name, value)| {
-                // An attribute that holds a value of a kind that is not known counts for its name.
+                // An attribute of an unknown type counts with its name only.
                 name.len() + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
             });
             write_units(bytes.sum())
         })
     }
 
-    /// What a later deletion needs: the keys, the version and the time to live. A copy without a version is compared by its attributes, so it
-    /// keeps them all.
+    /// The part that a later deletion needs: the keys, the version and the time to live. A copy
+    /// without a version is compared by its attributes, so it keeps them all.
     pub(crate) fn remembered(self) -> Self {
         if self.copy.version == Version::NONE {
             return self;
@@ -54,7 +55,8 @@ impl StoredCopy {
 }
 
 impl Tables {
-    /// A page of a shard's items, in order, strongly consistent; and the sort key to go on after.
+    /// A page of a shard's items, in order, strongly consistent, and the sort key to continue
+    /// after.
     pub(crate) async fn scan_shard(
         &self,
         key: &PartitionKey,
@@ -74,14 +76,15 @@ impl Tables {
         Ok((copies.collect::<Result<_, _>>()?, next))
     }
 
-    /// When the item's time to live ends, in epoch seconds. What ended more than five years ago DynamoDB takes for no such time. A tombstone
-    /// never expires.
+    /// When the item's time to live ends, in epoch seconds. DynamoDB ignores a time that is more
+    /// than five years ago. A tombstone never expires.
     pub(crate) fn expires_at(&self, copy: &StoredCopy, now_seconds: u64) -> Option<u64> {
         let at: u64 = copy.ttl.as_ref()?.as_n().ok()?.parse().ok()?;
         (at > now_seconds.saturating_sub(LONGEST_EXPIRED)).then_some(at)
     }
 
-    /// Copies an item to its home under a width, version and write id kept, unless a copy as new stands there.
+    /// Copies an item home under a width, unless home has a copy that is at least as new. Version
+    /// and write id are kept.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -101,8 +104,9 @@ impl Tables {
         attributes::set_width(&self.config, &mut stored, width);
         let claimed = |condition: Expression| self.claimed(condition, Claim::OursOrNone, (key, home));
         let condition = match (copy.copy.version == Version::NONE, from == ShardNumber::UNSHARDED) {
-            // What another program wrote has no version to compare. Of two such copies the bare one is what it goes on writing; of two on
-            // shards either may be.
+            // Items of another program have no version to compare. Of a bare copy and one on a
+            // shard, the other program continues to write the bare one. Of two copies on shards,
+            // either may be current.
             (true, true) => claimed(Expression::of("attribute_not_exists(#v)").name("#v", VERSION)),
             (true, false) => claimed(Expression::absent(&self.config.partition_key_name)),
             (false, _) => self.expression(&drain::copy_home(&copy.copy).condition, (key, home)),
@@ -110,8 +114,9 @@ impl Tables {
         self.put((key, &copy.sort_key, home), stored, condition, Some(lasts)).await
     }
 
-    /// Deletes a copy that is still as it was read: its version, or all its attributes where it has none; and its time to live, for another
-    /// program may have prolonged that and left the version.
+    /// Deletes a copy if it is unchanged: its version, or all its attributes if it has no version;
+    /// and its time to live, because another program may have extended that without changing the
+    /// version.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -122,7 +127,7 @@ impl Tables {
         shard: ShardNumber,
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
-        // What a copy has by its key, or a move changes.
+        // The attributes that the key gives a copy, or that a move changes.
         let not_compared: [&str; 4] = [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
         let (same, compared) = match copy.copy.version {
             Version::NONE => (Expression::unversioned(&self.config.partition_key_name), Some(&copy.stored)),

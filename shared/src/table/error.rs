@@ -1,4 +1,4 @@
-//! What a request to DynamoDB can end in, sorted by what the caller does about it.
+//! The errors of requests to DynamoDB, sorted by what the caller can do.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 use crate::core::capacity::CapacityScope;
 
-/// What went wrong, in words; and the error that it was seen by, where there is one.
+/// A description of what went wrong, and the underlying error if there is one.
 #[derive(Debug)]
 pub struct Cause {
     why: String,
@@ -18,7 +18,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// With the error behind it.
+    /// Adds the underlying error.
     pub(crate) fn by(why: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Self { why: why.into(), code: None, source: Some(Box::new(source)) }
     }
@@ -42,29 +42,32 @@ impl Error for Cause {
     }
 }
 
-/// A request that did not succeed.
+/// A request that failed.
 #[derive(Debug)]
 pub enum TableError {
-    /// Throttled, and not applied. Try again later; scale out where the scope is a key range.
+    /// Throttled, and not applied. Try again later. If the scope is a key range, more shards help.
     Capacity(CapacityScope),
-    /// The condition did not hold; nothing was changed. Read again and decide anew.
+    /// The condition did not hold, and nothing was changed. Read again and decide anew.
     ConditionFailed,
-    /// Another request was at the same item; nothing was changed. Try again.
+    /// Another request was writing the same item, and nothing was changed. Try again.
     Conflict,
-    /// A key's metadata is gone, or older than what is known. Reads would miss items; rebuild it, for repeating will not help.
+    /// A key's metadata is missing, or older than a known state. Reads would miss items. Rebuild
+    /// the metadata; repeating does not help.
     Lost(String),
-    /// An item of another key stands where the item would: a bare key of an adopted table looks like this key's shard key. Nothing was
-    /// changed; repeating will not help.
+    /// An item of another key is stored at the item's place: a bare key of an adopted table looks
+    /// like this key's shard key. Nothing was changed; repeating does not help.
     Occupied,
-    /// No answer, or a server fault: it may or may not have been applied. Try again at the same place.
+    /// No response, or a server fault: the request may have been applied. Try again at the same
+    /// place.
     Transient(Cause),
-    /// The request itself is wrong. Repeating it will not help.
+    /// The request itself is wrong. Repeating it does not help.
     Rejected(Cause),
-    /// What is stored is not what this product stores. Repair it; repeating will not help.
+    /// The stored data is not in this product's format. Repair it; repeating does not help.
     Damaged(String),
-    /// The server does not know the operation: it speaks DynamoDB's protocol, but not all of it.
+    /// The server does not know the operation. It implements only a part of DynamoDB's protocol.
     Unsupported(Cause),
-    /// The table is missing or this function may not use it. Repair the deployment; repeating will not help.
+    /// The table is missing, or this function may not use it. Repair the deployment; repeating does
+    /// not help.
     Unusable(Cause),
 }
 
@@ -88,7 +91,7 @@ impl fmt::Display for TableError {
 }
 
 impl Error for TableError {
-    /// What the cause was seen by; the cause itself is part of the message.
+    /// The underlying error of the cause. The cause itself is part of the message.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Transient(cause) | Self::Rejected(cause) | Self::Unsupported(cause) | Self::Unusable(cause) => {
@@ -111,13 +114,14 @@ impl TableError {
         matches!(self, Self::Capacity(_) | Self::Conflict | Self::Transient(_))
     }
 
-    /// Whether the caller lacks the right to use the table: a right that was granted a moment ago may not hold yet.
+    /// Whether the caller lacks the right to use the table. A right that was just granted may not
+    /// be effective yet.
     #[must_use]
     pub fn is_access_denied(&self) -> bool {
         matches!(self, Self::Unusable(Cause { code: Some(code), .. }) if code == "AccessDeniedException")
     }
 
-    /// Sorts an SDK error.
+    /// Classifies an SDK error.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
     pub(crate) fn from_sdk<E>(error: SdkError<E, HttpResponse>) -> Self
     where
@@ -140,7 +144,7 @@ impl TableError {
                 Self::Capacity(CapacityScope::from_reasons(reasons.iter().map(String::as_str)))
             }
             "ConditionalCheckFailedException" => Self::ConditionFailed,
-            // Another program's transaction, or a write in another region.
+            // A transaction of another program, or a write in another region.
             "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
             "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException" => {
                 Self::Rejected(Cause::by(message, error))
@@ -155,7 +159,8 @@ impl TableError {
     }
 }
 
-/// The reasons in the body of a throttled answer. DynamoDB spells the list in two ways, and the SDK reads one of them for each exception.
+/// The reasons in the body of a throttled response. DynamoDB spells the list in two ways, and for
+/// each exception the SDK reads only one of them.
 fn throttling_reasons(body: &[u8]) -> Vec<String> {
     let parsed: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     ["ThrottlingReasons", "throttlingReasons"]

@@ -1,6 +1,8 @@
-//! What instances have seen of a key together: an item of the metadata table for each key that slow instances find throttled, under a key
-//! that no caller can have. It also says until when the table is known to be short of partitions for the key, so that one instance reports
-//! it for all. It is evidence for a decision, and no part of the protocol: it may be lost, and it may be wrong.
+//! The pooled observations of many instances about a key. The metadata table has one item for each
+//! key that slow instances find throttled, under a key that no caller can have. The item also says
+//! until when the table counts as short of partitions for the key, so that one instance reports
+//! this for all. It is evidence for a decision and no part of the protocol: it may be lost, and it
+//! may be wrong.
 
 use std::fmt::Write as _;
 
@@ -15,49 +17,51 @@ use super::metadata_item::{ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATI
 use crate::core::key::PartitionKey;
 use crate::core::pressure::Pressure;
 
-/// An instance that would begin anew while another does adds to that one's.
+/// An instance that would begin a new pool within this time of another instance adds to the
+/// existing one.
 const TRIES: u32 = 2;
 
-/// What an instance adds.
+/// The observations that an instance adds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
-    /// What it has seen.
+    /// The instance's own observations.
     pub(crate) seen: Pressure,
-    /// Under this generation of the key.
+    /// The generation of the key under which they were made.
     pub(crate) generation: u64,
-    /// On so many partitions of the table, where that is known.
+    /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
     /// Milliseconds since 1970.
     pub(crate) now: u64,
-    /// What was begun before is forgotten.
+    /// A pool that began before this time is discarded.
     pub(crate) oldest: u64,
 }
 
-/// What an instance reports. Times are milliseconds since 1970.
+/// A shortage that an instance reports. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shortage {
-    /// Under this generation of the key.
+    /// The generation of the key under which it was found.
     pub(crate) generation: u64,
-    /// On so many partitions of the table, where that is known.
+    /// The number of partitions of the table, if it is known.
     pub(crate) partitions: Option<u32>,
-    /// It is found now...
+    /// When it was found.
     pub(crate) now: u64,
-    /// ...and stands until then.
+    /// Until when the report is valid.
     pub(crate) until: u64,
-    /// What stands until after this was written by a clock that is wrong, and does not count.
+    /// A report that is valid beyond this time was written by a wrong clock, and does not count.
     pub(crate) latest: u64,
 }
 
-/// What all instances have seen.
+/// The observations of all instances.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Together {
-    /// Of the key's attempts, under one generation.
+    /// The attempts on the key under one generation.
     pub(crate) seen: Pressure,
-    /// Until when the table is known to be short of partitions for the key, in milliseconds since 1970.
+    /// Until when the table counts as short of partitions for the key, in milliseconds since 1970.
     pub(crate) short_until: Option<u64>,
 }
 
-/// Hashed, because a key may be as long as DynamoDB allows. What was seen on other partitions is no evidence: it has an item of its own.
+/// The key is hashed, because it may be as long as DynamoDB allows. Observations under another
+/// number of partitions are separate evidence, with an item of its own.
 fn item_key(key: &PartitionKey, partitions: Option<u32>) -> String {
     let of_partitions = partitions.unwrap_or_default().to_be_bytes();
     let digest = Sha256::new().chain_update(key.as_str()).chain_update(of_partitions).finalize();
@@ -78,7 +82,8 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 }
 
 impl Tables {
-    /// Adds to what others have seen of a key, or begins anew where that is old or about an earlier generation. Returns all of it.
+    /// Adds to the other instances' observations of a key, or begins a new pool if theirs is old or
+    /// of an earlier generation. Returns the pool.
     pub(crate) async fn add_evidence(&self, key: &PartitionKey, evidence: Evidence) -> Result<Together, TableError> {
         let Evidence { seen, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
@@ -108,11 +113,12 @@ impl Tables {
                 told => return told,
             }
         }
-        // Others know of a later generation.
+        // Other instances know a later generation.
         Ok(Together { seen, short_until: None })
     }
 
-    /// Reports for all instances that the table is short of partitions for a key; `false` where another instance has done so.
+    /// Reports for all instances that the table is short of partitions for a key. `false` if
+    /// another instance has reported it already.
     pub(crate) async fn claim_shortage(&self, key: &PartitionKey, shortage: Shortage) -> Result<bool, TableError> {
         let Shortage { generation, partitions, now, until, latest } = shortage;
         let item = item_key(key, partitions);
@@ -130,7 +136,7 @@ impl Tables {
         }
     }
 
-    /// Reads what instances have seen of a key under a generation, strongly consistent.
+    /// Reads the pooled observations of a key under a generation, strongly consistent.
     pub(crate) async fn get_evidence(
         &self,
         key: &PartitionKey,

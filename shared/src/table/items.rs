@@ -13,17 +13,17 @@ use crate::core::query::{Order, PageQuery};
 use crate::core::value::Item;
 use crate::protocol::copies::Copy;
 
-/// The most keys of one BatchGetItem. [DynamoDB limits]
+/// The most keys of one BatchGetItem. (DynamoDB API reference, "BatchGetItem".)
 const BATCH_GET_KEYS: usize = 100;
 
-/// One shard's answer to a page query, with what it cost.
+/// One shard's response to a page query, and its cost.
 #[derive(Debug)]
 pub(crate) struct ShardQueryPage {
     pub(crate) page: ShardPage<Item>,
     pub(crate) consumed: f64,
 }
 
-/// An item to look for, on one or more shards.
+/// An item to read, on one or more shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GetTarget<'a> {
     pub(crate) partition_key: &'a PartitionKey,
@@ -31,38 +31,40 @@ pub(crate) struct GetTarget<'a> {
     pub(crate) consistent: bool,
 }
 
-/// A copy of an item that was looked for. A tombstone is one, too.
+/// A copy of the requested item. It may be a tombstone.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundCopy {
     pub(crate) stored: Stored<Item>,
     is_bare: bool,
 }
 
-/// What stands at a place, with the attributes that it has.
+/// The copy at a place, with its attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     pub(crate) copy: Copy,
     item: SdkItem,
 }
 
-/// What was found of an item.
+/// The result of reading an item.
 #[derive(Debug)]
 pub(crate) struct FoundCopies {
     pub(crate) newest: Option<FoundCopy>,
-    /// Shards that were not looked at, for lack of capacity.
+    /// Shards that were not read, because capacity was missing.
     pub(crate) unprocessed: Vec<ShardNumber>,
 }
 
-/// What stands at places, and the shards that were not looked at, for lack of capacity.
+/// The copies at the item's places, and the shards that were not read because capacity was missing.
 type Found<T> = (Vec<(ShardNumber, T)>, Vec<ShardNumber>);
 
-/// The newer of two copies; of two copies of another program's item, the bare one is what that program goes on writing.
+/// The newer of two copies. Of two copies of another program's item, the bare one is newer, because
+/// that program continues to write it.
 pub(crate) fn newer(one: Option<FoundCopy>, other: Option<FoundCopy>) -> Option<FoundCopy> {
     [one, other].into_iter().flatten().max_by_key(|copy| (copy.stored.version, copy.is_bare))
 }
 
 impl Tables {
-    /// Queries one shard for its part of a page, on the table or on an index with the table's own keys.
+    /// Queries one shard for its part of a page, on the table or on an index with the table's own
+    /// keys.
     pub(crate) async fn query_shard(
         &self,
         query: &PageQuery,
@@ -87,7 +89,7 @@ impl Tables {
             call = call.expression_attribute_values(name, value);
         }
         if let Some(fields) = &query.fields {
-            // What tells copies apart is read, too.
+            // The attributes that distinguish copies are read, too.
             let own = [LOGICAL_KEY, VERSION, DELETED, self.config.sort_key_name.as_str()];
             let mut terms = Vec::with_capacity(fields.len() + own.len());
             for (index, name) in own.into_iter().chain(fields.iter().map(String::as_str)).enumerate() {
@@ -106,7 +108,7 @@ impl Tables {
         Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
     }
 
-    /// The items of a shard's page that are the key's.
+    /// The items of a shard's page that belong to the key.
     pub(super) fn ours(
         &self,
         page: Option<Vec<SdkItem>>,
@@ -116,7 +118,8 @@ impl Tables {
         page.unwrap_or_default().into_iter().filter(move |item| self.is_ours(item, key, shard))
     }
 
-    /// Reads one item from one shard, or from several in one request; returns the newest copy of the key.
+    /// Reads one item from one shard, or from several in one request. Returns the key's newest
+    /// copy.
     pub(crate) async fn get_copies(
         &self,
         target: GetTarget<'_>,
@@ -133,7 +136,8 @@ impl Tables {
         Ok(FoundCopies { newest, unprocessed })
     }
 
-    /// What stands at places of an item, of another key too, strongly consistent; and each item as it is stored.
+    /// The copies at an item's places, including those of another key, strongly consistent; and
+    /// each item as it is stored.
     pub(crate) async fn find_standing(
         &self,
         key: &PartitionKey,
@@ -161,7 +165,7 @@ impl Tables {
         let name = &self.config.partition_key_name;
         let (mut found, mut unprocessed) = (Vec::new(), Vec::new());
         for chunk in shards.chunks(BATCH_GET_KEYS) {
-            // In order, so that a run can be replayed.
+            // Sorted, so that a run can be replayed.
             let mut places = BTreeMap::new();
             for shard in chunk {
                 places.insert(self.shard_key(target.partition_key, *shard)?, *shard);
@@ -181,7 +185,7 @@ impl Tables {
         Ok((found, unprocessed))
     }
 
-    /// What stands at one place of an item, of another key too.
+    /// The copy at one place of an item, even if it belongs to another key.
     pub(super) async fn get_one(
         &self,
         target: GetTarget<'_>,
@@ -191,10 +195,10 @@ impl Tables {
         self.get_item(&self.config.table_name, key, target.consistent).await
     }
 
-    /// Bytes of an item besides its attributes and its sort key.
+    /// The size in bytes of an item without its attributes and its sort key.
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
         let keys = self.config.partition_key_name.len() + self.config.sort_key_name.len() + 2 * key.as_str().len();
-        // The suffix of the shard key is about two bytes, a version of 28 digits 15, a width 3.
+        // The suffix of the shard key takes about two bytes, a version of 28 digits 15, a width 3.
         keys + LOGICAL_KEY.len() + VERSION.len() + WIDTH.len() + 2 + 15 + 3
     }
 
@@ -212,9 +216,10 @@ impl Tables {
     }
 }
 
-/// The key condition of a page query, and the values that it names besides the partition key.
+/// The key condition of a page query, and its values besides the partition key.
 ///
-/// Where the request has a place to start after and one to stop at, these lie within the query's own range, so the latter replaces its bound.
+/// If the request has a start and an end, these lie within the query's own range, so the end
+/// replaces the query's bound.
 fn key_condition(query: &PageQuery, request: &ShardPageRequest) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let value = attributes::sort_key_to_sdk;
     let until = request.after.as_ref().and(request.until.as_ref());

@@ -1,4 +1,5 @@
-//! Requests to the metadata table: reads, notes of the load, and transitions as compare-and-sets on the generation.
+//! Requests to the metadata table: reads, records of the load, and transitions as compare-and-sets
+//! on the generation.
 
 use std::collections::HashMap;
 
@@ -16,9 +17,9 @@ use crate::core::key::{KeyError, PartitionKey};
 use crate::core::load::Load;
 use crate::protocol::metadata::ShardMetadata;
 
-/// How often a note of the load is tried, where others note theirs.
+/// How often recording the load is tried while other instances record theirs.
 const NOTE_ATTEMPTS: u32 = 4;
-/// The most keys of one page of a list.
+/// The largest number of keys in one page of a list.
 const LISTED_KEYS: i32 = 500;
 
 impl Tables {
@@ -27,7 +28,8 @@ impl Tables {
         self.get_raw_metadata(key).await?.map(|raw| raw.parse()).transpose()
     }
 
-    /// As [`get_metadata`](Self::get_metadata), whatever it says.
+    /// Reads a key's metadata item as it is stored, valid or not. As
+    /// [`get_metadata`](Self::get_metadata) otherwise.
     pub(crate) async fn get_raw_metadata(&self, key: &PartitionKey) -> Result<Option<RawMetadata>, TableError> {
         Ok(self.get_metadata_item(key.as_str()).await?.map(RawMetadata))
     }
@@ -40,7 +42,8 @@ impl Tables {
         HashMap::from([(self.config.partition_key_name.clone(), AttributeValue::S(key.to_owned()))])
     }
 
-    /// A page of all metadata, strongly consistent, each as it is stored, and the key to go on after.
+    /// A page of all metadata, strongly consistent, each item as it is stored, and the key to
+    /// continue after.
     pub(crate) async fn list_metadata(
         &self,
         after: Option<&PartitionKey>,
@@ -61,14 +64,14 @@ impl Tables {
             }
             let Some(last) = answer.last_evaluated_key else { return Ok((keys, None)) };
             match self.logical_key(&last)? {
-                // A caller cannot go on after the table item or a page of the directory.
+                // A caller cannot continue after the table item or a page of the directory.
                 None => start = Some(last),
                 next => return Ok((keys, next)),
             }
         }
     }
 
-    /// The key that a metadata item is of; `None` for the table item and the pages of the directory.
+    /// The key of a metadata item. `None` for the table item and the pages of the directory.
     fn logical_key(&self, item: &SdkItem) -> Result<Option<PartitionKey>, TableError> {
         match PartitionKey::new(&self.stored_key(item)?) {
             Ok(key) => Ok(Some(key)),
@@ -77,10 +80,11 @@ impl Tables {
         }
     }
 
-    /// Adds write units to those that the key has taken in this minute, and judges the one before. No width depends on it alone, so the
-    /// generation stays; where others are always first, it is left out.
+    /// Adds write units to the key's units of this minute, and judges the minute before. No width
+    /// depends on it alone, so the generation does not change. If other instances always win, the
+    /// units are dropped.
     pub(crate) async fn note_load(&self, key: &PartitionKey, minute: u64, units: u64) -> Result<(), TableError> {
-        // As far as is known: the minute that is noted.
+        // The recorded minute, as far as it is known.
         let mut noted = minute;
         for _ in 0..NOTE_ATTEMPTS {
             let same = Expression::of("#m = :noted").name("#m", LOAD_MINUTE).value(":noted", number(noted));
@@ -105,11 +109,13 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes a transition as one compare-and-set: what is stored must still be of the generation of `seen`; nothing, where there is no
-    /// `seen`; or the damaged item that is given. What writers noted of the load stays, unless all of the item is made anew.
+    /// Writes a transition as one compare-and-set. The stored item must still have the generation
+    /// of `seen`; without `seen` there must be no item; or it must be the given damaged item. The
+    /// recorded load is kept, unless the whole item is written anew.
     ///
     /// # Errors
-    /// [`TableError::ConditionFailed`] where another actor was first. After [`TableError::Transient`] the transition may have been made.
+    /// [`TableError::ConditionFailed`] if another actor was first. After [`TableError::Transient`]
+    /// the transition may have been applied.
     pub(crate) async fn write_metadata(
         &self,
         key: &PartitionKey,
@@ -125,7 +131,7 @@ impl Tables {
         let condition = match (damaged, seen) {
             (Some(raw), _) => Expression::of("attribute_exists(#p)").name("#p", key_name).and_same(raw.compared()),
             (None, None) => Expression::absent(key_name),
-            // Written by another program, without a generation: hold on to the width instead.
+            // Another program wrote it without a generation, so the condition uses the width.
             (None, Some(seen)) if seen.generation == 0 => {
                 let same = Expression::of("attribute_not_exists(#g) AND #n = :seen");
                 same.name("#g", GENERATION).name("#n", NUMBER_OF_SHARDS).value(":seen", number(seen.number_of_shards))
@@ -138,10 +144,10 @@ impl Tables {
         self.update_metadata(key.as_str(), update, condition).await?.map_err(|_| TableError::ConditionFailed)
     }
 
-    /// Changes an item if the condition holds; else returns what stands.
+    /// Changes an item if the condition holds. Otherwise returns the stored item.
     ///
     /// # Errors
-    /// [`TableError::ConditionFailed`] where nothing stands, or the server does not show it.
+    /// [`TableError::ConditionFailed`] if there is no item, or if the server does not return it.
     pub(super) async fn update_metadata(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! The metadata item: a key's metadata as attributes, and back.
+//! The metadata item: conversion of a key's metadata to attributes and back.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -11,7 +11,8 @@ use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::HIGHEST_GENERATION;
 use crate::protocol::metadata::{Drain, FIRST_ERA, Phase, ShardMetadata};
 
-/// Defines a constant for each attribute of the metadata table besides its key, and the list of them all.
+/// Defines a constant for each attribute of the metadata table besides its key, and the list of all
+/// attributes.
 macro_rules! attribute_names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         $($(#[$doc])* pub(super) const $name: &str = $text;)*
@@ -26,10 +27,11 @@ attribute_names! {
     SHARD_HISTORY = "shard_history";
     ERA = "era";
     GENERATION = "generation";
-    /// The width to come, while writers wait for it.
+    /// The width of the next era, while writers wait for it.
     CLOSING = "closing";
     DRAINING = "draining";
-    /// How far a drain is: `"began busy_until emptied_at"` in epoch seconds, `-` for what has not come to be; then `in_doubt`, where it is.
+    /// The progress of a drain: `"began busy_until emptied_at"` in epoch seconds, with `-` for a
+    /// time that is not set; then `in_doubt` if a move has an unknown outcome.
     DRAIN = "drain";
     DRAIN_STOPPED_AT = "drain_stopped_at";
     DRAINED_AT = "drained_at";
@@ -42,48 +44,52 @@ attribute_names! {
     LOAD_UNITS = "load_units";
     LOAD_PER_SHARD = "load_per_shard";
     BUSY_AT = "busy_at";
-    /// In the table item: what the table takes.
+    /// In the table item: which writes the table accepts.
     WRITES = "writes";
-    /// In the table item: the number of the protocol.
+    /// In the table item: the version of the protocol.
     PROTOCOL = "protocol";
-    /// In the table item: the pages of the directory.
+    /// In the table item: the number of pages of the directory.
     PAGES = "pages";
-    /// In the table item, how many copies of each page are written; in a page, how many may be read.
+    /// In the table item: how many copies of each page are written. In a page: how many may be
+    /// read.
     COPIES = "copies";
-    /// In the table item: every page was made once. One that is missing is lost.
+    /// In the table item: every page was created once, so a missing page is lost.
     DIRECTORY_MADE = "directory_made";
     /// In the table item: the metadata is being rebuilt.
     REBUILDING = "rebuilding";
-    /// In a page: what the table can serve at once, as `"write_units read_units"`.
+    /// In a page: the table's warm throughput, as `"write_units read_units"`.
     WARM_THROUGHPUT = "warm_throughput";
-    /// In an item of evidence: when it was begun, in milliseconds since 1970.
+    /// In an item of evidence: when the pool began, in milliseconds since 1970.
     BEGUN = "begun";
     ATTEMPTS = "attempts";
     THROTTLED = "throttled";
     ACCEPTED = "accepted";
-    /// In an item of evidence: until when the table counts as short of partitions for the key, in milliseconds since 1970.
+    /// In an item of evidence: until when the table counts as short of partitions for the key, in
+    /// milliseconds since 1970.
     SHORT_UNTIL = "short_until";
-    /// The generation of the key under which that was found.
+    /// The generation of the key under which the shortage was found.
     SHORT_GENERATION = "short_generation";
 }
 
-/// What writers note of a key's demand, without regard to the generation.
+/// The attributes in which writers record a key's demand, independent of the generation.
 pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
-/// What a damaged item is recognised by.
+/// The attributes that identify a damaged item.
 const COMPARED: [&str; 7] = [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
 
-/// The highest era that a version has room for: 11 digits.
+/// The highest era that fits into a version: 11 digits.
 const HIGHEST_ERA: u64 = 99_999_999_999;
 
-/// A metadata item as it is stored, perhaps damaged.
+/// A metadata item as it is stored. It may be damaged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RawMetadata(pub(super) SdkItem);
 
 impl RawMetadata {
-    /// What it says, also where another program stored it, with no more than the widths and their history.
+    /// The metadata. An item that another program stored may have only the widths and their
+    /// history.
     ///
     /// # Errors
-    /// [`TableError::Damaged`] where an attribute cannot be read, or where they contradict each other.
+    /// [`TableError::Damaged`] if an attribute cannot be parsed, or if attributes contradict each
+    /// other.
     pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
         let number = |name| Ok::<_, TableError>(self.number(name)?.unwrap_or_default());
         let small = |name| u32::try_from(number(name)?).map_err(|_| damaged(name));
@@ -125,29 +131,30 @@ impl RawMetadata {
         Ok(metadata)
     }
 
-    /// The widest of the widths that can be read.
+    /// The widest of the widths that can be parsed.
     pub(crate) fn widest(&self) -> Option<ShardCount> {
         let width = |name| self.count(name).ok().flatten();
         width(NUMBER_OF_SHARDS).max(width(READ_SHARDS)).max(width(CLOSING))
     }
 
-    /// The entries that can be read.
+    /// The history entries that can be parsed.
     pub(crate) fn history(&self) -> ShardHistory {
         let entries = self.entries().unwrap_or_default().iter().map(String::as_str);
         ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok())).unwrap_or_default()
     }
 
-    /// The generation, if it can be read.
+    /// The generation, if it can be parsed.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.number(GENERATION).ok().flatten()
     }
 
-    /// The era, if it can be read. What is rebuilt begins a later one.
+    /// The era, if it can be parsed. A rebuild begins a later one.
     pub(crate) fn era(&self) -> Option<u64> {
         self.number(ERA).ok().flatten().filter(|era| (FIRST_ERA..HIGHEST_ERA).contains(era))
     }
 
-    /// What a damaged item is recognised by, with the values that it has: it may lack a generation to go by.
+    /// The attributes that identify a damaged item, with their values. It may have no generation to
+    /// compare.
     pub(super) fn compared(&self) -> impl Iterator<Item = (&'static str, Option<&AttributeValue>)> {
         COMPARED.into_iter().map(move |name| (name, self.0.get(name)))
     }
@@ -180,8 +187,8 @@ pub(super) fn number(n: impl ToString) -> AttributeValue {
     AttributeValue::N(n.to_string())
 }
 
-/// Every attribute that follows from a key's metadata, with its value; `None` for one that must not be there. What the load is noted in is not
-/// among them.
+/// Every attribute of a key's metadata with its value; `None` for an attribute that must be absent.
+/// The attributes of the load are not included.
 pub(super) fn attributes(metadata: &ShardMetadata) -> Vec<(&'static str, Option<AttributeValue>)> {
     let flag = |is_set: bool| is_set.then_some(AttributeValue::Bool(true));
     let history = metadata.shard_history.to_strings();
@@ -191,7 +198,7 @@ pub(super) fn attributes(metadata: &ShardMetadata) -> Vec<(&'static str, Option<
         (NUMBER_OF_SHARDS, Some(number(metadata.number_of_shards))),
         (READ_SHARDS, Some(number(metadata.read_shards))),
         (LAST_UPDATED, Some(number(metadata.last_updated))),
-        // DynamoDB has no empty set.
+        // DynamoDB does not store empty sets.
         (SHARD_HISTORY, (!history.is_empty()).then_some(AttributeValue::Ss(history))),
         (ERA, (metadata.era != FIRST_ERA).then(|| number(metadata.era))),
         (GENERATION, Some(number(metadata.generation))),
@@ -214,7 +221,7 @@ fn drain_to_string(drain: Drain) -> String {
     format!("{} {} {}{in_doubt}", drain.began, at(drain.busy_until), at(drain.emptied_at))
 }
 
-/// `None` where it cannot be read.
+/// `None` if it cannot be parsed.
 fn drain_from_str(text: &str) -> Option<Drain> {
     let at = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
     let (times, in_doubt) = text.strip_suffix(" in_doubt").map_or((text, false), |times| (times, true));
@@ -222,11 +229,11 @@ fn drain_from_str(text: &str) -> Option<Drain> {
     Some(Drain { began: at(began)??, busy_until: at(busy_until)?, in_doubt, emptied_at: at(emptied_at)? })
 }
 
-/// Whether the attributes go together.
+/// Whether the attributes are consistent.
 fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
     let ShardMetadata { number_of_shards: written, read_shards: read, era, phase, .. } = metadata;
-    // In the first era the read width is above the write width only while a change is going on, or after a drain that an earlier version
-    // began was stopped.
+    // In the first era the read width is above the write width only while a change is running, or
+    // after a drain that an earlier version began was stopped.
     let is_idle = *era == FIRST_ERA && *phase == Phase::Open && metadata.drain_stopped_at.is_none();
     let damage = if *era < FIRST_ERA || *era > HIGHEST_ERA {
         format!("{ERA} {era} is not a number from {FIRST_ERA} to {HIGHEST_ERA}")

@@ -1,4 +1,4 @@
-//! Table access: the only place that names the SDK.
+//! Table access. This is the only module that uses the SDK's operations.
 
 pub(crate) mod attributes;
 mod condition;
@@ -36,7 +36,7 @@ pub use scan::ScanPosition;
 pub(crate) use table_item::{Mode, TABLE_KEY, TableItem};
 pub(crate) use writes::{LeaseLasts, Place, Sent};
 
-/// The longest that one attempt of one request may take.
+/// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The two tables of one sharded table.
@@ -47,8 +47,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The client's own retries are switched off: they hide throttles, which are the signal to scale, and eat seconds.
-    /// What may be retried is retried where the deadline is known.
+    /// The client's own retries are switched off. They hide throttles, which are the signal to
+    /// scale, and they take seconds. Requests are retried where the deadline is known.
     pub(crate) fn new(client: &Client, config: Arc<TableConfig>) -> Self {
         let own = client
             .config()
@@ -65,7 +65,8 @@ impl Tables {
         Ok(Box::pin(get.send()).await.map_err(TableError::from_sdk)?.item)
     }
 
-    /// A query of all items under one value of the partition-key attribute. More can be asked of it.
+    /// A query of all items under one value of the partition-key attribute. The caller can add to
+    /// it.
     fn query(&self, shard_key: String) -> QueryFluentBuilder {
         self.client
             .query()

@@ -13,15 +13,15 @@ use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
 
-/// What the attribute of an entry is called before its key.
+/// The prefix of an entry's attribute name. The key follows.
 pub(crate) const ENTRY_PREFIX: &str = "key:";
 
 /// One copy of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PageCopy {
-    /// From 0.
+    /// The page, from 0.
     pub(crate) page: u32,
-    /// From 0.
+    /// The copy, from 0.
     pub(crate) copy: u32,
 }
 
@@ -34,11 +34,12 @@ impl PageCopy {
 /// A page as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StoredPage {
-    /// How many copies may be read. `None` where the page is not complete: a key that it does not list may have grown.
+    /// How many copies may be read. `None` if the page is not complete: then a key that it does not
+    /// list may have grown.
     pub(crate) copies: Option<u32>,
-    /// `None` for an entry that cannot be read.
+    /// `None` for an entry that cannot be parsed.
     pub(crate) entries: HashMap<PartitionKey, Option<Layout>>,
-    /// What the table can serve at once. `None` where nobody has published it, or it cannot be read.
+    /// The table's warm throughput. `None` if it was not published or cannot be parsed.
     pub(crate) warm: Option<WarmThroughput>,
     /// Its size in bytes.
     pub(crate) bytes: usize,
@@ -77,9 +78,10 @@ impl Tables {
         Ok(self.get_metadata_item(&at.key()).await?.map(StoredPage::of))
     }
 
-    /// Writes an entry, unless one of as high a generation stands. A page that is missing is made, and stays incomplete.
+    /// Writes an entry, unless the stored one has the same or a higher generation. A missing page
+    /// is created, and stays incomplete.
     pub(crate) async fn put_entry(&self, at: PageCopy, key: &PartitionKey, layout: &Layout) -> Result<(), TableError> {
-        // Any entry of this generation is greater than the generation by itself.
+        // Any entry of this generation is greater than the bare generation.
         let generation = AttributeValue::S(layout.entry_generation());
         let lower = Expression::of("attribute_not_exists(#u0) OR #u0 < :g").value(":g", generation);
         let name = format!("{ENTRY_PREFIX}{}", key.as_str());
@@ -87,8 +89,8 @@ impl Tables {
         self.update_page(at, update, lower).await
     }
 
-    /// Marks a page as complete, with the number of copies that may be read, and with what the table can serve at
-    /// once, where that is known.
+    /// Marks a page as complete, with the number of copies that may be read, and the table's warm
+    /// throughput if it is known.
     pub(crate) async fn mark_page(
         &self,
         at: PageCopy,
@@ -101,7 +103,7 @@ impl Tables {
         self.update_page(at, update, fewer).await
     }
 
-    /// Writes what the table can serve at once to a complete page, unless it says so already.
+    /// Writes the table's warm throughput to a complete page, unless the page has it already.
     pub(crate) async fn put_warm_throughput(&self, at: PageCopy, warm: WarmThroughput) -> Result<(), TableError> {
         let differs = "attribute_exists(#c) AND (attribute_not_exists(#u0) OR #u0 <> :u0)";
         let warm = AttributeValue::S(warm_to_text(warm));
@@ -122,9 +124,10 @@ impl Tables {
             .set_expression_attribute_values(values);
         // Boxed: the SDK's futures nest deeply.
         match Box::pin(request.send()).await.map_err(TableError::from_sdk) {
-            // What stands is as high, or the same.
+            // The stored entry has the same or a higher generation.
             Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
-            // Not the caller's request, nor an item of the key: the page is as large as an item can be.
+            // Neither the caller's request nor an item of the key is at fault: the page has reached
+            // the largest size of an item.
             Err(TableError::Rejected(why)) => {
                 Err(TableError::Unusable(Cause::by(format!("{} takes no more: {why}", at.key()), why)))
             }

@@ -1,4 +1,4 @@
-//! Looking at the whole main table, and for what stands where nothing should.
+//! Scans of the whole main table, and checks of places that should be empty.
 
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
@@ -8,21 +8,22 @@ use super::error::TableError;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::protocol::version::Version;
 
-/// The most items of one page of a scan. Their size bounds it, too: a megabyte.
+/// The largest number of items in one page of a scan. A page is also limited to one megabyte.
 const SCANNED_ITEMS: i32 = 5_000;
-/// The most items that a look at one shard fetches. Where bare keys share the table, one of another key may come first.
+/// The largest number of items that a check of one shard fetches. If bare keys share the table, an
+/// item of another key may come first.
 const PROBED_ITEMS: i32 = 10;
 
-/// Where a scan goes on: after this item, by its keys as they are stored.
+/// The item after which a scan continues, by its stored keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanPosition {
-    /// The value of the partition-key attribute: a shard key or a bare one.
+    /// The value of the partition-key attribute: a shard key or a bare key.
     pub stored_key: String,
     /// The sort key.
     pub sort_key: SortKey,
 }
 
-/// An item, as far as a scan fetches it; a tombstone counts as one.
+/// An item with the attributes that a scan fetches. It may be a tombstone.
 #[derive(Debug)]
 pub(crate) struct ScannedItem {
     pub(crate) stored_key: String,
@@ -35,7 +36,7 @@ pub(crate) struct ScannedItem {
 /// A page of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanPage {
-    /// `None` for one that cannot be read.
+    /// `None` for an item that cannot be parsed.
     pub(crate) items: Vec<Option<ScannedItem>>,
     pub(crate) next: Option<ScanPosition>,
     pub(crate) consumed: f64,
@@ -70,7 +71,7 @@ impl Tables {
         Ok(ScanPage { items, next: next.transpose()?, consumed })
     }
 
-    /// Whether any item of the key stands on a shard.
+    /// Whether a shard has any item of the key.
     pub(crate) async fn has_items(&self, key: &PartitionKey, shard: ShardNumber) -> Result<bool, TableError> {
         let probe = self
             .query(self.shard_key(key, shard)?)

@@ -1,4 +1,5 @@
-//! The table item: what all processes of a table must agree on, stored in the metadata table under a key that no caller can have.
+//! The table item: the settings that all processes of a table must share, stored in the metadata
+//! table under a key that no caller can have.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -7,15 +8,15 @@ use super::condition::Expression;
 use super::error::TableError;
 use super::metadata_item::{COPIES, DIRECTORY_MADE, PAGES, PROTOCOL, REBUILDING, WRITES, number};
 
-/// Its prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
+/// The prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
 
-/// What the table item says.
+/// The values of the table item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// What the table takes, by its name in the configuration.
+    /// Which writes the table accepts, by the name in the configuration.
     pub(crate) writes: String,
-    /// The number of the protocol.
+    /// The version of the protocol.
     pub(crate) protocol: u64,
 }
 
@@ -23,13 +24,13 @@ pub(crate) struct Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableItem {
     pub(crate) mode: Mode,
-    /// The pages of the directory; 0 where an earlier version made the item.
+    /// The number of pages of the directory; 0 if an earlier version created the item.
     pub(crate) pages: u32,
-    /// So many copies of each page are written.
+    /// The number of copies that are written of each page.
     pub(crate) copies: u32,
-    /// Every page was made once. One that is missing is lost.
+    /// Every page was created once, so a missing page is lost.
     pub(crate) directory_made: bool,
-    /// The metadata is being rebuilt: nobody else may use the table.
+    /// The metadata is being rebuilt, so no other process may use the table.
     pub(crate) rebuilding: bool,
 }
 
@@ -49,10 +50,10 @@ impl Tables {
         table.map(Some).ok_or_else(damaged)
     }
 
-    /// Stores the item of a table that has none.
+    /// Stores the item in a table that has none.
     ///
     /// # Errors
-    /// [`TableError::ConditionFailed`] where it has one.
+    /// [`TableError::ConditionFailed`] if the table has one.
     pub(crate) async fn store_table_item(&self, table: &TableItem) -> Result<(), TableError> {
         let Mode { writes, protocol } = &table.mode;
         let absent = Expression::absent(&self.config.partition_key_name);
@@ -66,7 +67,7 @@ impl Tables {
         self.update_metadata(TABLE_KEY, update, absent).await?.map_err(|_| TableError::ConditionFailed)
     }
 
-    /// Records that every page was made, and that the metadata is whole.
+    /// Records that every page was created, and that the metadata is complete.
     pub(crate) async fn note_directory_made(&self) -> Result<(), TableError> {
         let exists = Expression::of("attribute_exists(#p)").name("#p", &self.config.partition_key_name);
         let made = (DIRECTORY_MADE, Some(AttributeValue::Bool(true)));
@@ -74,7 +75,7 @@ impl Tables {
         self.update_metadata(TABLE_KEY, update, exists).await?.map_err(|_| TableError::ConditionFailed)
     }
 
-    /// Raises the number of copies that are written; a lower number changes nothing.
+    /// Raises the number of copies that are written. A lower number changes nothing.
     pub(crate) async fn raise_copies(&self, copies: u32) -> Result<(), TableError> {
         let fewer = Expression::of("#u0 < :u0");
         let (update, fewer) = fewer.update([(COPIES, Some(number(copies)))]);

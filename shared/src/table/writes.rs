@@ -1,4 +1,4 @@
-//! Writes: one conditional request about an item, sent only while the lease lasts.
+//! Writes: one conditional request about an item, sent only while the lease is valid.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,38 +24,39 @@ use crate::core::value::{Attributes, Item};
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Condition, Copy, Effect, Request};
 
-/// Where a request goes: an item's place.
+/// The place of an item that a request is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) partition_key: &'a PartitionKey,
     pub(crate) sort_key: &'a SortKey,
     pub(crate) shard: ShardNumber,
-    /// The write width that the item is placed under. It is stored with items and tombstones.
+    /// The write width under which the item is placed. Items and tombstones store it.
     pub(crate) width: ShardCount,
 }
 
 /// An item on a shard.
 type At<'a> = (&'a PartitionKey, &'a SortKey, ShardNumber);
 
-/// What became of a request, as far as the table knows.
+/// The result of a request, as far as the table knows it.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// The condition held: the change is made.
+    /// The condition held, and the change is made.
     Applied,
-    /// The condition did not hold: this stands.
+    /// The condition did not hold. This copy is stored.
     Refused(Option<Copy>),
-    /// The lease ran out before the request was sent: nothing was sent.
+    /// The lease expired before the request was sent. Nothing was sent.
     LeaseOver,
-    /// Throttled, with the limit where it was told; nothing was changed.
+    /// Throttled, with the limit if DynamoDB named it. Nothing was changed.
     Throttled(CapacityScope),
-    /// Another program's transaction was at the item; nothing was changed.
+    /// A transaction of another program was writing the item. Nothing was changed.
     Conflict,
 }
 
-/// Says whether the lease that a request stands under still lasts.
+/// Says whether the lease of a request is still valid.
 pub(crate) type LeaseLasts = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Looks at the lease between signing and sending: a process can be frozen at any time, also while it signs.
+/// Checks the lease between signing and sending, because a process can be suspended at any time,
+/// even while it signs.
 #[derive(Clone)]
 struct CheckLease {
     lasts: LeaseLasts,
@@ -87,8 +88,9 @@ impl Intercept for CheckLease {
     }
 }
 
-/// Completes and sends a request; returns from the function where it was applied, or not sent. Else: what it was refused by, if the server
-/// shows it, or why it failed. A macro, because the SDK's operations have no trait in common.
+/// Completes and sends a request. Returns from the function if the request was applied, or not
+/// sent. Otherwise evaluates to the copy that refused it, if the server returns it, or to the
+/// error. This is a macro because the SDK's operations have no common trait.
 macro_rules! send {
     ($request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
         let (condition, names, values) = $condition.into_parts();
@@ -97,7 +99,7 @@ macro_rules! send {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        // Boxed: the SDK's futures are large, and are moved several times on their way here.
+        // Boxed, because the SDK's futures are large and are moved several times on their way here.
         let sent = match $lasts {
             None => Box::pin(request.send()).await,
             Some(lasts) => {
@@ -118,12 +120,13 @@ macro_rules! send {
 }
 
 impl Tables {
-    /// Carries out one conditional request about an item. `content` is what a put stores. With a lease, the request is sent only if the lease
-    /// still lasts once it is signed.
+    /// Sends one conditional request about an item. `content` is the content of a put. With a
+    /// lease, the request is sent only if the lease is still valid once the request is signed.
     ///
     /// # Errors
-    /// [`TableError::Transient`] where there was no response: the request may have been applied, or be applied later. After all other errors
-    /// it was not applied, and repeating it will not help.
+    /// [`TableError::Transient`] if there was no response: the request may have been applied, or
+    /// may be applied later. After all other errors it was not applied, and repeating it does not
+    /// help.
     pub(crate) async fn send(
         &self,
         place: Place<'_>,
@@ -146,7 +149,7 @@ impl Tables {
         self.put(at, attributes::item_to_sdk(&self.config, content, place, (version, write_id)), condition, lasts).await
     }
 
-    /// Adds to an item in place. Returns it as it is then, if it was applied.
+    /// Adds to an item in place. Returns the item after the addition, if it was applied.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -181,14 +184,14 @@ impl Tables {
                 _ => Err(TableError::from_sdk(error)),
             },
         };
-        // Where nothing is shown, the caller reads what stands at all places of the item.
+        // If the server returns nothing, the caller reads all places of the item.
         if matches!(refused, Ok(None)) {
             return Ok((Sent::Refused(None), None));
         }
         Ok((self.conclude((partition_key, sort_key, shard), refused).await?, None))
     }
 
-    /// Stores what is given on a shard, if the condition holds.
+    /// Stores an item on a shard, if the condition holds.
     pub(super) async fn put(
         &self,
         at: At<'_>,
@@ -201,7 +204,7 @@ impl Tables {
         self.conclude(at, refused).await
     }
 
-    /// Removes what stands of an item on a shard, if the condition holds.
+    /// Removes an item from a shard, if the condition holds.
     pub(super) async fn delete(
         &self,
         at: At<'_>,
@@ -215,7 +218,8 @@ impl Tables {
         self.conclude(at, refused).await
     }
 
-    /// DynamoDB shows what a condition was refused by; not every server that speaks its protocol does, so that is read.
+    /// DynamoDB returns the copy that refused a condition. Not every server that implements its
+    /// protocol does, so this reads the copy if necessary.
     async fn conclude(
         &self,
         (partition_key, sort_key, shard): At<'_>,
@@ -234,7 +238,7 @@ impl Tables {
         }
     }
 
-    /// A copy that stands at a place of a key, with the word on whose it is.
+    /// A copy at a place of a key, and whether it belongs to the key.
     pub(super) fn copy(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> Result<Copy, TableError> {
         attributes::copy_from_sdk(stored, self.is_ours(stored, key, shard))
     }

@@ -1,0 +1,164 @@
+//! The steps of single writes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::applied::{Applied, UpdateId};
+use super::super::layout::Layout;
+use super::*;
+use crate::core::key::ShardCount;
+
+const WAITS: Waits =
+    Waits { lease: Duration::from_secs(1), reads: Duration::from_secs(60), signatures: Duration::from_secs(900) };
+
+fn at(millis: u64) -> Moment {
+    Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
+}
+
+fn view(era: u64, asked_at: u64) -> View {
+    View { layout: Layout { era, ..Layout::unlisted(ShardCount::ONE) }, asked_at: at(asked_at) }
+}
+
+fn stands(version: Version) -> Copy {
+    Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None }
+}
+
+fn update(how: How, once: Option<Once>) -> Write {
+    Write::new(Kind::Update(Update { how, expects: None, once }), WAITS, 7)
+}
+
+fn two_places() -> Places {
+    Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) }
+}
+
+#[test]
+fn an_update_pulls_what_stands_at_an_old_place() {
+    let (places, seen, old) = (two_places(), view(2, 0), Version::new(1, 5, 5));
+    let mut write = update(How::Replace, None);
+    assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
+    write.read(&[(ShardNumber::UNSHARDED, stands(old))], &places, &seen, at(10));
+    let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{write:?}") };
+    assert_eq!(request.condition, Condition::Unchanged(None));
+    let Effect::Put { version, .. } = request.effect else { panic!("{request:?}") };
+    assert!(version > old && version.era() == 2);
+}
+
+#[test]
+fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
+    let one = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    for (places, from) in [(one, Version::LOWEST), (two_places(), Version::lowest_of(3))] {
+        let mut write = update(How::Add, None);
+        let Next::Send(request) = write.next(&view(3, 0), &places, at(10)) else { panic!("{write:?}") };
+        assert_eq!(request.condition, Condition::Stands { from, once: None });
+        write.answered(&request, Answer::Refused(None), &places, &view(3, 0), at(20));
+        assert_eq!(write.next(&view(3, 0), &places, at(20)), Next::Read);
+        let mut unanswered = update(How::Add, None);
+        drop(unanswered.next(&view(3, 0), &places, at(10)));
+        unanswered.answered(&request, Answer::Unanswered, &places, &view(3, 0), at(20));
+        assert_eq!(unanswered.next(&view(3, 0), &places, at(20)), Next::Done(Outcome::Unknown(ADDED_ONCE)));
+    }
+}
+
+#[test]
+fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_made() {
+    let once = |id| Once { id: UpdateId::from_bytes([id; 8]), sent_at: 1_000 };
+    let remembers = |id, known_since| Copy {
+        applied: Some(Box::new(Applied { known_since, ..Applied::with(None, once(id), 1_000) })),
+        ..stands(Version::new(1, 9, 9))
+    };
+    let (base, places, seen) = (stands(Version::new(1, 5, 5)), two_places(), view(1, 0));
+    let own = |sent: &Request| match sent.effect {
+        Effect::Put { version, .. } => stands(version),
+        Effect::Bury { .. } | Effect::Remove | Effect::Add { .. } => panic!("{sent:?}"),
+    };
+    type Row<'a> = (&'a str, Option<Once>, &'a dyn Fn(&Request) -> Copy, Option<Outcome>);
+    let unknown = Some(Outcome::Unknown(REPETITION_REFUSED));
+    let rows: [Row<'_>; 6] = [
+        ("the same", None, &|_| base.clone(), None),
+        ("its own", None, &own, Some(Outcome::Done)),
+        ("another", None, &|_| stands(Version::new(1, 9, 9)), unknown),
+        ("another, which would know", Some(once(1)), &|_| remembers(2, 1_000), None),
+        ("another, which would not", Some(once(1)), &|_| remembers(2, 1_001), unknown),
+        ("another, which knows", Some(once(1)), &|_| remembers(1, 1_001), Some(Outcome::Done)),
+    ];
+    for (about, once, found, expected) in rows {
+        let mut write = update(How::Replace, once);
+        assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
+        write.read(&[(places.home, base.clone())], &places, &seen, at(10));
+        let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{about}: {write:?}") };
+        write.answered(&request, Answer::Unanswered, &places, &seen, at(20));
+        assert_eq!(write.next(&seen, &places, at(30)), Next::Send(request.clone()), "{about}");
+        write.answered(&request, Answer::Refused(Some(stands(Version::LOWEST))), &places, &seen, at(40));
+        assert_eq!(write.next(&seen, &places, at(40)), Next::Read, "{about}");
+        write.read(&[(places.home, found(&request))], &places, &seen, at(50));
+        match (write.next(&seen, &places, at(50)), expected) {
+            (Next::Done(outcome), Some(expected)) => assert_eq!(outcome, expected, "{about}"),
+            (Next::Send(_), None) => {}
+            other => panic!("{about}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_place_and_one_version_need_no_read() {
+    let (one, expected) = (Places { home: ShardNumber::FIRST, old: BTreeSet::new() }, Version::new(1, 5, 5));
+    for (how, era, reads) in
+        [(How::Replace, 1, false), (How::Remove { may_look: false }, 1, false), (How::Replace, 0, true)]
+    {
+        let mut write = Write::new(Kind::Update(Update { how, expects: Some(expected), once: None }), WAITS, 7);
+        let next = write.next(&view(era, 0), &one, at(10));
+        assert_eq!(next == Next::Read, reads, "{how:?} {next:?}");
+        if let Next::Send(request) = next {
+            assert_eq!(request.condition, Condition::Unchanged(Some(expected)));
+        }
+    }
+}
+
+/// The page may show only the closing of a change that has ended.
+#[test]
+fn a_late_response_counts_only_where_the_era_certainly_lasts() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    let closing =
+        View { layout: Layout { closing: Some(ShardCount::ONE), ..view(1, 1_600).layout }, ..view(1, 1_600) };
+    for (newer, outcome) in [
+        (view(1, 1_600), Outcome::Done),
+        (view(2, 1_600), Outcome::Unknown(ENDED_LATE)),
+        (closing, Outcome::Unknown(ENDED_LATE)),
+    ] {
+        let mut write = Write::new(Kind::Put, WAITS, 7);
+        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+        write.answered(&request, Answer::Applied, &places, &view(1, 0), at(1_500));
+        assert_eq!(write.next(&view(1, 0), &places, at(1_500)), Next::Look(Some(at(1_500))));
+        assert_eq!(write.next(&newer, &places, at(1_700)), Next::Done(outcome), "{newer:?}");
+    }
+}
+
+/// An instance can learn of a change within the instant in which it read the page that does not
+/// have it.
+#[test]
+fn what_was_found_under_one_view_says_nothing_under_another_of_the_same_instant() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) };
+    let of = |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
+    let mut write = Write::new(Kind::CreateOnce, WAITS, 7);
+    assert_eq!(write.next(&of(1), &places, at(10)), Next::Read);
+    write.read(&[], &places, &of(1), at(10));
+    assert!(matches!(write.next(&of(1), &places, at(10)), Next::Send(_)), "{write:?}");
+    assert_eq!(write.next(&of(2), &places, at(10)), Next::Read);
+}
+
+/// A page that is behind the key's item must not make a write fail. If the item is behind, too,
+/// the metadata is lost.
+#[test]
+fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    for (era_of_item, is_lost) in [(1, true), (2, false)] {
+        let mut write = Write::new(Kind::Put, WAITS, 7);
+        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+        let later = stands(Version::new(2, 1, 1));
+        write.answered(&request, Answer::Refused(Some(later)), &places, &view(1, 0), at(20));
+        assert_eq!(write.next(&view(1, 0), &places, at(20)), Next::Verify(at(20)));
+        let next = write.next(&view(era_of_item, 25), &places, at(30));
+        assert_eq!(next == Next::Done(Outcome::Lost), is_lost, "{next:?}");
+        assert_eq!(matches!(next, Next::Send(_)), !is_lost, "{next:?}");
+    }
+}
