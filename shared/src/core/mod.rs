@@ -4,6 +4,7 @@ pub(crate) mod capacity;
 pub mod collisions;
 pub(crate) mod content;
 pub mod cursor;
+pub(crate) mod doubt;
 pub(crate) mod growth;
 pub(crate) mod idempotency;
 pub(crate) mod key;

@@ -20,6 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::collisions;
+use super::doubt::{self, DOUBT_SECONDS, DOUBTFUL_STEP, Doubt, LONGEST_STRETCH, MOST_FRUITLESS};
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
 use super::pressure::{Pressure, SAMPLES, Seen};
@@ -164,22 +165,8 @@ const ONCE_BITTEN: u64 = 4;
 const NEGLIGIBLE: f64 = 0.01;
 /// Standard deviations by which that must be certain.
 const CERTAIN: f64 = 3.0;
-/// Of a demand, bad luck in the placement has no larger part rejected.
-const MOST_BY_BAD_LUCK: f64 = 0.25;
 /// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
-/// Where the partitions are known, a growth that let in hardly more says for so long that other keys fill them.
-const IN_VAIN_SECONDS: u64 = 30;
-/// Of what a growth promises to let in, this part is hardly more.
-const LEAST_OF_PROMISED: f64 = 0.4;
-/// So many growths in a row that did not help say that the table is short of partitions.
-const MOST_FRUITLESS: u32 = 2;
-/// The time between two tries is doubled so many times at most: to a day, about.
-const LONGEST_STRETCH: u32 = 7;
-/// A growth is doubted for so long.
-const DOUBT_SECONDS: u64 = 3_600;
-/// After a growth that is doubted, the next one multiplies the width by no more than this.
-const DOUBTFUL_STEP: f64 = 1.25;
 /// A growth multiplies the width by no less than this: a smaller one hardly changes which shards meet on one partition.
 const LEAST_STEP: f64 = 1.5;
 /// As before, where the partitions are known.
@@ -195,18 +182,6 @@ const SHORT_SECONDS: u64 = 2;
 /// A table should have so many times the partitions on which the most shards would just suffice: a part of the shards does then, and a page
 /// has fewer to read.
 const SPARE_PARTITIONS: f64 = 3.0;
-
-/// Why what is rejected may say less of the key's demand than it seems to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Doubt {
-    None,
-    /// Shards that meet by bad luck look like a larger demand.
-    BadLuck,
-    /// So many growths in a row let in hardly more: other keys fill the partitions.
-    InVain {
-        growths: u32,
-    },
-}
 
 impl ScalingPolicy {
     /// Whether this much says for certain that no more than a negligible part of the demand is rejected.
@@ -264,18 +239,7 @@ impl ScalingPolicy {
             return ScalingDecision::CoolingDown { until };
         }
         if let Some(partitions) = known {
-            // An estimate from enough successes is as often too high as too low, and a width that is a little too low is another change.
-            let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
-            let estimated = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
-            let is_wide = metadata.number_of_shards > ShardCount::ONE;
-            let doubt = if grown_in_vain(metadata, seen.pressure.rejected_bound(self.confidence), now_seconds) {
-                Doubt::InVain { growths: self.record(metadata, seen).fruitless }
-            } else if is_wide && estimated < MOST_BY_BAD_LUCK && !seen.is_behind() {
-                Doubt::BadLuck
-            } else {
-                Doubt::None
-            };
-            return self.decide_on(partitions, metadata, (estimated, certain), doubt, now_seconds);
+            return self.decide_on(partitions, metadata, seen, backlog, now_seconds);
         }
         let fruitless = self.record(metadata, seen).fruitless;
         // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
@@ -308,16 +272,24 @@ impl ScalingPolicy {
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Decides for a table whose partitions are known, where this part of the demand is rejected, and at least that part for certain.
+    /// Decides for a table whose partitions are known, where at least the part `backlog` of the demand is taken to be rejected.
     fn decide_on(
         &self,
         partitions: u32,
         metadata: &ShardMetadata,
-        (rejected, certain): (f64, f64),
-        doubt: Doubt,
+        seen: Seen,
+        backlog: f64,
         now_seconds: u64,
     ) -> ScalingDecision {
         let (width, most) = (metadata.number_of_shards, self.max_shards);
+        let most_full = doubt::most_full_shards(seen).unwrap_or(most).min(most);
+        if width > ShardCount::ONE && width >= most_full && most_full < most {
+            return ScalingDecision::Calm;
+        }
+        // An estimate from enough successes is as often too high as too low, and a width that is a little too low is another change.
+        let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
+        let rejected = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
+        let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
         let demand = collisions::demand(rejected, width, Some(partitions));
         let step = f64::from(width.get()) * LEAST_STEP_ON_KNOWN;
         let wanted = match sizing::size(demand, partitions, most) {
@@ -328,11 +300,12 @@ impl ScalingPolicy {
         if width >= most {
             return self.short_of_partitions(partitions, width, certain, now_seconds);
         }
-        let wanted = match doubt {
+        let wanted = wanted.min(most_full.get().into());
+        let wanted = match Doubt::of(self, metadata, seen, rejected, now_seconds) {
             Doubt::None => wanted,
             Doubt::BadLuck => wanted.min(sizing::unlucky(demand, rejected, width)),
-            Doubt::InVain { growths: 0..MOST_FRUITLESS } => wanted.min(f64::from(width.get()) * LEAST_STEP),
-            Doubt::InVain { .. } => {
+            Doubt::InVain { step } => wanted.min(f64::from(width.get()) * step),
+            Doubt::Crowded => {
                 let half_more = u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
                 let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
                 return ScalingDecision::ShortOfPartitions { until, write_units: Some(half_more) };
@@ -403,17 +376,6 @@ impl ScalingPolicy {
         let sampled = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
         before.grown(if seen.is_sample { sampled } else { before.rejected_percent })
     }
-}
-
-/// Whether the last growth has let in hardly more of the demand, of which this part is rejected now. Growing lets in as many times more as
-/// there are shards more, where the key's own demand is all that its partitions have to bear.
-fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, now_seconds: u64) -> bool {
-    let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < IN_VAIN_SECONDS);
-    let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
-    let Some(before) = before.filter(|_| is_recent && metadata.growth.rejected_percent > 0) else { return false };
-    let let_in = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
-    let promised = (let_in * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
-    1.0 - rejected < let_in + LEAST_OF_PROMISED * (promised - let_in)
 }
 
 #[cfg(test)]

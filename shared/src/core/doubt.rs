@@ -1,0 +1,183 @@
+//! Why what is rejected may say less of a key's demand than it seems to.
+//!
+//! A partition does not say whose writes fill it. A key that shares its partitions with others is throttled for theirs, and so is a key whose
+//! shards meet on one partition by bad luck. Both look like a larger demand of the key, and more shards are a cure for neither. So where the
+//! table's partitions are known, a growth is no larger than what was seen can vouch for.
+//!
+//! Why count attempts for each shard? A partition takes a thousand write units a second, and an item has four hundred at most. So shards that
+//! are full by the key's own writes are written several times in the seconds that were watched. Where they are not, others fill them.
+
+use super::key::ShardCount;
+use super::policy::ScalingPolicy;
+use super::pressure::Seen;
+use crate::protocol::metadata::ShardMetadata;
+
+/// So many growths in a row that did not help say that the table is short of partitions.
+pub(super) const MOST_FRUITLESS: u32 = 2;
+/// The time between two tries is doubled so many times at most.
+pub(super) const LONGEST_STRETCH: u32 = 7;
+/// A growth is doubted for so long.
+pub(super) const DOUBT_SECONDS: u64 = 3_600;
+/// After a growth that is doubted, the next one multiplies the width by no more than this.
+pub(super) const DOUBTFUL_STEP: f64 = 1.25;
+/// Of a demand, bad luck in the placement has no larger part rejected.
+const MOST_BY_BAD_LUCK: f64 = 0.25;
+/// A single growth that let in hardly more is doubted for so long, and the first try after several waits for so long.
+const IN_VAIN_SECONDS: u64 = 30;
+/// After a single growth that let in hardly more, the next one multiplies the width by no more than this.
+const STEP_AFTER_ONE: f64 = 1.5;
+/// Of what a growth promises to let in, this part is hardly more.
+const LEAST_OF_PROMISED: f64 = 0.4;
+/// So many shards for each partition are on nineteen of twenty partitions. Where others fill them, more shards hardly help.
+const MOST_BESIDE_OTHERS: u32 = 3;
+/// Where less than this part of what was let in at the last growth is let in, the demand has risen since.
+const LEFT_OF_A_RISEN: f64 = 0.5;
+/// A partition takes 2.5 of the largest items a second, and a writer that is throttled watches for two to four seconds: three on average.
+const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
+
+/// What to think of the part of a demand that is rejected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Doubt {
+    /// It is the key's own demand.
+    None,
+    /// Shards that meet by bad luck look like a larger demand.
+    BadLuck,
+    /// The last growth let in hardly more. The next one may multiply the width by no more than this.
+    InVain {
+        /// At least 1.
+        step: f64,
+    },
+    /// Several growths in a row let in hardly more: other keys fill the partitions, and the next try must wait.
+    Crowded,
+}
+
+impl Doubt {
+    /// The doubt about what was seen of a key on partitions that are known, of whose demand this part is taken to be rejected.
+    pub(super) fn of(
+        policy: &ScalingPolicy,
+        metadata: &ShardMetadata,
+        seen: Seen,
+        rejected: f64,
+        now_seconds: u64,
+    ) -> Self {
+        let width = metadata.number_of_shards;
+        let growths = policy.record(metadata, seen).fruitless;
+        if grown_in_vain(metadata, seen.pressure.rejected_bound(policy.confidence), growths, now_seconds) {
+            if growths < MOST_FRUITLESS {
+                return Self::InVain { step: STEP_AFTER_ONE };
+            }
+            let stretch = IN_VAIN_SECONDS << (growths - MOST_FRUITLESS).min(LONGEST_STRETCH);
+            let may_try = metadata.last_growth().is_some_and(|at| now_seconds >= at.saturating_add(stretch));
+            let is_spread = width.get() / MOST_BESIDE_OTHERS >= seen.partitions.unwrap_or(1);
+            return if may_try && !is_spread { Self::InVain { step: DOUBTFUL_STEP } } else { Self::Crowded };
+        }
+        let is_lucky = width == ShardCount::ONE || rejected >= MOST_BY_BAD_LUCK || seen.is_behind();
+        if is_lucky { Self::None } else { Self::BadLuck }
+    }
+}
+
+/// The most shards that the key's own writes can fill, by how many of them were seen; `None` where enough were seen to go by what was rejected.
+pub(super) fn most_full_shards(seen: Seen) -> Option<ShardCount> {
+    let is_few = seen.is_sample && !ScalingPolicy::is_sure(seen.pressure);
+    let shards = u32::try_from(seen.pressure.attempts / ATTEMPTS_OF_FULL_SHARD).unwrap_or(u32::MAX);
+    is_few.then(|| ShardCount::new(shards).unwrap_or(ShardCount::ONE))
+}
+
+/// Whether the last of so many growths without effect has let in hardly more of the demand, of which this part is rejected now. Growing
+/// lets in as many times more as there are shards more, where the key's own demand is all that its partitions have to bear.
+fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, growths: u32, now_seconds: u64) -> bool {
+    let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
+    let (Some(before), Some(at)) = (before, metadata.last_growth()) else { return false };
+    let let_in = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
+    let has_risen = 1.0 - rejected < let_in * LEFT_OF_A_RISEN;
+    let is_lasting = growths >= MOST_FRUITLESS && !has_risen;
+    let is_recent = now_seconds.saturating_sub(at) < if is_lasting { DOUBT_SECONDS } else { IN_VAIN_SECONDS };
+    let promised = (let_in * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
+    let is_hardly_more = 1.0 - rejected < let_in + LEAST_OF_PROMISED * (promised - let_in);
+    metadata.growth.rejected_percent > 0 && is_recent && is_hardly_more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count;
+    use crate::core::policy::ScalingDecision;
+    use crate::core::pressure::Pressure;
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
+
+    /// What is seen of a key with this demand, in partitions, where other keys offer so much to each partition.
+    fn crowded(demand: f64, others: f64, partitions: u32, width: u32) -> Seen {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut placed = vec![0_u32; partitions as usize];
+        (0..width).for_each(|_| placed[rng.random_range(0..partitions) as usize] += 1);
+        let of_partition = |shards: u32| {
+            let own = f64::from(shards) * demand / f64::from(width);
+            own * (1.0 - 1.0 / (others + own).max(1.0))
+        };
+        let rejected = placed.into_iter().map(of_partition).sum::<f64>() / demand;
+        // Each write that is rejected comes again, and takes the place of first attempts.
+        let throttled = (rejected * 4.0).min(1.0);
+        let of = |part: f64| (part * 10_000.0).round() as u64;
+        let pressure = Pressure { attempts: 10_000, throttled: of(throttled), accepted: of(1.0 - rejected) };
+        Seen { pressure, is_sample: true, growth_helped: false, partitions: Some(partitions) }
+    }
+
+    #[test]
+    fn a_key_whose_partitions_others_fill_does_not_grow_again_and_again() {
+        let policy = ScalingPolicy::default();
+        // Of a key that needs less than half a partition, and of one that needs two, beside others that fill theirs more or less.
+        for (demand, others, widest) in [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 48)]
+        {
+            let (mut metadata, mut now) = (ShardMetadata::registered(1_000), 1_000);
+            let mut changes = Vec::new();
+            while now < 2_800 {
+                let seen = crowded(demand, others, 8, metadata.number_of_shards.get());
+                let decision = policy.decide(&metadata, seen, now);
+                if let ScalingDecision::ScaleOut(to) = decision {
+                    changes.push((now - 1_000, to.get()));
+                    metadata.growth = policy.record(&metadata, seen);
+                    (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) = (to, to, now);
+                    metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(now, to);
+                }
+                now += if matches!(decision, ScalingDecision::ScaleOut(_)) { 2 } else { 10 };
+            }
+            let later = changes.iter().filter(|(at, _)| *at >= 60).count();
+            assert!(later <= 5, "tries become rare: {demand} beside {others}: {changes:?}");
+            assert!(metadata.number_of_shards <= count(widest), "{demand} beside {others}: {changes:?}");
+        }
+    }
+
+    #[test]
+    fn few_attempts_vouch_for_few_shards() {
+        let seen = |attempts, throttled, accepted| Seen {
+            pressure: Pressure { attempts, throttled, accepted },
+            is_sample: true,
+            growth_helped: false,
+            partitions: Some(8),
+        };
+        let settled = |width| {
+            let registered = ShardMetadata::registered(1);
+            let shard_history = registered.shard_history.clone().with(900, count(width));
+            let (number_of_shards, read_shards) = (count(width), count(width));
+            ShardMetadata { number_of_shards, read_shards, last_updated: 900, shard_history, ..registered }
+        };
+        // What writers of the audit log see of a key that has a thirtieth of a full table's writes.
+        let rows = [
+            (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
+            (1, seen(18, 15, 4), ScalingDecision::ScaleOut(count(2))),
+            (13, seen(28, 13, 21), ScalingDecision::Calm),
+            (5, seen(9, 3, 8), ScalingDecision::Calm),
+            (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
+        ];
+        for (width, seen, expected) in rows {
+            let decision = ScalingPolicy::default().decide(&settled(width), seen, 1_000);
+            assert_eq!(decision, expected, "{width}: {seen:?}");
+        }
+        // The same parts of more attempts are the key's own.
+        let many = Pressure { attempts: 2_800, throttled: 1_300, accepted: 2_100 };
+        let many = Seen { pressure: many, ..seen(0, 0, 0) };
+        let decision = ScalingPolicy::default().decide(&settled(13), many, 1_000);
+        assert!(matches!(decision, ScalingDecision::ScaleOut(to) if to > count(20)), "{decision:?}");
+    }
+}
