@@ -1,58 +1,67 @@
-//! Why what is rejected may say less of a key's demand than it seems to.
+//! Reasons why a rejected share overstates a key's demand.
 //!
-//! A partition does not say whose writes fill it. A key that shares its partitions with others is throttled for theirs, and so is a key whose
-//! shards meet on one partition by bad luck. Both look like a larger demand of the key, and more shards are a cure for neither. So where the
-//! table's partitions are known, a growth is no larger than what was seen can vouch for.
+//! A partition does not report whose writes fill it. A key that shares its partitions with other
+//! keys is throttled because of their writes. A key whose shards are on one partition by bad luck
+//! is throttled, too. Both look like a larger demand of the key, and more shards help against
+//! neither. So if the table's partitions are known, a growth is no larger than the evidence
+//! supports.
 //!
-//! Why count attempts for each shard? A partition takes a thousand write units a second, and an item has four hundred at most. So shards that
-//! are full by the key's own writes are written several times in the seconds that were watched. Where they are not, others fill them.
+//! The evidence is the number of attempts for each shard. A partition takes a thousand write units
+//! a second, and an item has at most four hundred. So shards that the key's own writes fill get
+//! several writes during the observed seconds. If they do not, other keys fill them.
 
 use super::key::ShardCount;
 use super::policy::ScalingPolicy;
 use super::pressure::Seen;
 use crate::protocol::metadata::ShardMetadata;
 
-/// So many growths in a row that did not help say that the table is short of partitions.
+/// After this number of consecutive growths without effect, the table counts as short of
+/// partitions.
 pub(super) const MOST_FRUITLESS: u32 = 2;
-/// The time between two tries is doubled so many times at most.
+/// The time between two tries is doubled at most this many times.
 pub(super) const LONGEST_STRETCH: u32 = 7;
-/// A growth is doubted for so long.
+/// How long a growth is doubted.
 pub(super) const DOUBT_SECONDS: u64 = 3_600;
-/// After a growth that is doubted, the next one multiplies the width by no more than this.
+/// After a doubted growth, the next one multiplies the width by at most this.
 pub(super) const DOUBTFUL_STEP: f64 = 1.25;
-/// Of a demand, bad luck in the placement has no larger part rejected.
+/// Bad luck in the placement rejects at most this share of a demand.
 const MOST_BY_BAD_LUCK: f64 = 0.25;
-/// A single growth that let in hardly more is doubted for so long, and the first try after several waits for so long.
+/// After a single growth without effect, its result is doubted for this long. The first try after
+/// several of them waits as long.
 const IN_VAIN_SECONDS: u64 = 30;
-/// After a single growth that let in hardly more, the next one multiplies the width by no more than this.
+/// After a single growth without effect, the next one multiplies the width by at most this.
 const STEP_AFTER_ONE: f64 = 1.5;
-/// Of what a growth promises to let in, this part is hardly more.
+/// A growth without effect brings less than this share of its expected gain.
 const LEAST_OF_PROMISED: f64 = 0.4;
-/// So many shards for each partition are on nineteen of twenty partitions. Where others fill them, more shards hardly help.
+/// With this number of shards for each partition, a key is on nineteen of twenty partitions. If
+/// other keys fill them, more shards hardly help.
 const MOST_BESIDE_OTHERS: u32 = 3;
-/// Where less than this part of what was let in at the last growth is let in, the demand has risen since.
+/// If less than this share of the rate at the last growth is accepted, the demand has risen since.
 const LEFT_OF_A_RISEN: f64 = 0.5;
-/// A partition takes 2.5 of the largest items a second, and a writer that is throttled watches for two to four seconds: three on average.
+/// A partition takes 2.5 of the largest items a second, and a throttled writer observes for two to
+/// four seconds: three on average.
 const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
 
-/// What to think of the part of a demand that is rejected.
+/// How to interpret the rejected share of a demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Doubt {
     /// It is the key's own demand.
     None,
-    /// Shards that meet by bad luck look like a larger demand.
+    /// Shards that collide by bad luck look like a larger demand.
     BadLuck,
-    /// The last growth let in hardly more. The next one may multiply the width by no more than this.
+    /// The last growth had hardly any effect. The next one may multiply the width by at most this.
     InVain {
         /// At least 1.
         step: f64,
     },
-    /// Several growths in a row let in hardly more: other keys fill the partitions, and the next try must wait.
+    /// Several consecutive growths had hardly any effect: other keys fill the partitions, and the
+    /// next try must wait.
     Crowded,
 }
 
 impl Doubt {
-    /// The doubt about what was seen of a key on partitions that are known, of whose demand this part is taken to be rejected.
+    /// The doubt about the observations of a key on a known number of partitions, if this share of
+    /// its demand is rejected.
     pub(super) fn of(
         policy: &ScalingPolicy,
         metadata: &ShardMetadata,
@@ -76,15 +85,17 @@ impl Doubt {
     }
 }
 
-/// The most shards that the key's own writes can fill, by how many of them were seen; `None` where enough were seen to go by what was rejected.
+/// The largest number of shards that the key's own writes can fill, judged by the number of
+/// observed writes. `None` if enough were observed to use the rejected share.
 pub(super) fn most_full_shards(seen: Seen) -> Option<ShardCount> {
     let is_few = seen.is_sample && !ScalingPolicy::is_sure(seen.pressure);
     let shards = u32::try_from(seen.pressure.attempts / ATTEMPTS_OF_FULL_SHARD).unwrap_or(u32::MAX);
     is_few.then(|| ShardCount::new(shards).unwrap_or(ShardCount::ONE))
 }
 
-/// Whether the last of so many growths without effect has let in hardly more of the demand, of which this part is rejected now. Growing
-/// lets in as many times more as there are shards more, where the key's own demand is all that its partitions have to bear.
+/// Whether the last of this number of growths without effect had hardly any effect either, if this
+/// share of the demand is rejected now. If the partitions serve this key only, the accepted rate
+/// grows with the number of shards.
 fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, growths: u32, now_seconds: u64) -> bool {
     let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
     let (Some(before), Some(at)) = (before, metadata.last_growth()) else { return false };
@@ -106,7 +117,8 @@ mod tests {
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};
 
-    /// What is seen of a key with this demand, in partitions, where other keys offer so much to each partition.
+    /// The observations of a key with this demand, in partitions, if other keys send this load to
+    /// each partition.
     fn crowded(demand: f64, others: f64, partitions: u32, width: u32) -> Seen {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut placed = vec![0_u32; partitions as usize];
@@ -116,7 +128,7 @@ mod tests {
             own * (1.0 - 1.0 / (others + own).max(1.0))
         };
         let rejected = placed.into_iter().map(of_partition).sum::<f64>() / demand;
-        // Each write that is rejected comes again, and takes the place of first attempts.
+        // Each rejected write is repeated, and takes the place of first attempts.
         let throttled = (rejected * 4.0).min(1.0);
         let of = |part: f64| (part * 10_000.0).round() as u64;
         let pressure = Pressure { attempts: 10_000, throttled: of(throttled), accepted: of(1.0 - rejected) };
@@ -126,7 +138,8 @@ mod tests {
     #[test]
     fn a_key_whose_partitions_others_fill_does_not_grow_again_and_again() {
         let policy = ScalingPolicy::default();
-        // Of a key that needs less than half a partition, and of one that needs two, beside others that fill theirs more or less.
+        // A key that needs less than half a partition, and one that needs two, beside other keys
+        // that fill their partitions to different degrees.
         for (demand, others, widest) in [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 48)]
         {
             let (mut metadata, mut now) = (ShardMetadata::registered(1_000), 1_000);
@@ -162,7 +175,7 @@ mod tests {
             let (number_of_shards, read_shards) = (count(width), count(width));
             ShardMetadata { number_of_shards, read_shards, last_updated: 900, shard_history, ..registered }
         };
-        // What writers of the audit log see of a key that has a thirtieth of a full table's writes.
+        // The observations for a key of the audit log with a thirtieth of a full table's writes.
         let rows = [
             (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
             (1, seen(18, 15, 4), ScalingDecision::ScaleOut(count(2))),
@@ -174,7 +187,7 @@ mod tests {
             let decision = ScalingPolicy::default().decide(&settled(width), seen, 1_000);
             assert_eq!(decision, expected, "{width}: {seen:?}");
         }
-        // The same parts of more attempts are the key's own.
+        // The same shares of more attempts are the key's own demand.
         let many = Pressure { attempts: 2_800, throttled: 1_300, accepted: 2_100 };
         let many = Seen { pressure: many, ..seen(0, 0, 0) };
         let decision = ScalingPolicy::default().decide(&settled(13), many, 1_000);

@@ -1,20 +1,23 @@
-//! How many shards a key should have.
+//! The number of shards that a key should have.
 //!
-//! Why proportional? All writers of a key meet the same shards, so the fraction of the demand that one writer sees turned away
-//! estimates the fraction for all of them, with no coordination. If f of the demand is turned away by n shards, n / (1 - f) shards
-//! would take it: n f / (1 - f) are lacking. Adding one shard per cooldown, as the seed blog does, needs minutes to hours for a large step.
+//! The default is proportional. All writers of a key use the same shards, so the share of the
+//! demand that one writer sees rejected estimates the share for all writers, without coordination.
+//! If n shards reject the share f of the demand, then n / (1 - f) shards would accept it: n f / (1
+//! - f) are missing. Adding one shard per cooldown takes minutes to hours for a large step.
 //!
-//! Why a confidence bound? Five throttles of five attempts say f = 1 and would ask for infinitely many shards. The lower Wilson
-//! bound of f says what five samples can vouch for.
+//! The share is a confidence bound. Five throttles of five attempts mean f = 1, which would ask for
+//! infinitely many shards. The lower Wilson bound of f is what five samples support.
 //!
-//! Why partitions? Shards only help where there are partitions to land on, and a new on-demand table has four. Where the table's partitions are
-//! known, the demand follows from what is rejected at this width, and from the demand the fewest shards that accept it: two that meet on one
-//! partition share what it gives. Where no number of shards accepts it, the key gets as many as still help, and the decision says what the
-//! table lacks.
+//! The table's partitions are part of the decision. Shards help only if there are partitions for
+//! them, and a new on-demand table has four. If the partitions are known, the policy derives the
+//! demand from the rejected share at this width, and from the demand the fewest shards that accept
+//! it, because shards on the same partition share its capacity. If no number of shards accepts the
+//! demand, the key gets as many as still help, and the decision says what the table lacks.
 //!
-//! Why a guard? Where the partitions are not known, a key on a young table would ask for ever more shards on the same full partitions. So a
-//! growth is judged by what it brought: where much is still turned away and no instance saw it help, the growth stops for minutes, for only the
-//! table can split; the next try is a small step.
+//! If the partitions are not known, a key on a young table would ask for ever more shards on the
+//! same full partitions. So each growth is judged by its effect: if much is still rejected and no
+//! instance observed an improvement, growth stops for minutes, because only the table can split.
+//! The next try is a small step.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,17 +34,17 @@ use crate::protocol::metadata::{Phase, ShardMetadata};
 /// The rule that turns pressure into a width.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Growth {
-    /// To the width that the throttled fraction asks for.
+    /// To the width that the rejected share asks for.
     #[default]
     Proportional,
-    /// One shard more, as the seed blog does.
+    /// By one shard.
     PlusOne,
-    /// Twice the width.
+    /// To twice the width.
     Doubling,
 }
 
 impl Growth {
-    /// Every rule with the name that configuration uses for it.
+    /// Every rule with its name in the configuration.
     pub const NAMES: [(&'static str, Self); 3] =
         [("proportional", Self::Proportional), ("plus-one", Self::PlusOne), ("doubling", Self::Doubling)];
 }
@@ -51,34 +54,36 @@ impl Growth {
 pub struct ScalingPolicy {
     /// The rule.
     pub growth: Growth,
-    /// The least seconds between two changes of one key.
+    /// The least number of seconds between two changes of one key.
     pub cooldown_seconds: u64,
-    /// Decisions go no further; a width that was read is never clamped to it.
+    /// The largest width of a decision. A stored width is never reduced to it.
     pub max_shards: ShardCount,
-    /// Where the table's partitions are not known, what the shards that are lacking are multiplied by: shards fall unevenly onto partitions (two on one must fit), and what has piled
-    /// up must drain.
+    /// If the table's partitions are not known, the number of missing shards is multiplied by this:
+    /// shards fall unevenly onto partitions (two on one must fit), and a backlog must drain.
     pub headroom: f64,
-    /// The most that one change may multiply the width by, where the table's partitions are not known.
+    /// The largest factor of one change, if the table's partitions are not known.
     pub max_step: u32,
-    /// The fewest throttled first attempts that count as a hot key. A cold key that shares a hot partition meets one now and then.
+    /// The least number of throttled first attempts of a hot key. A cold key that shares a hot
+    /// partition is throttled now and then.
     pub evidence: u64,
-    /// Standard deviations between what was seen and what is acted on.
+    /// Standard deviations between the observed value and the one that the policy uses.
     pub confidence: f64,
 }
 
-/// So many successes put the demand within a fourteenth of what it is...
+/// With this number of successes, the estimate of the demand is within a fourteenth...
 const SURE_SUCCESSES: u64 = 200;
-/// ...and so many attempts with fewer say that it is forty times what its shards give, and more.
+/// ...and this number of attempts with fewer successes shows that the demand is forty times what
+/// its shards accept, or more.
 const SURE_ATTEMPTS: u64 = 8_192;
-/// From so many successes on, an estimate is worked with as it is...
+/// With this number of successes, the policy uses the estimate itself...
 const FAIR_SUCCESSES: u64 = 32;
-/// ...and so many standard deviations.
+/// ...plus this number of standard deviations.
 const MARGIN: f64 = 0.5;
 /// The longest that a throttled writer waits for more samples.
 pub const LONGEST_GATHERING: Duration = Duration::from_millis(500);
-/// How long an instance that has added what it saw to what others have waits for them to add theirs.
+/// How long an instance that has added to the pooled observations waits for the others.
 pub const TOGETHER: Duration = Duration::from_millis(250);
-/// An instance whose key cannot grow any further looks again after so long.
+/// When an instance whose key cannot grow any further decides again.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Default for ScalingPolicy {
@@ -95,29 +100,31 @@ impl Default for ScalingPolicy {
     }
 }
 
-/// What to do now. A "no" carries what the caller needs next.
+/// The decision. A negative one contains what the caller needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalingDecision {
     /// Grow to this count.
     ScaleOut(ShardCount),
-    /// Too little was throttled for the key range to call the key hot.
+    /// The key range was throttled too little to call the key hot.
     Calm,
-    /// A change happened recently; the next is allowed from this epoch second on.
+    /// The key changed recently. The next change is allowed from this epoch second on.
     CoolingDown {
         /// Epoch seconds.
         until: u64,
     },
-    /// A change to this width is under way: observe it, and take over if its actor died.
+    /// A change to this width is running. Observe it, and take it over if its actor died.
     Closing(ShardCount),
-    /// Already at the policy's maximum, or where more shards and more partitions would hardly help.
+    /// The key is at the policy's maximum, or more shards and more partitions would hardly help.
     AtMaximum,
-    /// Nothing more can be listed on the key's page of the directory, and the key would have to be.
+    /// The key's page of the directory is full, and the key is not listed yet.
     DirectoryFull,
-    /// More shards do not help: the table is short of partitions. The next look is worth its while from this epoch second on.
+    /// More shards do not help, because the table is short of partitions. Decide again from this
+    /// epoch second on.
     ShortOfPartitions {
         /// Epoch seconds.
         until: u64,
-        /// Write units a second that the table would have to be able to serve; `None` where its partitions are not known.
+        /// The write units a second that the table would need; `None` if its partitions are not
+        /// known.
         write_units: Option<u64>,
     },
 }
@@ -144,7 +151,7 @@ impl fmt::Display for ScalingDecision {
     }
 }
 
-/// Whether a key that has been calm should give up shards.
+/// Whether a calm key should give up shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShrinkDecision {
     /// To this width: half.
@@ -154,51 +161,58 @@ pub enum ShrinkDecision {
         /// Epoch seconds.
         until: u64,
     },
-    /// It has one shard, or is being changed.
+    /// The key has one shard, or is being changed.
     No,
 }
 
-/// A key that grew soon after a shrink is left alone for so many times as long: shrinking costs more than it saves there.
+/// A key that grew soon after a shrink keeps its width for this many times as long, because
+/// shrinking costs more than it saves there.
 const ONCE_BITTEN: u64 = 4;
 
-/// A lower part of the demand than this is ridden out by repetitions.
+/// A smaller rejected share of the demand is left to repetitions.
 const NEGLIGIBLE: f64 = 0.01;
-/// Standard deviations by which that must be certain.
+/// The number of standard deviations by which that must be certain.
 const CERTAIN: f64 = 3.0;
-/// The least seconds between two tries where growing does not help: DynamoDB splits partitions for heat within minutes.
+/// The least number of seconds between two tries if growing does not help: DynamoDB splits
+/// partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
-/// A growth multiplies the width by no less than this: a smaller one hardly changes which shards meet on one partition.
+/// The least factor of a growth. A smaller one hardly changes which shards share a partition.
 const LEAST_STEP: f64 = 1.5;
-/// As before, where the partitions are known.
+/// The least factor if the partitions are known.
 const LEAST_STEP_ON_KNOWN: f64 = 1.2;
-/// A table with more than so many times the partitions that the demand fills would hardly help: then the key is short of shards.
+/// If a table has more than this many times the partitions that the demand fills, more partitions
+/// hardly help: then the key is short of shards.
 const MOST_FOR_A_DEMAND: f64 = 4.0;
-/// What has piled up before a growth should drain within so long...
+/// A backlog from before a growth should drain within this time...
 const DRAINING_SECONDS: u64 = 5;
-/// ...and where it does not, the key is given room for this part of its demand on top.
+/// ...otherwise the key gets room for this share of its demand on top.
 const BACKLOG: f64 = 0.2;
-/// Where the table is short, the next look is worth its while after so long: its partitions may be more by then.
+/// If the table is short, the next decision is due after this time, because the number of
+/// partitions may be higher by then.
 const SHORT_SECONDS: u64 = 2;
-/// A table should have so many times the partitions on which the most shards would just suffice: a part of the shards does then, and a page
-/// has fewer to read.
+/// A table should have this many times the partitions on which the maximum number of shards would
+/// just suffice. Then fewer shards suffice, and a page is read from fewer.
 const SPARE_PARTITIONS: f64 = 3.0;
 
 impl ScalingPolicy {
-    /// Whether this much says for certain that no more than a negligible part of the demand is rejected.
+    /// Whether the observations are certain to show that at most a negligible share of the demand
+    /// is rejected.
     #[must_use]
     pub fn is_calm(seen: Seen) -> bool {
         seen.pressure.rejected_bound(-CERTAIN) < NEGLIGIBLE && !seen.is_behind()
     }
 
-    /// Whether to decide now, from what one instance has seen or several together. A demand is estimated from what is accepted of it, and the
-    /// estimate is as good as the number of attempts that succeeded: a change made from a handful is too small, and costs a whole cooldown.
+    /// Whether to decide now, from the observations of one instance or of several. The demand is
+    /// estimated from its accepted share, and the precision of the estimate grows with the number
+    /// of successful attempts. A change that is based on a handful of attempts is too small, and
+    /// costs a whole cooldown.
     #[must_use]
     pub fn is_sure(seen: Pressure) -> bool {
         let is_decisive = seen.rejected_bound(CERTAIN) >= NEGLIGIBLE || seen.rejected_bound(-CERTAIN) < NEGLIGIBLE;
         seen.attempts >= SURE_ATTEMPTS || (seen.accepted >= SURE_SUCCESSES && is_decisive)
     }
 
-    /// Decides from what one instance saw.
+    /// Decides from the observations of one instance.
     ///
     /// ```
     /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
@@ -215,10 +229,11 @@ impl ScalingPolicy {
         let settled_at = metadata.last_change().map_or(0, |at| at.saturating_add(DRAINING_SECONDS));
         let is_behind = seen.is_behind() && seen.partitions.is_some() && now_seconds >= settled_at;
         let backlog = if is_behind { BACKLOG } else { 0.0 };
-        // Of the most shards, a lower part says that they are too few: it comes and goes around what is negligible.
+        // With the maximum number of shards, even a lower rejected share means that there are too
+        // few: it varies around the negligible share.
         let is_widest = metadata.number_of_shards >= self.max_shards;
         let least = match (Self::is_sure(seen.pressure), is_widest) {
-            // Of ten thousand instances that see little, some are unlucky.
+            // Of ten thousand instances with few observations, some are unlucky.
             (false, _) if seen.is_sample => NEGLIGIBLE * 3.0,
             (_, true) => NEGLIGIBLE / 2.0,
             (_, false) => NEGLIGIBLE,
@@ -242,8 +257,9 @@ impl ScalingPolicy {
             return self.decide_on(partitions, metadata, seen, backlog, now_seconds);
         }
         let fruitless = self.record(metadata, seen).fruitless;
-        // Whether the last growth should have sufficed and did not: by the history, which all instances share, and what a shrink ended
-        // says nothing. Only an instance that saw the growth help knows better.
+        // Whether the last growth should have been enough and was not, judged by the history, which
+        // all instances share. A change that ended a shrink does not count. An instance that
+        // observed an improvement is not asked.
         let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
         // A slow instance cannot tell, and does not doubt.
         let can_tell = seen.pressure.attempts >= SAMPLES;
@@ -256,7 +272,7 @@ impl ScalingPolicy {
             return ScalingDecision::ShortOfPartitions { until, write_units: None };
         }
         let width = u64::from(metadata.number_of_shards.get());
-        // A float beyond the range of u64 saturates; the clamp below bounds it.
+        // A float beyond the range of u64 saturates. The clamp below bounds it.
         let times = |factor: f64| width as f64 * factor;
         let lacking = turned_away / (1.0 - turned_away).max(f64::EPSILON);
         let wanted = match self.growth {
@@ -265,14 +281,15 @@ impl ScalingPolicy {
             Growth::Proportional if doubted => times(DOUBTFUL_STEP) as u64,
             Growth::Proportional => (times(1.0 + lacking * self.headroom).ceil() as u64).max(times(LEAST_STEP) as u64),
         };
-        // Readers still look at the shards that a shrink has begun to give up.
+        // Readers still read the shards that a shrink has begun to give up.
         let wanted = wanted.max(u64::from(metadata.read_shards.get()));
         let highest = (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
         let target = u32::try_from(wanted.clamp(width + 1, highest)).ok().and_then(ShardCount::new);
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Decides for a table whose partitions are known, where at least the part `backlog` of the demand is taken to be rejected.
+    /// Decides for a table with known partitions, assuming that at least the share `backlog` of the
+    /// demand is rejected.
     fn decide_on(
         &self,
         partitions: u32,
@@ -286,7 +303,8 @@ impl ScalingPolicy {
         if width > ShardCount::ONE && width >= most_full && most_full < most {
             return ScalingDecision::Calm;
         }
-        // An estimate from enough successes is as often too high as too low, and a width that is a little too low is another change.
+        // An estimate from enough successes is too high as often as too low, and a width that is a
+        // little too low costs another change.
         let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
         let rejected = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
         let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
@@ -311,12 +329,13 @@ impl ScalingPolicy {
                 return ScalingDecision::ShortOfPartitions { until, write_units: Some(half_more) };
             }
         };
-        // Readers still look at the shards that a shrink has begun to give up.
+        // Readers still read the shards that a shrink has begun to give up.
         let wanted = wanted.max(step).max(metadata.read_shards.get().into()).ceil() as u32;
         ScalingDecision::ScaleOut(ShardCount::new(wanted).unwrap_or(most).min(most))
     }
 
-    /// More shards hardly help: either the table lacks partitions, or the key has the most shards and would need more.
+    /// More shards hardly help: either the table lacks partitions, or the key has the maximum and
+    /// would need more.
     fn short_of_partitions(
         &self,
         partitions: u32,
@@ -324,7 +343,7 @@ impl ScalingPolicy {
         certain: f64,
         now_seconds: u64,
     ) -> ScalingDecision {
-        // A raise cannot be undone: it is sized by what is certain.
+        // A raise cannot be undone, so it uses what is certain.
         let demand = collisions::demand(certain, width, Some(partitions));
         let suffices = |partitions| collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE;
         let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
@@ -338,8 +357,9 @@ impl ScalingPolicy {
         }
     }
 
-    /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width and taken no more writes than half of its shards
-    /// are known to bear; longer where it last grew soon after a shrink, so that a key does not go up and down.
+    /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
+    /// taken no more writes than half of its shards have carried before. The time is longer if it
+    /// last grew soon after a shrink, so that a key does not oscillate.
     ///
     /// ```
     /// use sharding::internal::{ScalingPolicy, ShardCount, ShardMetadata, ShrinkDecision};
@@ -363,7 +383,7 @@ impl ScalingPolicy {
         if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
     }
 
-    /// What is noted with a growth that follows from what was seen, for the decisions after it.
+    /// The record of a growth that follows from observations, for later decisions.
     #[must_use]
     pub fn record(&self, metadata: &ShardMetadata, seen: impl Into<Seen>) -> GrowthRecord {
         let seen = seen.into();
@@ -372,7 +392,8 @@ impl ScalingPolicy {
         }
         let known = metadata.last_growth().is_some() && !seen.growth_helped;
         let before = if known { metadata.growth } else { GrowthRecord::default() };
-        // A report has no fraction to compare; that there is one after a growth says that it has not sufficed.
+        // A report has no share to compare. A report after a growth shows that the growth was not
+        // enough.
         let sampled = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
         before.grown(if seen.is_sample { sampled } else { before.rejected_percent })
     }
@@ -425,11 +446,11 @@ mod tests {
     #[test]
     fn a_first_burst_grows_a_key_by_what_it_vouches_for() {
         let rows = [
-            // Registration is no change and starts no cooldown.
+            // Registration is not a change and starts no cooldown.
             (ShardMetadata::registered(1_000), report(9, 9), 2..=200),
             // Five throttles do not multiply a key by fifty.
             (ShardMetadata::unregistered(), report(5, 5), 2..=24),
-            // Heat after a shrink is no growth that did not help.
+            // Load after a shrink does not mean that a growth failed.
             (ShardMetadata { shrunk_at: Some(990), ..settled(4, 990) }, report(500, 400), 17..=200),
         ];
         for (metadata, seen, expected) in rows {
@@ -446,12 +467,13 @@ mod tests {
             (settled(20, 990), Seen { growth_helped: true, ..hot }, 1_000, ScaleOut(count(200))),
             (settled(20, 990), hot, 1_590, ScaleOut(count(25))),
             (settled(20, 990), hot, 9_000, ScaleOut(count(200))),
-            // Ten thousand instances of ten writes a second each: none of them can tell whether the growth has helped.
+            // Ten thousand instances with ten writes a second each: none of them can tell whether
+            // the growth has helped.
             (settled(20, 990), sample(19, 15), 1_000, ScaleOut(count(193))),
         ]);
     }
 
-    /// What is seen at this width of a demand, in partitions, on so many partitions that are known.
+    /// The observations at this width of a demand, in partitions, on a known number of partitions.
     fn on(partitions: u32, demand: f64, width: u32) -> Seen {
         let throttled = collisions::throttled(demand, count(width), Some(partitions));
         Seen { partitions: Some(partitions), ..sample(100_000, (100_000.0 * throttled).round() as u64) }
@@ -460,14 +482,14 @@ mod tests {
     #[test]
     fn on_known_partitions_a_key_gets_the_shards_that_its_demand_needs() {
         let rows = [
-            // Partitions, demand in partitions, width, and the widths that it may go to.
+            // Partitions, demand in partitions, width, and the expected range of the new width.
             (1_000, 5.0, 1, 6..=8),
             (1_000, 20.0, 1, 40..=66),
             (64, 5.0, 1, 10..=18),
             (64, 20.0, 1, 100..=200),
-            // Half of the demand at two shards: it follows from what is throttled there.
+            // Half of the demand at two shards, derived from what is throttled there.
             (1_000, 20.0, 8, 40..=66),
-            // Nothing accepts it all; this many accept what can be.
+            // Nothing accepts all of it. This many shards accept what can be accepted.
             (4, 5.0, 1, 15..=28),
             (20, 20.0, 1, 60..=200),
         ];
@@ -502,7 +524,7 @@ mod tests {
                 panic!("{demand} on {partitions}, at {width}: {decision:?}")
             };
             assert!((least..=most).contains(&units), "{demand} on {partitions}: {units}");
-            // A table with as much lets it in.
+            // A table with this number accepts it.
             let grown = ScalingPolicy::default().decide(
                 &settled(width, 1),
                 on(u32::try_from(units / 1_000).unwrap(), demand, width),
@@ -521,18 +543,19 @@ mod tests {
         };
         let on_eight = |throttled| Seen { partitions: Some(8), ..sample(1_000, throttled) };
         check([
-            // It promised to let all in, and lets in a quarter instead of a fifth.
+            // It was expected to accept everything, and accepts a quarter instead of a fifth.
             (grown(0, 16), on_eight(750), 1_001, ScaleOut(count(24))),
             (grown(1, 16), on_eight(750), 1_001, ShortOfPartitions { until: 1_011, write_units: Some(12_000) }),
         ]);
-        // A growth that brought what it promised, and one that is long ago, say nothing.
+        // A growth with the expected effect, and one that is long ago, do not count.
         for (metadata, now) in [(grown(1, 9), 1_001), (grown(1, 16), 9_000)] {
             let decision = ScalingPolicy::default().decide(&metadata, on_eight(750), now);
             assert!(matches!(decision, ScaleOut(to) if to > count(20)), "{decision:?}");
         }
     }
 
-    /// A table that rejects this part of the demand at any width: the widths that the key goes through, with the seconds between them.
+    /// A table that rejects this share of the demand at any width: the widths that the key goes
+    /// through, with the seconds between them.
     fn grown_in_vain(rejected: f64, hours: u64) -> Vec<(u64, u32)> {
         let (policy, begun) = (ScalingPolicy::default(), 1_000_000);
         let seen = sample(1_000, (rejected * 1_000.0) as u64);
@@ -570,7 +593,8 @@ mod tests {
             (grown(0), sample(500, 100), 1_000, ScaleOut(count(38))),
             (grown(1), sample(500, 100), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
             (grown(3), sample(500, 100), 1_000, ShortOfPartitions { until: 990 + 2_400, write_units: None }),
-            // A report is no sample: it counts as a growth that has not helped, and where nothing is known, for nothing.
+            // A report is no sample. It counts as a growth that has not helped, and if nothing is
+            // known, it does not count.
             (grown(1), report(500, 60), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
             (grown(0), report(500, 100), 1_000, ScaleOut(count(38))),
             (settled(20, 990), report(500, 100), 1_000, ScaleOut(count(38))),

@@ -1,51 +1,55 @@
-//! What one instance saw of a key's demand, and whether growing has helped.
+//! One instance's observations of a key's demand, and of the effect of growing.
 //!
-//! Why not simply the throttled fraction of the first attempts? Repetitions compete with first attempts for the same capacity: after a
-//! few seconds of overload nearly every first attempt is throttled, whatever the true ratio, and the key would grow many times too far.
-//! So an instance compares first attempts with all that was accepted: in the long run their ratio is capacity to demand.
+//! The throttled share of the first attempts is not enough. Repetitions compete with first attempts
+//! for the same capacity: after a few seconds of overload nearly every first attempt is throttled,
+//! whatever the true ratio, and the key would grow many times too far. So an instance compares
+//! first attempts with all accepted attempts. In the long run their ratio is capacity to demand.
 
 use std::time::Duration;
 
 use super::key::ShardCount;
 
-/// First attempts count for one to two of these spans: long enough for a few samples of a slow instance, short enough to see a step at once.
+/// First attempts count for one to two of these spans: long enough for a few samples of a slow
+/// instance, short enough to show a step at once.
 const SPAN: Duration = Duration::from_secs(2);
-/// New shards land on partitions with a second's units saved up; what is seen in this time is too good to be true.
+/// New shards are on partitions that have saved up a second's units, so observations in this time
+/// are too good.
 const SAVED_UP: Duration = Duration::from_secs(1);
-/// Fewer first attempts say nothing of a growth's effect.
+/// With fewer first attempts, the effect of a growth is unknown.
 pub(super) const SAMPLES: u64 = 20;
-/// Of the gain that a growth promised, the part that it must bring to count as a help.
+/// A growth has helped if it brings this share of its expected gain.
 const LEAST_GAIN: f64 = 0.05;
-/// So large a part of the first attempts is much.
+/// This share of the first attempts is large.
 const STILL_THROTTLED: f64 = 0.3;
-/// Standard deviations by which a gain must be certain: of many instances, the luckiest must not speak for all.
+/// The number of standard deviations by which a gain must be certain. Otherwise the luckiest of
+/// many instances would decide for all.
 const CERTAIN: f64 = 3.0;
 
-/// What arrived for a key and what was accepted, under one width.
+/// The demand on a key and the accepted part of it, under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
     /// First attempts: the demand.
     pub attempts: u64,
     /// First attempts that were throttled for the key range.
     pub throttled: u64,
-    /// Attempts that succeeded, first or not.
+    /// Attempts that succeeded, first attempts or not.
     pub accepted: u64,
 }
 
 impl Pressure {
-    /// A first attempt.
+    /// Counts a first attempt.
     #[must_use]
     pub const fn first_attempt(throttled: bool) -> Self {
         Self { attempts: 1, throttled: throttled as u64, accepted: !throttled as u64 }
     }
 
-    /// A repetition that succeeded.
+    /// Counts a repetition that succeeded.
     #[must_use]
     pub const fn late_success() -> Self {
         Self { attempts: 0, throttled: 0, accepted: 1 }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -55,7 +59,7 @@ impl Pressure {
         }
     }
 
-    /// No more of each than the other has.
+    /// The smaller of both, in each field.
     const fn at_most(self, other: Self) -> Self {
         const fn lower(one: u64, other: u64) -> u64 {
             if one < other { one } else { other }
@@ -67,7 +71,7 @@ impl Pressure {
         }
     }
 
-    /// The fraction of the demand that was accepted, at most 1.
+    /// The accepted share of the demand, at most 1.
     #[must_use]
     pub fn let_in(self) -> f64 {
         if self.attempts == 0 {
@@ -76,8 +80,8 @@ impl Pressure {
         self.accepted.min(self.attempts) as f64 / self.attempts as f64
     }
 
-    /// The lower Wilson bound of the fraction that was rejected, `z` standard deviations below what was seen; the upper one where `z` is
-    /// negative. (E. B. Wilson, 1927.)
+    /// The lower Wilson bound of the rejected share, `z` standard deviations below the observed
+    /// value; the upper one if `z` is negative. (E. B. Wilson, 1927.)
     ///
     /// ```
     /// use sharding::internal::Pressure;
@@ -97,7 +101,8 @@ impl Pressure {
         ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
     }
 
-    /// Bounds of the fraction that was accepted, as a ratio of two counts: hardly the luckiest of many instances is outside by chance.
+    /// Bounds of the accepted share, as a ratio of two counts. Even the luckiest of many instances
+    /// is hardly outside by chance.
     fn certain_bounds(self) -> (f64, f64) {
         let ratio = self.let_in();
         let samples = self.attempts.max(1) as f64;
@@ -106,22 +111,24 @@ impl Pressure {
     }
 }
 
-/// What a decision is made from.
+/// The input of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
     /// First attempts under the present width, of the last seconds.
     pub pressure: Pressure,
-    /// The last growth has certainly let more of the demand in, and this instance saw it.
+    /// The last growth has certainly accepted more of the demand, and this instance observed it.
     pub growth_helped: bool,
-    /// The pressure is a fair sample of the key's attempts, so that it compares with an earlier one. What a report leaves to be guessed is none.
+    /// The pressure is a fair sample of the key's attempts, so it can be compared with an earlier
+    /// one. An estimate from a report is not.
     pub is_sample: bool,
-    /// Partitions of the table, where that is known: about one for each 1,000 write units of its warm throughput.
+    /// The number of partitions of the table, if it is known: about one for each 1,000 write units
+    /// of its warm throughput.
     pub partitions: Option<u32>,
 }
 
 impl Seen {
-    /// Much of the first attempts is throttled, however much is accepted in the end: a growth that should let all of the demand in has not
-    /// helped, or what has piled up does not drain.
+    /// Much of the first attempts is throttled, even if most are accepted in the end. Then a growth
+    /// that should accept the whole demand has not helped, or a backlog does not drain.
     pub(super) fn is_behind(self) -> bool {
         let Pressure { attempts, throttled, .. } = self.pressure;
         attempts > 0 && throttled as f64 >= STILL_THROTTLED * attempts as f64
@@ -136,27 +143,28 @@ impl From<Pressure> for Seen {
 
 /// Follows the pressure on a key across its widths.
 ///
-/// If a growth from w to w' cures a key that is short of shards, the part of its demand that is let in grows like w'/w. If it hardly
-/// grows, the shards have landed on partitions that are just as full: the table is short, not the key.
+/// If a growth from w to w' relieves a key that is short of shards, the accepted share of its
+/// demand grows like w'/w. If it hardly grows, the new shards are on partitions that are just as
+/// full: the table is short, not the key.
 #[derive(Debug, Clone, Default)]
 pub struct PressureTracker {
     width: Option<ShardCount>,
-    /// While the partitions of a new width spend what they had saved.
+    /// While the partitions of a new width use their saved units.
     unsettled_until: Option<Duration>,
     began: Duration,
     current: Pressure,
     previous: Pressure,
-    /// Of both, what this instance has not told others yet.
+    /// The part of both that this instance has not yet added to the pool.
     untold: Pressure,
-    /// The first throttle of an overload has come, and is not counted.
+    /// The first throttle of an overload was observed. It is not counted.
     is_overloaded: bool,
-    /// The last growth: the width before, and at most what was let in then.
+    /// The last growth: the width before, and an upper bound of the share that was accepted then.
     last_growth: Option<(ShardCount, f64)>,
     helped: bool,
 }
 
 impl PressureTracker {
-    /// Learns the write width in force, at an instant of a monotonic clock.
+    /// Learns the current write width, at an instant of a monotonic clock.
     pub fn observe_width(&mut self, width: ShardCount, now: Duration) {
         match self.width {
             Some(old) if old == width => return,
@@ -174,13 +182,15 @@ impl PressureTracker {
         self.forget(now);
     }
 
-    /// Counts attempts that were placed under this width; those of another width say nothing.
+    /// Counts attempts that were placed under this width. Attempts under another width do not
+    /// count.
     pub fn record(&mut self, width: ShardCount, attempts: Pressure, now: Duration) {
         if self.width.is_none_or(|known| known == width) {
             self.turn(now);
             if attempts.throttled > 0 && !self.is_overloaded {
-                // An overload begins. What was accepted before, out of what its partitions had saved, would make it look small. And what
-                // a sample begins with is no part of it: of a thousand instances, those that are throttled at all would look overloaded.
+                // An overload begins. What was accepted before, from the partitions' saved units,
+                // would make it look small. The throttle that begins a sample is not part of it: of
+                // a thousand instances, those with any throttle would look overloaded.
                 self.forget(now);
                 self.is_overloaded = true;
                 return;
@@ -190,19 +200,20 @@ impl PressureTracker {
         }
     }
 
-    /// What was seen so far says nothing any more: the table has more partitions now.
+    /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
         (self.current, self.previous, self.untold) = Default::default();
         self.began = now;
     }
 
-    /// What was seen in the last seconds and not taken before: each attempt is told once.
+    /// The observations of the last seconds that were not taken before: each attempt is reported
+    /// once.
     pub fn take_untold(&mut self, now: Duration) -> Pressure {
         self.turn(now);
         std::mem::take(&mut self.untold)
     }
 
-    /// What was seen in the last seconds.
+    /// The observations of the last seconds.
     pub fn seen(&mut self, now: Duration) -> Seen {
         let pressure = self.pressure(now);
         if let (Some(width), Some((before, let_in))) = (self.width, self.last_growth)
@@ -241,7 +252,8 @@ mod tests {
     use super::*;
     use crate::core::key::tests::count;
 
-    /// At so many milliseconds, a width that is learnt, or attempts under it and how many of them were throttled.
+    /// At this number of milliseconds: a new width, or attempts under a width and how many of them
+    /// were throttled.
     type Row = (u64, u32, Option<(u64, u64)>);
 
     fn pressure((attempts, throttled): (u64, u64)) -> Pressure {
@@ -263,12 +275,12 @@ mod tests {
     #[test]
     fn what_is_seen_is_of_the_last_seconds_and_the_present_width() {
         let rows: [(&[Row], (u64, u64)); 3] = [
-            // What is long ago does not dilute a step.
+            // Old attempts do not dilute a step.
             (
                 &[(0, 1, None), (1_000, 1, Some((100_000, 0))), (60_000, 1, Some((1, 1))), (60_001, 1, Some((50, 45)))],
                 (50, 45),
             ),
-            // An overload begins with its first throttle, which is no part of the sample.
+            // An overload begins with its first throttle, which is not part of the sample.
             (&[(0, 1, None), (900, 1, Some((1_000, 0))), (950, 1, Some((1, 1))), (990, 1, Some((20, 19)))], (20, 19)),
             // Attempts under another width do not count.
             (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
@@ -281,12 +293,13 @@ mod tests {
     #[test]
     fn a_growth_helps_where_it_certainly_lets_more_in() {
         let rows = [
-            // From one shard to eight, of which before 5 % was accepted; now of 200 are throttled:
+            // From one shard to eight. Before, 5 % was accepted; now this many of 200 are
+            // throttled:
             (1, 8, 190, 200, 40, true),
-            // Half of it let in: enough of a gain.
+            // Half is accepted: enough of a gain.
             (1, 8, 190, 200, 100, true),
             (1, 8, 190, 200, 180, false),
-            // The same change, of too few samples.
+            // The same change with too few samples.
             (1, 8, 190, 19, 4, false),
             // A small growth on a table that is just as full.
             (60, 90, 160, 200, 158, false),
@@ -302,7 +315,8 @@ mod tests {
 
     #[test]
     fn repetitions_do_not_make_the_demand_look_greater() {
-        // Twice the capacity, and every rejected write tries again three times: of the first attempts, far fewer than half are accepted.
+        // Twice the capacity, and every rejected write is repeated three times: far fewer than half
+        // of the first attempts are accepted.
         let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
         assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.rejected_bound(1.0) < 0.5);
     }

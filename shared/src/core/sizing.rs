@@ -1,8 +1,9 @@
-//! How many shards relieve a demand, where the table's partitions are known.
+//! The number of shards that relieve a demand, if the table's partitions are known.
 //!
-//! The expectation of [`collisions`] averages over all placements, and one key is one placement: at a width that is enough on
-//! average, every third key may have one partition with a shard too many. So a width is judged by the part of all placements
-//! that it relieves. The placements are drawn, with a seed that never changes: the same question has the same answer.
+//! The expectation of [`collisions`] averages over all placements, but one key has one placement:
+//! at a width that is enough on average, every third key may have one partition with a shard too
+//! many. So a width is judged by the share of all placements that it relieves. The placements are
+//! drawn with a fixed seed, so the same question has the same answer.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -10,39 +11,44 @@ use rand::{RngExt, SeedableRng};
 use super::collisions;
 use super::key::ShardCount;
 
-/// So many placements are drawn for each width...
+/// The number of placements that are drawn for each width...
 const PLACEMENTS: u32 = 192;
-/// ...and fewer of many shards, so that no more shards are drawn than this: the more there are, the less does luck decide.
+/// ...and fewer for many shards, so that at most this number of shards is drawn: with more shards,
+/// luck matters less.
 const DRAWN_SHARDS: u32 = 40_000;
-/// But as many as this.
+/// The least number of placements.
 const FEWEST_PLACEMENTS: u32 = 8;
-/// Any number does.
+/// Any number works.
 const SEED: u64 = 0x51_2A_12_D5;
-/// A partition is filled no further than this leaves room for: a demand is estimated, it comes unevenly, and what has piled up must drain.
+/// A partition is filled at most to leave this much room, because the demand is an estimate,
+/// arrives unevenly, and a backlog must drain.
 const ROOM: f64 = 1.05;
-/// A placement relieves a demand where less than this part of it is rejected.
+/// A placement relieves a demand if it rejects less than this share of it.
 const RELIEVED: f64 = 0.01;
-/// A width relieves nearly as many placements as the most shards, if it is so much fewer.
+/// A width with fewer shards may relieve this much less of the placements than the maximum.
 const NEARLY_AS_MANY: f64 = 0.15;
-/// The most shards that relieve fewer placements than this are no remedy: the table is short of partitions.
+/// If the maximum number of shards relieves fewer placements than this, the table is short of
+/// partitions.
 const HARDLY_ANY: f64 = 0.2;
-/// Where the table is short, repetitions make so many attempts of one write, or more.
+/// If the table is short, repetitions make at least this number of attempts of one write.
 const REPEATED: f64 = 4.0;
-/// More shards that accept no more than this part of the demand are not worth their reads.
+/// If more shards accept at most this share of the demand more, they are not worth their reads.
 const USELESS: f64 = 0.0003;
 
 /// The width for a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sizing {
-    /// The fewest shards that relieve nearly as many placements as the most would.
+    /// The fewest shards that relieve nearly as many placements as the maximum would.
     Relieves(ShardCount),
-    /// No width relieves the demand; more shards than these hardly accept more of it.
+    /// No width relieves the demand. More shards than this hardly accept more of it.
     Helps(ShardCount),
 }
 
-/// The width for a demand, in partitions, on a table of so many partitions, where a key has so many shards at most.
+/// The width for a demand, in partitions, on a table with this number of partitions, if a key has
+/// at most this number of shards.
 ///
-/// A partition takes a whole number of shards, so only those widths come into question at which it takes one more than before.
+/// A partition takes a whole number of shards, so the only candidates are the widths at which it
+/// takes one more than before.
 #[must_use]
 pub(crate) fn size(demand: f64, partitions: u32, most: ShardCount) -> Sizing {
     let demand = demand * ROOM;
@@ -54,14 +60,14 @@ pub(crate) fn size(demand: f64, partitions: u32, most: ShardCount) -> Sizing {
         let shards = (f64::from(together) * demand).ceil().min(most.get().into()) as u32;
         ShardCount::new(shards).unwrap_or(ShardCount::ONE)
     };
-    // The most that one partition takes, at the most shards.
+    // The largest number of shards of one partition, at the maximum number of shards.
     let last = ShardCount::new((f64::from(most.get()) / demand).ceil() as u32).unwrap_or(ShardCount::ONE);
     let fewest = collisions::fewest(last, |together| likelihood(demand, of(together.get()), partitions) >= enough);
     Sizing::Relieves(fewest.map_or(most, |together| of(together.get())))
 }
 
-/// The fewest shards that accept nearly as much of a demand in the end as the most would. What is rejected comes again, and finds
-/// the partitions that the first attempts leave room on.
+/// The fewest shards that finally accept nearly as much of a demand as the maximum would. Rejected
+/// writes are repeated, and use the partitions with room left by first attempts.
 #[must_use]
 pub(crate) fn useful(demand: f64, partitions: u32, most: ShardCount) -> ShardCount {
     let in_the_end = |shards| collisions::throttled(demand * REPEATED, shards, Some(partitions));
@@ -69,14 +75,14 @@ pub(crate) fn useful(demand: f64, partitions: u32, most: ShardCount) -> ShardCou
     collisions::fewest(most, |shards| in_the_end(shards) <= best + USELESS).unwrap_or(most)
 }
 
-/// The width at which the fullest partition of an unlucky key is relieved, where this part of a demand is rejected with so many
-/// shards: as if all of it were rejected by one partition.
+/// The width at which the fullest partition of an unlucky key is relieved, if this share of a
+/// demand is rejected with this number of shards: as if one partition rejected all of it.
 #[must_use]
 pub(crate) fn unlucky(demand: f64, rejected: f64, shards: ShardCount) -> f64 {
     f64::from(shards.get()) * (1.0 + rejected * demand)
 }
 
-/// The part of all placements of so many shards that relieve a demand.
+/// The share of all placements of this number of shards that relieve a demand.
 fn likelihood(demand: f64, shards: ShardCount, partitions: u32) -> f64 {
     let of_shard = demand / f64::from(shards.get());
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn a_width_relieves_nearly_as_many_keys_as_the_most() {
         let rows = [
-            // Demand and partitions; about how many shards.
+            // Demand and partitions; the approximate number of shards.
             (2.0, 4, 8..=15),
             (2.0, 1_000, 3..=4),
             (5.0, 1_000, 6..=8),
@@ -132,7 +138,8 @@ mod tests {
 
     #[test]
     fn an_unlucky_key_gets_what_its_fullest_partition_lacks() {
-        // Of ten shards with a fifth of a partition's demand each, seven lie on one: two fifths too many.
+        // Of ten shards with a fifth of a partition's demand each, seven are on one partition: two
+        // fifths too many.
         assert!((unlucky(2.0, 0.2, count(10)) - 14.0).abs() < 1e-9);
     }
 

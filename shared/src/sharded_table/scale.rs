@@ -1,9 +1,10 @@
 //! Changing a key's width: close, wait, open.
 //!
-//! *Close* names the width to come, and writers pause. Then everybody is waited out who relies on a view from before, and *open*
-//! begins the next era. No clocks are compared between machines: who opens counts the wait on its own clock, from the response to
-//! the close, which every copy of the key's page has by then. So an actor may die at any point: whoever finds its closing closes again, and
-//! goes on with that.
+//! *Close* names the next width, and writers pause. Then the actor waits until all earlier views
+//! have expired, and *open* begins the next era. No clocks of different machines are compared: the
+//! actor counts the wait on its own clock, from the response to the close, when every copy of the
+//! key's page has the closing. So an actor may die at any point: another one that finds its closing
+//! closes again and continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,32 +28,32 @@ use crate::table::error::TableError;
 use crate::table::{Evidence, RawMetadata, Shortage, Together};
 use crate::telemetry;
 
-/// How long the whole of a change may take before its actor gives up and leaves it to others.
+/// The longest time for the whole change before its actor gives up and leaves it to others.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What an actor takes for its requests between a close and its open.
+/// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
-/// How often writers that wait for an open look for it, and the longest random pause on top.
+/// How often writers that wait for an open check for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
-/// What was seen longer ago says nothing of the present: the process may have been frozen since.
+/// Older observations do not count, because the process may have been suspended since.
 const LONGEST_DECISION: Duration = Duration::from_secs(10);
-/// The longest that one report of a shortage keeps other instances from looking themselves.
+/// The longest that one report of a shortage keeps other instances from deciding themselves.
 const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
-/// What instances have seen together is forgotten, and begun anew, after so long.
+/// Pooled observations older than this are discarded.
 pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 
-/// What became of a request to change a key's shards.
+/// The result of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleOutcome {
-    /// The key has this many shards now.
+    /// The key has this number of shards now.
     Scaled {
         /// The width before.
         from: ShardCount,
         /// The width now.
         to: ShardCount,
     },
-    /// Nothing was to do, or the policy said no.
+    /// There was nothing to do, or the policy decided against it.
     Unchanged(ScalingDecision),
-    /// Another actor changed the metadata first; look again.
+    /// Another actor changed the metadata first. Read it again.
     Superseded,
 }
 
@@ -62,12 +63,12 @@ pub enum ScaleError {
     /// More than `MAX_SHARDS`.
     #[error("number_of_shards {asked} is over MAX_SHARDS, {allowed}")]
     TooMany {
-        /// What was asked for.
+        /// The requested number.
         asked: ShardCount,
-        /// The maximum in force.
+        /// The configured maximum.
         allowed: ShardCount,
     },
-    /// Fewer than the key has: that is a shrink, which moves items.
+    /// Fewer than the key has. That would be a shrink, which moves items.
     #[error("the key has {now} shards; a lower number is a shrink: begin one instead")]
     Lower {
         /// The present write width.
@@ -79,10 +80,10 @@ pub enum ScaleError {
 }
 
 impl TableEngine {
-    /// Raises a key to a number of shards ahead of a known peak; returns when writers may use them.
+    /// Raises a key to a number of shards ahead of a known peak. Returns when writers may use them.
     ///
     /// # Errors
-    /// [`ScaleError`]; a number below the present one is refused.
+    /// [`ScaleError`]. A number below the present one is refused.
     pub async fn set_shards(
         &self,
         key: &PartitionKey,
@@ -117,10 +118,10 @@ impl TableEngine {
         }
     }
 
-    /// Applies the policy to what was seen of a key, and makes the change.
+    /// Applies the policy to observations of a key, and makes the change.
     ///
     /// # Errors
-    /// [`ScaleError::Table`] where the tables could not be used.
+    /// [`ScaleError::Table`] if the tables could not be used.
     pub async fn scale_by_policy(
         &self,
         key: &PartitionKey,
@@ -131,8 +132,9 @@ impl TableEngine {
         Ok(scaled.unwrap_or_else(|outcome| outcome))
     }
 
-    /// As [`scale_by_policy`](Self::scale_by_policy), where what was seen depends on the key's metadata, which is read once: `judge` turns it
-    /// into a pressure, or into a reason to leave the key alone.
+    /// As [`scale_by_policy`](Self::scale_by_policy), if the observations depend on the key's
+    /// metadata, which is read once: `judge` converts it into a pressure, or into a reason to leave
+    /// the key alone.
     ///
     /// # Errors
     /// As [`scale_by_policy`](Self::scale_by_policy).
@@ -144,7 +146,7 @@ impl TableEngine {
     ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
         let job = self.inner.job(key, deadline);
         self.inner.claimed(None, deadline).await?;
-        // It says what the table can serve at once. What this process knows of that may be hours old, or nothing.
+        // It has the table's warm throughput. This process's value may be hours old, or missing.
         job.view_from_now().await?;
         let record = job.record_from_now().await?;
         match judge(&record.metadata) {
@@ -156,11 +158,12 @@ impl TableEngine {
         }
     }
 
-    /// A page of the keys that have metadata, in no order, and the key to go on after. One request; a key that is registered
-    /// meanwhile may be missing, and one whose metadata is damaged is: the log names it, and a rebuild mends it.
+    /// A page of the keys that have metadata, in no order, and the key to continue after. One
+    /// request. A key that is registered meanwhile may be missing. A key whose metadata is damaged
+    /// is missing: the log names it, and a rebuild repairs it.
     ///
     /// # Errors
-    /// [`TableError`] where the metadata could not be read.
+    /// [`TableError`] if the metadata could not be read.
     pub async fn list_keys(
         &self,
         after: Option<&PartitionKey>,
@@ -178,15 +181,17 @@ impl TableEngine {
         Ok((readable.collect(), next))
     }
 
-    /// Reads a key's metadata, not older than this call. `None` where the key has no item: it has never grown.
+    /// Reads a key's metadata, not older than this call. `None` if the key has no item: it has
+    /// never grown.
     ///
     /// # Errors
-    /// [`TableError::Lost`] where the key's page of the directory lists it and the item is gone; another [`TableError`] where the metadata
-    /// could not be read.
+    /// [`TableError::Lost`] if the key's page of the directory lists it and the item is missing;
+    /// another [`TableError`] if the metadata could not be read.
     pub async fn shards(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<ShardMetadata>, TableError> {
         let job = self.inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
-        // Where the page lists the key, it has grown a moment ago, or its item is lost: the second look tells.
+        // If the page lists the key, it has just grown, or its item is lost. The second read
+        // decides.
         if !record.exists && job.leased_or_new_view().await?.layout.generation > 0 {
             record = job.record_from_now().await?;
         }
@@ -194,13 +199,13 @@ impl TableEngine {
     }
 }
 
-/// What instances have seen of a key together, and what follows at once.
+/// The pooled observations of a key, and what follows from them at once.
 enum SeenTogether {
     /// Decide from this.
     Pressure(Pressure),
-    /// One of them has closed the key.
+    /// Another instance has closed the key.
     Closing,
-    /// One of them has reported that the table is short of partitions.
+    /// Another instance has reported that the table is short of partitions.
     Short {
         /// Epoch seconds.
         until: u64,
@@ -212,7 +217,8 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl KeyJob<'_> {
-    /// Starts to relieve a throttled key in the background, unless this instance is at it already.
+    /// Starts to relieve a throttled key in the background, unless this instance is doing so
+    /// already.
     pub(super) fn relieve(&self) {
         let (warm, now) = (self.warm(), self.inner.environment.now());
         let is_quiet = {
@@ -247,7 +253,8 @@ impl KeyJob<'_> {
         if ScalingPolicy::is_calm(seen) {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
-        // The page first: of a crowd of instances, most find that another has closed already, and leave the key's items alone.
+        // The page first: of many instances, most find that another one has closed already, and
+        // leave the key's items alone.
         let view = self.view_from_now().await?;
         if view.layout.closing.is_some() {
             return self.wait_for_open().await;
@@ -283,18 +290,19 @@ impl KeyJob<'_> {
         Seen { partitions, ..known.pressure.seen(now) }
     }
 
-    /// Whether what was seen at an instant is no reason to act any more: it is long ago, or the table has other partitions now.
+    /// Whether the observations of an instant are outdated: too old, or from a table with another
+    /// number of partitions.
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
         let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
         is_late || self.partitions() != seen.partitions
     }
 
-    /// Partitions of the table, as far as the key's page of the directory says.
+    /// The table's number of partitions, from the key's page of the directory.
     fn partitions(&self) -> Option<u32> {
         self.warm().map(WarmThroughput::partitions)
     }
 
-    /// What the table can serve at once, as the key's page of the directory says.
+    /// The table's warm throughput, from the key's page of the directory.
     fn warm(&self) -> Option<WarmThroughput> {
         self.inner.known_page(self.key)?.known()?.warm()
     }
@@ -311,8 +319,8 @@ impl KeyJob<'_> {
         millis(self.inner.environment.now().wall)
     }
 
-    /// What this instance and others have seen of the key. An instance that has seen few attempts knows little by itself, and ten thousand
-    /// such instances know it all.
+    /// The pooled observations of the key. An instance with few attempts knows little by itself,
+    /// but ten thousand such instances know the demand.
     async fn seen_together(&self, seen: Seen, generation: u64) -> Result<SeenTogether, TableError> {
         let (inner, now) = (self.inner, self.now_millis());
         let Seen { pressure: own, partitions, .. } = seen;
@@ -320,12 +328,12 @@ impl KeyJob<'_> {
         let read =
             || retrying(&inner.environment, soon(), || inner.tables.get_evidence(self.key, generation, partitions));
         let short = |together: Together| {
-            // What ends later than a report can was written by a clock that is wrong.
+            // A report that is valid for longer than possible was written by a wrong clock.
             let latest = now + 2 * millis(LONGEST_SHORTAGE);
             let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
             Some(SeenTogether::Short { until: until.div_ceil(1_000) })
         };
-        // A crowd that finds its table short again reads; only one of it writes.
+        // If many instances find their table short again, each reads, but only one writes.
         let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
         if was_short && let Some(short) = read().await.ok().and_then(short) {
             return Ok(short);
@@ -343,11 +351,11 @@ impl KeyJob<'_> {
                     return Ok(SeenTogether::Pressure(together.seen));
                 }
             }
-            // So many add what they saw that this instance is not missed.
+            // Enough instances add their observations without this one.
             Err(error) if error.is_retryable() => return Ok(SeenTogether::Pressure(Pressure::default())),
             Err(error) => return Err(error),
         }
-        // Others need a moment for theirs.
+        // The other instances need a moment for theirs.
         sleep(TOGETHER).await;
         if self.view_from_now().await?.layout.closing.is_some() {
             return Ok(SeenTogether::Closing);
@@ -359,7 +367,7 @@ impl KeyJob<'_> {
         }))
     }
 
-    /// Reports that the table is short of partitions, unless another instance has done so a moment ago.
+    /// Reports that the table is short of partitions, unless another instance has just done so.
     async fn report_shortage(
         &self,
         record: &Record,
@@ -368,9 +376,10 @@ impl KeyJob<'_> {
         write_units: Option<u64>,
     ) -> Result<bool, TableError> {
         let (inner, now) = (self.inner, self.now_millis());
-        // As instances see it: of a key that is not listed, none has a generation.
+        // The generation as instances see it: a key that is not listed has none.
         let generation = self.view_of(record).layout.generation;
-        // Where partitions are not known, one instance does not look for minutes. Others may have seen that the last growth helped.
+        // If the partitions are not known, an instance decides nothing for minutes. Others may have
+        // observed that the last growth helped.
         let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
         let latest = now + 2 * millis(LONGEST_SHORTAGE);
         let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
@@ -436,13 +445,13 @@ impl KeyJob<'_> {
         if let Some(to) = closed.closing() {
             self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
-        // Every copy of the page has the closing: everybody who relies on a view from before is waited out.
+        // Every copy of the page has the closing. Now the wait for all earlier views begins.
         sleep(self.inner.environment.opening_wait()).await;
         self.open(&closed, reason).await
     }
 
-    /// Waits until a key's next era has begun, of which this job has a view. Where that takes too long, a task in the background takes the
-    /// closing over. Of a crowd, one looks.
+    /// Waits until a key's next era has begun and this job has a view of it. If that takes too
+    /// long, a background task takes the closing over. Concurrent jobs share one check.
     pub(super) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
         let late = || TableError::Transient("the key's width was changing until the deadline".into());
         let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else { return Err(late()) };
@@ -450,7 +459,7 @@ impl KeyJob<'_> {
         let mut watched: Option<(u64, Instant)> = None;
         loop {
             let view = match self.known_view() {
-                // Another request may have seen the open while this one waited for its turn.
+                // Another request may have observed the open while this one waited for its turn.
                 Some(view) if watched.is_none() => view,
                 _ => self.view_from_now().await?,
             };
@@ -458,7 +467,7 @@ impl KeyJob<'_> {
             if layout.closing.is_none() {
                 return Ok(ScaleOutcome::Superseded);
             }
-            // The wait counts from when this very closing was first seen.
+            // The wait counts from when this closing was first observed.
             watched.take_if(|(generation, _)| *generation != layout.generation);
             let (_, ends) = *watched.get_or_insert_with(|| (layout.generation, self.patience()));
             if Instant::now() >= ends {
@@ -474,7 +483,7 @@ impl KeyJob<'_> {
                 watched = Some((layout.generation, self.patience()));
                 continue;
             }
-            // It does not open before; a clock that is far off must not make this wait long.
+            // The closing does not open before that. A wrong clock must not make this wait long.
             let now = millis(environment.now().wall);
             let left = layout.opens_at.map_or(0, |at| at.saturating_sub(now));
             let left = Duration::from_millis(left).min(environment.opening_wait());
@@ -486,7 +495,8 @@ impl KeyJob<'_> {
         }
     }
 
-    /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item, and need not be in its page.
+    /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
+    /// may be missing in its page.
     async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience();
         if ends >= self.deadline {
@@ -500,14 +510,14 @@ impl KeyJob<'_> {
         Ok(ScaleOutcome::Superseded)
     }
 
-    /// From now on, when somebody who sees a closing takes it over.
+    /// The instant from which on an observer of a closing takes it over.
     fn patience(&self) -> Instant {
         let environment = &self.inner.environment;
         Instant::now() + environment.opening_wait() + OBSERVER_PAUSE + environment.jitter(OBSERVER_PAUSE)
     }
 
-    /// Takes over the closing that was watched. Where the key's item is further on, its actor may not have got from there to the page: writes
-    /// to the page what the item says.
+    /// Takes over the observed closing. If the key's item is further on, its actor may have died
+    /// before it wrote the page: then this writes the item's layout to the page.
     async fn take_over_or_repair(&self, record: &Record, watched: u64) -> Result<(), TableError> {
         if record.metadata.generation > watched {
             return self.repair().await;
@@ -515,7 +525,8 @@ impl KeyJob<'_> {
         self.take_over(record).await.map(drop)
     }
 
-    /// Takes a closing over, whose actor may be gone: closes again, so that only one opens, waits and opens.
+    /// Takes over a closing whose actor may have died: closes again, so that only one actor opens,
+    /// waits and opens.
     async fn take_over(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         if !self.is_in_step(record).await? {
             return Ok(ScaleOutcome::Superseded);
@@ -527,11 +538,11 @@ impl KeyJob<'_> {
         self.open(&closed, ScalingReason::TakenOver).await
     }
 
-    /// Before a change that goes by the key's item: whether the key's page says no more than the item. `false` where another actor is changing
-    /// the key.
+    /// Before a change that uses the key's item: whether the key's page is not ahead of the item.
+    /// `false` if another actor is changing the key.
     ///
     /// # Errors
-    /// [`TableError::Lost`] where the item is gone, or older than the page's entry.
+    /// [`TableError::Lost`] if the item is missing, or older than the page's entry.
     pub(super) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
         let told = self.view_from_now().await?.layout.generation;
         if told <= record.metadata.generation {
@@ -556,7 +567,7 @@ impl KeyJob<'_> {
                     self.inner.tell(self.key, from, ScalingStep::Opened(to), reason);
                     return Ok(ScaleOutcome::Scaled { from, to });
                 }
-                // Opened by another actor, or by an attempt of this one that got no response.
+                // Another actor opened it, or an earlier attempt of this one that got no response.
                 Ok(None) => {
                     let now = &self.record_from_now().await?.metadata;
                     let to = now.number_of_shards;
@@ -572,12 +583,13 @@ impl KeyJob<'_> {
         }
     }
 
-    /// One change of a key's item, if it is still as it was read; `None` where another actor was first.
+    /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
+    /// was first.
     pub(super) async fn step(&self, record: &Record, change: &Change) -> Result<Option<ShardMetadata>, TableError> {
         self.change(record.seen(), change).await
     }
 
-    /// As [`step`](Self::step), from metadata that is known to stand.
+    /// As [`step`](Self::step), from metadata that is known to be stored.
     pub(super) async fn change(
         &self,
         seen: Option<&ShardMetadata>,
@@ -587,7 +599,8 @@ impl KeyJob<'_> {
         self.change_from(seen.unwrap_or(&nothing), (seen, None), change).await
     }
 
-    /// As [`change`](Self::change), from metadata that need not be as it is stored. On return every copy of the key's page has the new layout.
+    /// As [`change`](Self::change), from metadata that may differ from the stored one. On return
+    /// every copy of the key's page has the new layout.
     pub(super) async fn change_from(
         &self,
         before: &ShardMetadata,
@@ -598,7 +611,7 @@ impl KeyJob<'_> {
         let Some(next) = before.apply(change, asked_at.epoch_seconds()) else { return Ok(None) };
         match self.inner.tables.write_metadata(self.key, seen, damaged, &next).await {
             Ok(()) => {
-                // What it left behind is newer than the instant before it was sent.
+                // The result is newer than the instant before the request was sent.
                 let record = Arc::new(Record { metadata: next.clone(), exists: true, asked_at });
                 self.learn_record(&record);
                 self.state.learn(self.view_of(&record));
@@ -615,7 +628,7 @@ impl KeyJob<'_> {
 }
 
 impl Inner {
-    /// Waits a random pause, and again until enough was seen to decide.
+    /// Waits a random pause, and again until there are enough observations to decide.
     async fn gather(&self, state: &KeyState) {
         let first_throttle = self.environment.now();
         loop {
