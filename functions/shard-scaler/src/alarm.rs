@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use sharding::internal::{Deadline, ScalingActors};
 use tokio::time::timeout_at;
 
@@ -11,38 +11,90 @@ use crate::Scaler;
 use crate::alarm_event::{Alarm, AlarmMetric};
 use crate::cause::Cause;
 use crate::clients::{ClientError, bare_table_name};
-use crate::failure::failed;
+use crate::failure::{self, Failure};
+use crate::hot_keys::IndexReport;
 use crate::limits::Limits;
+use crate::raise_capacity::CapacityOutcome;
+use crate::response::{KeyAction, KeyOutcome, KeyReport};
 use crate::throttled_keys::ThrottledKeys;
+use crate::warming::WarmReport;
 
 /// What is kept of an invocation's time for setting the alarms back.
 const REARM_TIME: Duration = Duration::from_secs(3);
 
+/// The response to alarms.
+#[derive(Debug, Serialize)]
+pub(crate) struct AlarmReport {
+    /// The first name among them.
+    pub(crate) alarm: Option<String>,
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    pub(crate) outcome: Result<AlarmOutcome, Failure>,
+    /// Whether every alarm is OK again; not given where none is this table's and firing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rearmed: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub(crate) enum AlarmOutcome {
+    Ignored { reason: String },
+    Handled(Box<AlarmActions>),
+}
+
+/// What was found out, and what was done.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct AlarmActions {
+    /// The limits of the table that requests met.
+    pub(crate) causes: BTreeSet<Cause>,
+    pub(crate) keys: Vec<KeyReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<CapacityOutcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warm: Option<WarmReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) advice: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) contributor_insights: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) indexes: Vec<IndexReport>,
+}
+
+impl AlarmReport {
+    pub(crate) fn failures(&self) -> Vec<&Failure> {
+        match &self.outcome {
+            Err(failure) => vec![failure],
+            Ok(AlarmOutcome::Ignored { .. }) => Vec::new(),
+            Ok(AlarmOutcome::Handled(actions)) => {
+                let indexes = actions.indexes.iter().filter_map(|index| index.failure.as_ref());
+                let keys = actions.keys.iter().filter_map(KeyReport::failure);
+                let warm = actions.warm.as_ref().and_then(WarmReport::failure);
+                indexes.chain(keys).chain(warm).collect()
+            }
+        }
+    }
+}
+
 impl Scaler {
     /// Alarms are hints to look: they come late, twice or not at all, and name a table but no key.
-    pub(crate) async fn alarms(&self, alarms: &[Alarm], now_seconds: u64, deadline: Deadline) -> Value {
-        let name = alarms.iter().find_map(|alarm| alarm.name.as_deref());
-        let ignored = |reason: &str| json!({"action": "alarm", "alarm": name, "outcome": "ignored", "reason": reason});
+    pub(crate) async fn alarms(&self, alarms: &[Alarm], now_seconds: u64, deadline: Deadline) -> AlarmReport {
+        let alarm = alarms.iter().find_map(|alarm| alarm.name.clone());
+        let ignored = |reason: &str| Ok(AlarmOutcome::Ignored { reason: reason.to_owned() });
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
         if own.is_empty() {
-            return ignored("the alarm is of another table");
+            let outcome = ignored("the alarm is of another table");
+            return AlarmReport { alarm, outcome, rearmed: None };
         }
         let firing: Vec<&Alarm> = own.into_iter().filter(|alarm| alarm.state == "ALARM").collect();
         if firing.is_empty() {
-            return ignored("the state is not ALARM");
+            return AlarmReport { alarm, outcome: ignored("the state is not ALARM"), rearmed: None };
         }
-        let mut answer = match self.why_not_acted_on(&firing, now_seconds) {
+        let outcome = match self.why_not_acted_on(&firing, now_seconds) {
             Some(reason) => ignored(&reason),
             None => self.act_in_time(&firing, now_seconds, deadline - REARM_TIME).await,
         };
         // Whatever came of it: only an alarm that is OK again can raise the next event.
-        let rearmed = self.rearm_firing(&firing, deadline).await;
-        if let Some(object) = answer.as_object_mut() {
-            object.insert("action".into(), "alarm".into());
-            object.insert("alarm".into(), name.into());
-            object.insert("rearmed".into(), rearmed.into());
-        }
-        answer
+        let rearmed = Some(self.rearm_firing(&firing, deadline).await);
+        AlarmReport { alarm, outcome, rearmed }
     }
 
     /// Whether an alarm is of this table. Metric math and composite alarms name none, and are taken to be.
@@ -60,55 +112,55 @@ impl Scaler {
         firing.iter().all(is_too_old).then(|| format!("the event is older than {oldest} seconds"))
     }
 
-    async fn act_in_time(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Value {
+    async fn act_in_time(
+        &self,
+        firing: &[&Alarm],
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> Result<AlarmOutcome, Failure> {
         match timeout_at(deadline, self.act(firing, now_seconds, deadline)).await {
-            Ok(Ok(done)) => done,
+            Ok(Ok(actions)) => Ok(AlarmOutcome::Handled(Box::new(actions))),
             Ok(Err(error)) => {
                 tracing::error!(%error, "an alarm could not be acted on");
-                failed(json!({}), &error, error.is_retryable)
+                Err(Failure::new(&error, error.is_retryable))
             }
             Err(_) => {
                 tracing::error!("an alarm could not be acted on in time");
-                failed(json!({}), "the time of the invocation ran out", true)
+                Err(Failure::new("the time of the invocation ran out", true))
             }
         }
     }
 
-    async fn act(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Result<Value, ClientError> {
+    async fn act(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Result<AlarmActions, ClientError> {
         let find = async {
             let limits = self.limits(firing, now_seconds).await?;
             let hot = self.hot_keys(&limits, now_seconds).await?;
             Ok::<_, ClientError>((limits, hot))
         };
         // Before the keys are relieved, for the policy goes by it.
-        let (found, warm) = tokio::join!(find, self.learn_warm_throughput(deadline));
+        let (found, known) = tokio::join!(find, self.learn_warm_throughput(deadline));
         let (limits, hot) = found?;
         let mut keys = reported(hot.reads, &hot.writes);
-        let (relieved, lacking) = self.relieve_all(hot.writes.by_key, warm, now_seconds, deadline).await;
+        let throttled = hot.writes.by_key;
+        let (relieved, lacking) = self.relieve_all(throttled, known, now_seconds, deadline).await;
         keys.extend(relieved);
-        let warming = match lacking {
-            Some(write_units) => self.relieve_table(write_units, deadline).await,
-            None => Value::Null,
+        let warm = match lacking {
+            Some(write_units) => Some(self.relieve_table(write_units, deadline).await),
+            None => None,
         };
         let capacity = self.raise_capacity(&limits.table).await?;
 
-        let causes: Vec<&str> = limits.table.iter().map(|cause| cause.name()).collect();
-        let of_causes =
-            limits.table.iter().filter(|cause| **cause >= Cause::OnDemandMaximum).map(|cause| cause.advice());
-        let advice: Vec<String> = of_causes.map(str::to_owned).chain(hot.advice).collect();
-        let mut answer = json!({"outcome": "handled", "causes": causes, "keys": keys});
-        if let Some(object) = answer.as_object_mut() {
-            let parts = [
-                ("capacity", capacity),
-                ("warm", warming),
-                ("advice", if advice.is_empty() { Value::Null } else { advice.into() }),
-                ("contributor_insights", hot.insights.into()),
-                ("indexes", if hot.indexes.is_empty() { Value::Null } else { hot.indexes.into() }),
-            ];
-            object
-                .extend(parts.into_iter().filter(|(_, part)| !part.is_null()).map(|(name, part)| (name.into(), part)));
-        }
-        Ok(answer)
+        let owners = limits.table.iter().filter(|cause| **cause >= Cause::OnDemandMaximum);
+        let advice = owners.map(|cause| cause.advice().to_owned()).chain(hot.advice).collect();
+        Ok(AlarmActions {
+            causes: limits.table,
+            keys,
+            capacity,
+            warm,
+            advice,
+            contributor_insights: hot.insights,
+            indexes: hot.indexes,
+        })
     }
 
     /// The limits that the alarms name; where they name none, those that the metrics of the table and of its indexes tell.
@@ -124,17 +176,13 @@ impl Scaler {
     }
 }
 
-/// What is told of the keys that only reads met: more shards do not help them.
-fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<Value> {
+/// Reports the keys that only reads met: more shards do not help them.
+fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<KeyReport> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
-    let told = only_read.map(|(key, throttles)| {
-        json!({
-            "action": "report",
-            "partition_key": key.as_str(),
-            "outcome": "unchanged",
-            "throttled": throttles.total(),
-            "reason": Cause::HotReads.advice(),
-        })
+    let reports = only_read.map(|(key, throttles)| KeyReport {
+        action: Some(KeyAction::Report),
+        throttled: Some(throttles.total()),
+        ..KeyReport::new(&key, Ok(KeyOutcome::unchanged(Cause::HotReads.advice())))
     });
-    told.collect()
+    reports.collect()
 }

@@ -7,26 +7,26 @@ use time::format_description::well_known::Rfc3339;
 
 /// One alarm's change of state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alarm {
+pub(crate) struct Alarm {
     /// Its name, where it says one.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
-    pub state: String,
+    pub(crate) state: String,
     /// Every table that its metrics name; none for metric math and composite alarms.
-    pub tables: Vec<String>,
+    pub(crate) tables: Vec<String>,
     /// Every metric that it names.
-    pub metrics: Vec<AlarmMetric>,
+    pub(crate) metrics: Vec<AlarmMetric>,
     /// When the state changed, in seconds since the Unix epoch; `None` where that cannot be read.
-    pub changed_at: Option<u64>,
+    pub(crate) changed_at: Option<u64>,
 }
 
 /// A metric that an alarm names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AlarmMetric {
+pub(crate) struct AlarmMetric {
     /// Its name, for example `WriteKeyRangeThroughputThrottleEvents`.
-    pub name: String,
+    pub(crate) name: String,
     /// The index that it is of; `None` where it is of the table.
-    pub index: Option<String>,
+    pub(crate) index: Option<String>,
 }
 
 /// The alarms of an event in any of the three envelopes.

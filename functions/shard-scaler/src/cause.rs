@@ -1,8 +1,11 @@
 //! The limits that requests can meet.
 
+use serde::Serialize;
+
 /// A limit that requests met, and what it is that helps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cause {
     /// Partitions are over their ceiling of writes: more shards.
     HotWrites,
     /// Partitions are over their ceiling of reads: replicas or a cache, never more shards of a key that is read as a whole.
@@ -33,19 +36,6 @@ impl Cause {
     /// The cause that a metric names; `None` where it names none, as `WriteThrottleEvents` does.
     pub(crate) fn of_metric(metric: &str) -> Option<Self> {
         Self::METRICS.iter().find(|(name, _)| *name == metric).map(|(_, cause)| *cause)
-    }
-
-    /// A word for answers and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HotWrites => "hot-writes",
-            Self::HotReads => "hot-reads",
-            Self::ProvisionedWrites => "provisioned-writes",
-            Self::ProvisionedReads => "provisioned-reads",
-            Self::OnDemandMaximum => "on-demand-maximum",
-            Self::Account => "account",
-        }
     }
 
     /// What the operator can do, where the shard-scaler cannot.

@@ -6,6 +6,7 @@ use aws_sdk_cloudwatch::types::StateValue;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
+use serde::Serialize;
 
 /// The clients of the shard-scaler.
 #[derive(Debug, Clone)]
@@ -64,7 +65,7 @@ fn is_retryable<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> b
 }
 
 /// Provisioned units of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Units {
     pub(crate) read: u64,
     pub(crate) write: u64,

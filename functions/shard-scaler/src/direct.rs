@@ -1,32 +1,114 @@
-//! Direct events about one key, and the list of keys: set, show, list.
+//! Direct events, and those about one key or the list of keys: set, show, list.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
-use crate::event::WarmUnits;
-use crate::failure::failed;
-use crate::told::{refused, told};
+use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
+use crate::failure::Failure;
+use crate::response::{KeyOutcome, KeyReport, Response};
 use crate::warming::checked;
 
+/// A page of the keys that have metadata.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename = "listed")]
+pub(crate) struct Listed {
+    keys: Vec<ListedKey>,
+    /// The list goes on after this key.
+    next: Option<String>,
+    /// What holds for every key that is on no page.
+    unlisted: KeyDescription,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedKey {
+    partition_key: String,
+    #[serde(flatten)]
+    metadata: KeyDescription,
+}
+
+/// What is known of a key.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyDescription {
+    number_of_shards: u32,
+    read_shards: u32,
+    grown: bool,
+    /// What only a key with metadata has.
+    #[serde(flatten)]
+    history: Option<KeyHistory>,
+}
+
+#[derive(Debug, Serialize)]
+struct KeyHistory {
+    last_updated: u64,
+    shard_history: Vec<String>,
+    era: u64,
+    generation: u64,
+    draining: bool,
+    drain: Option<DrainProgress>,
+    settled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closing: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct DrainProgress {
+    began: u64,
+    busy_until: Option<u64>,
+    in_doubt: bool,
+    emptied_at: Option<u64>,
+}
+
 impl Scaler {
+    pub(crate) async fn direct(
+        &self,
+        event: DirectEvent,
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> Result<Response, EventError> {
+        Ok(match event {
+            DirectEvent::Set { partition_key, number_of_shards, write_units, read_units } => {
+                let warm = WarmUnits { write_units, read_units };
+                self.set(&partition_key, number_of_shards, warm, deadline).await?
+            }
+            DirectEvent::Warm(units) => Response::Warm(self.warm_as_asked(units, deadline).await?),
+            DirectEvent::Shrink { partition_key, number_of_shards } => {
+                Response::Shrink(self.shrink(&partition_key, number_of_shards, deadline).await?)
+            }
+            DirectEvent::Settle { partition_key: key } => Response::Settle(self.settle(&key, deadline).await?),
+            DirectEvent::Drain {} => Response::Drain(self.drain_all(now_seconds, deadline).await),
+            DirectEvent::Migrate { after } => Response::Migrate(self.migrate(after, deadline).await?),
+            DirectEvent::Rebuild {} => Response::Rebuild(self.rebuild(deadline).await),
+            DirectEvent::Copies { copies } => Response::Copies(self.raise_copies(copies, deadline).await?),
+            DirectEvent::Rearm { alarms } => {
+                // Every stack has this schedule, so writers know the table's partitions before a
+                // key is hot.
+                let learnt = self.learn_warm_throughput(deadline);
+                Response::Rearm(tokio::join!(self.rearm(&alarms, deadline), learnt).0)
+            }
+            DirectEvent::Show { partition_key: key } => Response::Show(self.show(&key, deadline).await?),
+            DirectEvent::List { after } => Response::List(self.list(after.as_deref(), deadline).await?),
+        })
+    }
+
     /// Gives a key its shards, and makes the table ready for its load where that is asked for. Neither waits for
     /// the other, and neither fails for the other.
-    pub(crate) async fn set(&self, key: &str, number_of_shards: i128, warm: WarmUnits, deadline: Deadline) -> Value {
-        let key = match self.logical_key(key) {
-            Ok(key) => key,
-            Err(refusal) => return refusal,
+    async fn set(
+        &self,
+        key: &str,
+        asked: WholeNumber,
+        warm: WarmUnits,
+        deadline: Deadline,
+    ) -> Result<Response, EventError> {
+        let key = self.logical_key(key)?;
+        let highest = self.table.config().policy.max_shards;
+        let Some(count) = asked.shard_count() else {
+            let why = format_args!("it is {asked}; allowed: 1 to {highest}");
+            return Err(EventError::new("number_of_shards", why));
         };
-        let Some(count) = u32::try_from(number_of_shards).ok().and_then(ShardCount::new) else {
-            let highest = self.table.config().policy.max_shards;
-            return refused("number_of_shards", format_args!("it is {number_of_shards}; allowed: 1 to {highest}"));
-        };
-        let need = match checked(warm) {
-            Ok(need) => need,
-            Err(refusal) => return refusal,
-        };
+        let need = checked(warm)?;
         // What is refused costs nothing.
-        let is_allowed = count <= self.table.config().policy.max_shards;
+        let is_allowed = count <= highest;
         let ready = async {
             if need != WarmThroughput::default() && is_allowed {
                 return Some(self.warm(need, deadline).await);
@@ -34,96 +116,89 @@ impl Scaler {
             self.learn_warm_throughput(deadline).await;
             None
         };
-        let (mut answer, warm) = tokio::join!(self.set_to(&key, count, deadline), ready);
-        if let (Some(warm), Some(answer)) = (warm, answer.as_object_mut()) {
-            answer.insert("warm".into(), warm);
-        }
-        answer
+        let (outcome, warm) = tokio::join!(self.set_to(&key, count, deadline), ready);
+        Ok(match outcome {
+            Ok(KeyOutcome::Refused(error)) => Response::Refused { error, warm },
+            outcome => Response::Set { key: KeyReport::new(&key, outcome), warm },
+        })
     }
 
-    async fn set_to(&self, key: &PartitionKey, count: ShardCount, deadline: Deadline) -> Value {
+    async fn set_to(&self, key: &PartitionKey, count: ShardCount, deadline: Deadline) -> Result<KeyOutcome, Failure> {
         if !self.config.dry_run {
-            return told("set", key, self.table.set_shards(key, count, deadline).await);
+            return KeyOutcome::of(self.table.set_shards(key, count, deadline).await);
         }
         match self.table.shards(key, deadline).await {
             Ok(metadata) => {
-                let from =
-                    metadata.map_or(self.table.config().adopt_shards, |metadata| metadata.number_of_shards).get();
-                json!({"action": "set", "partition_key": key.as_str(), "outcome": "dry-run", "from": from, "to": count.get()})
+                let adopted = self.table.config().adopt_shards;
+                let from = metadata.map_or(adopted, |metadata| metadata.number_of_shards);
+                Ok(KeyOutcome::dry_run(Some(from.get()), Some(count.get())))
             }
-            Err(error) => told("set", key, Err(error.into())),
+            Err(error) => KeyOutcome::of(Err(error.into())),
         }
     }
 
-    pub(crate) async fn show(&self, key: &str, deadline: Deadline) -> Value {
-        let key = match self.logical_key(key) {
-            Ok(key) => key,
-            Err(refusal) => return refusal,
-        };
-        match self.table.shards(&key, deadline).await {
+    async fn show(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
+        let key = self.logical_key(key)?;
+        let outcome = match self.table.shards(&key, deadline).await {
             Ok(metadata) => {
-                let metadata = self.described(metadata.as_ref());
-                json!({"action": "show", "partition_key": key.as_str(), "outcome": "shown", "metadata": metadata})
+                let metadata = Box::new(self.described(metadata.as_ref()));
+                Ok(KeyOutcome::Shown { metadata })
             }
-            Err(error) => told("show", &key, Err(error.into())),
-        }
+            Err(error) => KeyOutcome::of(Err(error.into())),
+        };
+        Ok(KeyReport::new(&key, outcome))
     }
 
     /// A page of the keys that have metadata, in no order, and what holds for all others.
-    pub(crate) async fn list(&self, after: Option<&str>, deadline: Deadline) -> Value {
-        let after = match after.map(|key| self.logical_key(key)).transpose() {
-            Ok(after) => after,
-            Err(refusal) => return refusal,
-        };
-        match self.table.list_keys(after.as_ref(), deadline).await {
-            Ok((keys, next)) => {
-                let keys: Vec<Value> = keys
-                    .iter()
-                    .map(|(key, metadata)| {
-                        let mut described = self.described(Some(metadata));
-                        if let Some(object) = described.as_object_mut() {
-                            object.insert("partition_key".into(), key.as_str().into());
-                        }
-                        described
-                    })
-                    .collect();
-                let (next, unlisted) = (next.as_ref().map(PartitionKey::as_str), self.described(None));
-                json!({"action": "list", "outcome": "listed", "keys": keys, "next": next, "unlisted": unlisted})
-            }
-            Err(error) => failed(json!({"action": "list"}), &error, error.is_retryable()),
-        }
+    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Result<Listed, Failure>, EventError> {
+        let after = after.map(|key| self.logical_key(key)).transpose()?;
+        let page = self.table.list_keys(after.as_ref(), deadline).await;
+        let listed = page.map(|(keys, next)| {
+            let listed = keys.iter().map(|(key, metadata)| ListedKey {
+                partition_key: key.as_str().to_owned(),
+                metadata: self.described(Some(metadata)),
+            });
+            let next = next.map(|key| key.as_str().to_owned());
+            Listed { keys: listed.collect(), next, unlisted: self.described(None) }
+        });
+        Ok(listed.map_err(|error| Failure::new(&error, error.is_retryable())))
     }
 
-    pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, Value> {
+    pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {
         let config = self.table.config();
         let fits = |key: PartitionKey| config.shard_keys.check(&key, config.policy.max_shards).map(|()| key);
-        PartitionKey::new(key).and_then(fits).map_err(|error| refused("partition_key", error))
+        let key = PartitionKey::new(key).and_then(fits);
+        key.map_err(|error| EventError::new("partition_key", error))
     }
 
     /// What is known of a key. One without metadata has never grown.
-    fn described(&self, metadata: Option<&ShardMetadata>) -> Value {
+    fn described(&self, metadata: Option<&ShardMetadata>) -> KeyDescription {
         let first = self.table.config().adopt_shards;
         let Some(metadata) = metadata else {
-            return json!({"number_of_shards": first.get(), "read_shards": first.get(), "grown": false});
+            let (number_of_shards, read_shards) = (first.get(), first.get());
+            return KeyDescription { number_of_shards, read_shards, grown: false, history: None };
         };
-        let drain = metadata
-            .draining()
-            .map(|drain| json!({"began": drain.began, "busy_until": drain.busy_until, "in_doubt": drain.in_doubt, "emptied_at": drain.emptied_at}));
-        let mut described = json!({
-            "number_of_shards": metadata.number_of_shards.get(),
-            "read_shards": metadata.read_shards.get(),
-            "grown": metadata.layout().is_listed(first),
-            "last_updated": metadata.last_updated,
-            "shard_history": metadata.shard_history.to_strings(),
-            "era": metadata.era,
-            "generation": metadata.generation,
-            "draining": drain.is_some(),
-            "drain": drain,
-            "settled": metadata.settled,
+        let drain = metadata.draining().map(|drain| DrainProgress {
+            began: drain.began,
+            busy_until: drain.busy_until,
+            in_doubt: drain.in_doubt,
+            emptied_at: drain.emptied_at,
         });
-        if let (Some(to), Some(object)) = (metadata.closing(), described.as_object_mut()) {
-            object.insert("closing".into(), to.get().into());
+        let history = KeyHistory {
+            last_updated: metadata.last_updated,
+            shard_history: metadata.shard_history.to_strings(),
+            era: metadata.era,
+            generation: metadata.generation,
+            draining: drain.is_some(),
+            drain,
+            settled: metadata.settled,
+            closing: metadata.closing().map(ShardCount::get),
+        };
+        KeyDescription {
+            number_of_shards: metadata.number_of_shards.get(),
+            read_shards: metadata.read_shards.get(),
+            grown: metadata.layout().is_listed(first),
+            history: Some(history),
         }
-        described
     }
 }

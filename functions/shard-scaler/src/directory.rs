@@ -1,29 +1,43 @@
 //! The directory: more copies of its pages on request, and the schedule's comparison with the metadata.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use sharding::internal::{Deadline, MAX_COPIES};
 
 use crate::Scaler;
-use crate::failure::failed;
-use crate::told::refused;
+use crate::event::{EventError, WholeNumber};
+use crate::failure::{self, Failure};
+use crate::response::Outcome;
+
+/// The response to `copies`.
+#[derive(Debug, Serialize)]
+pub(crate) struct CopiesReport {
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    pub(crate) outcome: Result<Outcome, Failure>,
+    copies: u32,
+}
 
 impl Scaler {
     /// Raises the number of copies of each page. A lower number than there is changes nothing.
-    pub(crate) async fn raise_copies(&self, copies: i128, deadline: Deadline) -> Value {
-        let Some(copies) = u32::try_from(copies).ok().filter(|copies| (1..=MAX_COPIES).contains(copies)) else {
-            return refused("copies", format_args!("it is {copies}; allowed: 1 to {MAX_COPIES}"));
+    pub(crate) async fn raise_copies(
+        &self,
+        asked: WholeNumber,
+        deadline: Deadline,
+    ) -> Result<CopiesReport, EventError> {
+        let copies = u32::try_from(asked.0).ok().filter(|copies| (1..=MAX_COPIES).contains(copies));
+        let Some(copies) = copies else {
+            let why = format_args!("it is {asked}; allowed: 1 to {MAX_COPIES}");
+            return Err(EventError::new("copies", why));
         };
         if self.config.dry_run {
-            return json!({"action": "copies", "outcome": "dry-run", "copies": copies});
+            return Ok(CopiesReport { outcome: Ok(Outcome::DryRun), copies });
         }
         // Boxed: the SDK's futures nest deeply.
-        match Box::pin(self.table.raise_directory_copies(copies, deadline)).await {
-            Ok(()) => json!({"action": "copies", "outcome": "handled", "copies": copies}),
-            Err(error) => {
-                tracing::error!(%error, copies, "the copies of the directory could not be raised");
-                failed(json!({"action": "copies", "copies": copies}), &error, error.is_retryable())
-            }
-        }
+        let raised = Box::pin(self.table.raise_directory_copies(copies, deadline)).await;
+        let outcome = raised.map(|()| Outcome::Handled).map_err(|error| {
+            tracing::error!(%error, copies, "the copies of the directory could not be raised");
+            Failure::new(&error, error.is_retryable())
+        });
+        Ok(CopiesReport { outcome, copies })
     }
 
     /// Writes to the pages what the metadata says and they do not: whoever changed a key may have stopped between the two. A failure is left to

@@ -4,26 +4,27 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use sharding::internal::{
     Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount, ShardMetadata, ShrinkDecision,
-    TableConfig, Writes,
+    TableConfig, TableError, Writes,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::Scaler;
 use crate::clients::ClientError;
-use crate::failure::failed;
+use crate::event::{EventError, WholeNumber};
+use crate::failure::{self, Failure};
+use crate::response::{KeyAction, KeyOutcome, KeyReport, Outcome, to_json};
 use crate::throttled_keys::Insights;
-use crate::told::{refused, told};
 
 /// The most keys that are drained at once; each shard of each keeps to its own pace.
 const AT_ONCE: usize = 8;
 /// The most keys with which one run of the schedule begins something: it can wait.
 const MOST_BEGUN: usize = 20;
-/// The most keys that one run tells of, besides the counts.
-const MOST_TOLD: usize = 100;
+/// The most keys that the response names, besides the counts.
+const MOST_NAMED: usize = 100;
 /// The longest of one run: where one shard-scaler runs at a time, an alarm waits for it.
 const RUN_TIME: Duration = Duration::from_secs(20);
 /// For how long one key is worked on before others have their turn.
@@ -31,8 +32,31 @@ const TURN_TIME: Duration = Duration::from_secs(5);
 /// How many seconds a key keeps its width before it is settled in a table with a time to live, unless it is configured. Until then an item
 /// that expires may reveal an older copy of it.
 const SETTLE_EXPIRING_AFTER: u64 = 3_600;
-/// What is kept of a run's time for its answer.
-const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// What is kept of a run's time for its response.
+const RESPONSE_TIME: Duration = Duration::from_secs(3);
+
+/// The response to `drain`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DrainReport {
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    outcome: Result<Outcome, Failure>,
+    #[serde(flatten)]
+    run: Option<DrainRun>,
+}
+
+#[derive(Debug, Serialize)]
+struct DrainRun {
+    looked_at: u64,
+    draining: usize,
+    keys: Vec<KeyReport>,
+}
+
+impl DrainReport {
+    pub(crate) fn failures(&self) -> Vec<&Failure> {
+        let keys = self.run.iter().flat_map(|run| &run.keys).filter_map(KeyReport::failure);
+        self.outcome.as_ref().err().into_iter().chain(keys).collect()
+    }
+}
 
 /// What the schedule begins with a key.
 #[derive(Debug, Clone, Copy)]
@@ -44,69 +68,97 @@ enum Begin {
 }
 
 impl Scaler {
-    pub(crate) async fn shrink(&self, key: &str, number_of_shards: i128, deadline: Deadline) -> Value {
-        let key = match self.logical_key(key) {
-            Ok(key) => key,
-            Err(refusal) => return refusal,
-        };
-        let Some(to) = u32::try_from(number_of_shards).ok().and_then(ShardCount::new) else {
-            return refused("number_of_shards", format_args!("it is {number_of_shards}; allowed: 1 or more"));
+    pub(crate) async fn shrink(
+        &self,
+        key: &str,
+        asked: WholeNumber,
+        deadline: Deadline,
+    ) -> Result<KeyReport, EventError> {
+        let key = self.logical_key(key)?;
+        let Some(to) = asked.shard_count() else {
+            let why = format_args!("it is {asked}; allowed: 1 or more");
+            return Err(EventError::new("number_of_shards", why));
         };
         if self.config.dry_run {
-            return json!({"action": "shrink", "partition_key": key.as_str(), "outcome": "dry-run", "to": to.get()});
+            let planned = KeyOutcome::dry_run(None, Some(to.get()));
+            return Ok(KeyReport::new(&key, Ok(planned)));
         }
-        begun("shrink", &key, self.table.begin_shrink(&key, to, deadline).await)
+        begun(&key, self.table.begin_shrink(&key, to, deadline).await)
     }
 
-    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Value {
-        let key = match self.logical_key(key) {
-            Ok(key) => key,
-            Err(refusal) => return refusal,
-        };
+    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
+        let key = self.logical_key(key)?;
         if self.config.dry_run {
-            return json!({"action": "settle", "partition_key": key.as_str(), "outcome": "dry-run"});
+            return Ok(KeyReport::new(&key, Ok(KeyOutcome::dry_run(None, None))));
         }
-        begun("settle", &key, self.table.begin_settle(&key, deadline).await)
+        begun(&key, self.table.begin_settle(&key, deadline).await)
     }
 
     /// A run of the schedule.
-    pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> Value {
-        let deadline = deadline.min(Deadline::now() + RUN_TIME) - ANSWER_TIME;
+    pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
+        let deadline = deadline.min(Deadline::now() + RUN_TIME) - RESPONSE_TIME;
         // Boxed: the SDK's futures nest deeply.
-        let (answer, (), _) = tokio::join!(
+        let (report, (), _) = tokio::join!(
             Box::pin(self.drain_keys(now_seconds, deadline)),
             Box::pin(self.repair_directory(deadline)),
             Box::pin(self.learn_warm_throughput(deadline)),
         );
-        answer
+        report
     }
 
     /// Goes on with every drain, finishes changes that their actors have left, and begins to shrink and settle keys that are due. A run begins
     /// with the key that the last run did not come to.
-    async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> Value {
-        let throttled = if self.config.shrink_after.is_zero() {
-            None
-        } else {
-            match self.lately_throttled(now_seconds).await {
-                Ok(throttled) => Some(throttled),
-                Err(error) => {
-                    tracing::error!(%error, "which keys are throttled is not known: none begins to shrink");
-                    None
-                }
-            }
-        };
+    async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
+        let throttled = self.known_throttled(now_seconds).await;
         let budget = match self.budget_of_all().await {
             Ok(budget) => budget.map(Arc::new),
             Err(error) => {
                 tracing::error!(%error, "how much the table can take is not known");
-                return failed(json!({"action": "drain"}), &error, error.is_retryable);
+                let failure = Failure::new(&error, error.is_retryable);
+                return DrainReport { outcome: Err(failure), run: None };
             }
         };
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         let mut draining = JoinSet::new();
+        let mut begun_now = 0;
+        let (looked_at, interrupted) = self
+            .look_at_keys(deadline, |key, metadata| {
+                let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
+                let due = || self.due(metadata, is_calm, now_seconds);
+                let begin = (begun_now < MOST_BEGUN).then(due).flatten();
+                if metadata.draining().is_none() && begin.is_none() {
+                    return;
+                }
+                begun_now += usize::from(begin.is_some());
+                let (scaler, slots, budget) = (self.clone(), Arc::clone(&slots), budget.clone());
+                draining.spawn(async move {
+                    scaler.carry_on_in_turns(&key, begin, budget.as_deref(), &slots, deadline).await
+                });
+            })
+            .await;
+        let mut keys: Vec<KeyReport> = draining.join_all().await;
+        for report in &keys {
+            tracing::info!(audit = true, answer = %to_json(report), "drain");
+        }
+        let count = keys.len();
+        keys.truncate(MOST_NAMED);
+        let outcome = match interrupted {
+            Some(error) => Err(Failure::new(&error, error.is_retryable())),
+            None => Ok(Outcome::Handled),
+        };
+        DrainReport { outcome, run: Some(DrainRun { looked_at, draining: count, keys }) }
+    }
+
+    /// Visits every key once, from the one that the last run did not come to. Returns how many it
+    /// looked at, and why not at all of them.
+    async fn look_at_keys(
+        &self,
+        deadline: Deadline,
+        mut visit: impl FnMut(PartitionKey, &ShardMetadata),
+    ) -> (u64, Option<TableError>) {
         let first = self.looked_after().clone();
         let (mut after, mut has_wrapped) = (first.clone(), first.is_none());
-        let (mut is_round, mut looked_at, mut begun_now, mut interrupted) = (false, 0u64, 0, None);
+        let (mut is_round, mut looked_at) = (false, 0);
         loop {
             let (keys, next) = match self.table.list_keys(after.as_ref(), deadline).await {
                 Ok(page) => page,
@@ -116,44 +168,32 @@ impl Scaler {
                         // Another beginning may have more luck.
                         *self.looked_after() = None;
                     }
-                    interrupted = Some(error);
-                    break;
+                    return (looked_at, Some(error));
                 }
             };
             looked_at += keys.len() as u64;
             for (key, metadata) in keys {
                 is_round |= has_wrapped && first.as_ref() == Some(&key);
-                let is_calm = throttled.as_ref().is_some_and(|throttled| !throttled.contains(&key));
-                let begin = if begun_now < MOST_BEGUN { self.due(&metadata, is_calm, now_seconds) } else { None };
-                if metadata.draining().is_none() && begin.is_none() {
-                    continue;
-                }
-                begun_now += usize::from(begin.is_some());
-                let (scaler, slots, budget) = (self.clone(), Arc::clone(&slots), budget.clone());
-                draining.spawn(async move {
-                    scaler.carry_on_in_turns(&key, begin, budget.as_deref(), &slots, deadline).await
-                });
+                visit(key, &metadata);
             }
             *self.looked_after() = next.clone().filter(|_| !is_round);
             match next {
                 Some(next) if !is_round => after = Some(next),
                 // From the beginning up to where this run began.
                 None if !has_wrapped => (after, has_wrapped) = (None, true),
-                _ => break,
+                _ => return (looked_at, None),
             }
         }
-        let told: Vec<Value> = draining.join_all().await;
-        for answer in &told {
-            tracing::info!(audit = true, %answer, "drain");
+    }
+
+    /// The keys that are throttled; `None` where that is not known, or where no key is to shrink.
+    async fn known_throttled(&self, now_seconds: u64) -> Option<BTreeSet<PartitionKey>> {
+        if self.config.shrink_after.is_zero() {
+            return None;
         }
-        let count = told.len();
-        let told: Vec<Value> = told.into_iter().take(MOST_TOLD).collect();
-        let answer =
-            json!({"action": "drain", "outcome": "handled", "looked_at": looked_at, "draining": count, "keys": told});
-        match interrupted {
-            Some(error) => failed(answer, &error, error.is_retryable()),
-            None => answer,
-        }
+        let throttled = self.lately_throttled(now_seconds).await;
+        let unknown = "which keys are throttled is not known: none begins to shrink";
+        throttled.inspect_err(|error| tracing::error!(%error, "{unknown}")).ok()
     }
 
     /// What is due for a key.
@@ -200,22 +240,25 @@ impl Scaler {
         budget_of_all: Option<&DrainBudget>,
         slots: &Semaphore,
         deadline: Deadline,
-    ) -> Value {
+    ) -> KeyReport {
+        use KeyOutcome::{Done, Working};
         let budgets: Vec<&DrainBudget> = budget_of_all.into_iter().collect();
+        let opens = matches!(begin, Some(Begin::Open)) && !self.config.dry_run;
+        let action = opens.then_some(KeyAction::Open);
         let mut begin = begin;
-        let mut items = 0;
+        let mut moved = 0;
         loop {
             let slot = slots.acquire().await;
             let turn = deadline.min(Deadline::now() + TURN_TIME);
-            let mut answer = self.carry_on(key, begin.take(), &budgets, turn).await;
+            let mut outcome = self.carry_on(key, begin.take(), &budgets, turn).await;
             drop(slot);
-            items += answer.get("items").and_then(Value::as_u64).unwrap_or_default();
-            let goes_on = answer.get("outcome").and_then(Value::as_str) == Some("working");
+            if let Ok(Working { items } | Done { items, .. }) = &mut outcome {
+                moved += *items;
+                *items = moved;
+            }
+            let goes_on = matches!(outcome, Ok(Working { .. }));
             if !goes_on || Deadline::now() + TURN_TIME > deadline {
-                if let Some(told) = answer.as_object_mut().and_then(|told| told.get_mut("items")) {
-                    *told = items.into();
-                }
-                return answer;
+                return KeyReport { action, ..KeyReport::new(key, outcome) };
             }
         }
     }
@@ -226,43 +269,38 @@ impl Scaler {
         begin: Option<Begin>,
         budgets: &[&DrainBudget],
         deadline: Deadline,
-    ) -> Value {
-        let name = key.as_str();
+    ) -> Result<KeyOutcome, Failure> {
         if self.config.dry_run {
             let to = match begin {
                 Some(Begin::Shrink(to)) => Some(to.get()),
                 Some(Begin::Settle | Begin::Open) | None => None,
             };
-            return json!({"partition_key": name, "outcome": "dry-run", "to": to});
+            return Ok(KeyOutcome::WouldDrain { to });
         }
         let begun = match begin {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
             Some(Begin::Open) => {
-                return told("open", key, self.table.scale_by_policy(key, Pressure::default(), deadline).await);
+                let seen = Pressure::default();
+                return KeyOutcome::of(self.table.scale_by_policy(key, seen, deadline).await);
             }
             None => Ok(()),
         };
         if let Err(error) = begun {
-            return json!({"partition_key": name, "outcome": "unchanged", "reason": error.to_string()});
+            return Ok(KeyOutcome::unchanged(error));
         }
         match self.table.drain_within(key, budgets, deadline).await {
-            Ok(Drained::Nothing) => {
-                json!({"partition_key": name, "outcome": "unchanged", "reason": "its drain has ended"})
-            }
-            Ok(Drained::Waiting { until }) => {
-                json!({"partition_key": name, "outcome": "waiting", "until": until})
-            }
-            Ok(Drained::Working { items }) => {
-                json!({"partition_key": name, "outcome": "working", "items": items})
-            }
+            Ok(Drained::Nothing) => Ok(KeyOutcome::unchanged("its drain has ended")),
+            Ok(Drained::Waiting { until }) => Ok(KeyOutcome::Waiting { until }),
+            Ok(Drained::Working { items }) => Ok(KeyOutcome::Working { items }),
             Ok(Drained::Done { from, to, items }) => {
-                json!({"partition_key": name, "outcome": "done", "from": from.get(), "to": to.get(), "items": items})
+                let (from, to) = (from.get(), to.get());
+                Ok(KeyOutcome::Done { from, to, items })
             }
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
                 // The next run of the schedule is its repetition.
-                failed(json!({"partition_key": name}), error, false)
+                Err(Failure::new(error, false))
             }
         }
     }
@@ -289,24 +327,24 @@ fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) 
     if configured == 0 { table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER) } else { Some(configured) }
 }
 
-fn begun(action: &str, key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Value {
-    match result {
-        Ok(metadata) => json!({
-            "action": action,
-            "partition_key": key.as_str(),
-            "outcome": "begun",
-            "number_of_shards": metadata.number_of_shards.get(),
-            "read_shards": metadata.read_shards.get(),
+fn begun(key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Result<KeyReport, EventError> {
+    let outcome = match result {
+        Ok(metadata) => Ok(KeyOutcome::Begun {
+            number_of_shards: metadata.number_of_shards.get(),
+            read_shards: metadata.read_shards.get(),
         }),
         Err(DrainRefused::Table(error)) => {
             tracing::error!(%error, "a drain could not begin");
-            failed(json!({"action": action, "partition_key": key.as_str()}), &error, error.is_retryable())
+            Err(Failure::new(&error, error.is_retryable()))
         }
-        Err(error @ DrainRefused::NotLower { .. }) => refused("number_of_shards", error),
+        Err(error @ DrainRefused::NotLower { .. }) => {
+            return Err(EventError::new("number_of_shards", error));
+        }
         Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting)) => {
-            json!({"action": action, "partition_key": key.as_str(), "outcome": "unchanged", "reason": error.to_string()})
+            Ok(KeyOutcome::unchanged(error))
         }
-    }
+    };
+    Ok(KeyReport::new(key, outcome))
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
 //! What an event asks for.
 
+use std::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
+use sharding::internal::ShardCount;
 
 use crate::alarm_event::{Alarm, alarms};
 
@@ -11,89 +16,84 @@ const LONGEST_ALARM_NAME: usize = 255;
 
 /// An event, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScalerEvent {
-    /// Give a key a number of shards.
-    Set {
-        /// The logical key.
-        partition_key: String,
-        /// The width to reach, unchecked.
-        number_of_shards: i128,
-        /// What the table is made ready for besides.
-        warm: WarmUnits,
-    },
-    /// Make the table ready for so much at once.
-    Warm(WarmUnits),
-    /// Begin to give up shards of a key.
-    Shrink {
-        /// The logical key.
-        partition_key: String,
-        /// The width to reach, unchecked.
-        number_of_shards: i128,
-    },
-    /// Begin to bring a key's items home.
-    Settle {
-        /// The logical key.
-        partition_key: String,
-    },
-    /// Go on with all that was begun, and begin what is due. On a schedule.
-    Drain,
-    /// Begin to migrate the keys that have items under their bare key.
-    Migrate {
-        /// Go on after this item.
-        after: Option<After>,
-    },
-    /// Make the metadata tell of all items again.
-    Rebuild,
-    /// Raise the number of copies of each page of the directory.
-    Copies {
-        /// How many, unchecked.
-        copies: i128,
-    },
-    /// Show a key's metadata.
-    Show {
-        /// The logical key.
-        partition_key: String,
-    },
-    /// List the keys that have metadata.
-    List {
-        /// Go on after this key.
-        after: Option<String>,
-    },
-    /// Set alarms back to OK, so that they can act again.
-    Rearm {
-        /// Their names.
-        alarms: Vec<String>,
-    },
+pub(crate) enum ScalerEvent {
+    /// An event with an action.
+    Direct(DirectEvent),
     /// Alarms that changed their state.
     Alarms(Vec<Alarm>),
 }
 
+/// An event that names its action: the variant's name in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum DirectEvent {
+    /// Give a key a number of shards, and make the table ready for so many units besides.
+    Set {
+        partition_key: String,
+        number_of_shards: WholeNumber,
+        write_units: Option<WholeNumber>,
+        read_units: Option<WholeNumber>,
+    },
+    /// Make the table ready for so much at once.
+    Warm(WarmUnits),
+    /// Begin to give up shards of a key.
+    Shrink { partition_key: String, number_of_shards: WholeNumber },
+    /// Begin to bring a key's items home.
+    Settle { partition_key: String },
+    /// Go on with all that was begun, and begin what is due. On a schedule.
+    Drain {},
+    /// Begin to migrate the keys that have items under their bare key. Go on after this item.
+    Migrate { after: Option<After> },
+    /// Make the metadata tell of all items again.
+    Rebuild {},
+    /// Raise the number of copies of each page of the directory.
+    Copies { copies: WholeNumber },
+    /// Set alarms back to OK, so that they can act again.
+    Rearm { alarms: AlarmNames },
+    /// Show a key's metadata.
+    Show { partition_key: String },
+    /// List the keys that have metadata. Go on after this key.
+    List { after: Option<String> },
+}
+
 /// Units a second that the table is to be able to serve at once, unchecked. 0 asks for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WarmUnits {
-    /// Write units a second.
-    pub write_units: i128,
-    /// Read units a second.
-    pub read_units: i128,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WarmUnits {
+    pub(crate) write_units: Option<WholeNumber>,
+    pub(crate) read_units: Option<WholeNumber>,
 }
 
 /// A place in the main table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct After {
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct After {
     /// The partition key as it is stored.
-    pub stored_key: String,
+    pub(crate) stored_key: String,
     /// The sort key's text.
-    pub sort_key: String,
+    pub(crate) sort_key: String,
 }
 
-/// An event that asks for nothing that is known. The text names the field and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// A whole number, with no bounds yet: those of a width follow from the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct WholeNumber(pub(crate) i128);
+
+/// The names of 1 to 20 alarms, each of 1 to 255 characters.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct AlarmNames(Vec<String>);
+
+/// An event, or a field of it, that is not valid. It serializes as the outcome `refused`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("{field}: {why}")]
-pub struct EventError {
+#[serde(tag = "outcome", rename = "refused")]
+pub(crate) struct EventError {
     /// The part of the event.
-    pub field: &'static str,
+    pub(crate) field: String,
     /// What is wrong with it, and what is allowed.
-    pub why: String,
+    #[serde(rename = "detail")]
+    pub(crate) why: String,
 }
 
 impl ScalerEvent {
@@ -101,114 +101,114 @@ impl ScalerEvent {
     ///
     /// # Errors
     /// [`EventError`] where it is neither a direct event nor an alarm.
-    pub fn parse(event: &Value) -> Result<Self, EventError> {
-        let event = event.as_object().ok_or_else(|| wrong("event", "it is not an object".into()))?;
-        if let Some(action) = event.get("action") {
-            return direct(action, event);
+    pub(crate) fn parse(event: &Value) -> Result<Self, EventError> {
+        let no_object = || EventError::new("event", "it is not an object");
+        let event = event.as_object().ok_or_else(no_object)?;
+        if event.contains_key("action") {
+            return DirectEvent::parse(event.clone()).map(Self::Direct);
         }
         let alarms = alarms(event);
         if alarms.is_empty() {
-            let known = "a direct event has an action (set, warm, shrink, settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm comes directly, through SNS or through EventBridge";
-            return Err(wrong("event", format!("it is of no known shape; {known}")));
+            let known = "it is of no known shape; a direct event has an action (set, warm, shrink, \
+                         settle, drain, migrate, rebuild, copies, rearm, show, list); an alarm \
+                         comes directly, through SNS or through EventBridge";
+            return Err(EventError::new("event", known));
         }
         Ok(Self::Alarms(alarms))
     }
 }
 
-fn wrong(field: &'static str, why: String) -> EventError {
-    EventError { field, why }
+impl DirectEvent {
+    /// The action becomes the name of the enum's variant. With `serde(tag = "action")` instead,
+    /// serde would buffer the fields, and errors would no longer name the wrong one.
+    fn parse(mut fields: Map<String, Value>) -> Result<Self, EventError> {
+        let action = fields.remove("action").unwrap_or_default();
+        let action = action.as_str().map_or_else(|| action.to_string(), str::to_owned);
+        let event = Value::Object(Map::from_iter([(action, Value::Object(fields))]));
+        serde_path_to_error::deserialize(event).map_err(|error| EventError::of(&error))
+    }
 }
 
-const ACTIONS: [(&str, &[&str]); 11] = [
-    ("set", &["action", "partition_key", "number_of_shards", "write_units", "read_units"]),
-    ("warm", &["action", "write_units", "read_units"]),
-    ("shrink", &["action", "partition_key", "number_of_shards"]),
-    ("settle", &["action", "partition_key"]),
-    ("drain", &["action"]),
-    ("migrate", &["action", "after"]),
-    ("rebuild", &["action"]),
-    ("copies", &["action", "copies"]),
-    ("rearm", &["action", "alarms"]),
-    ("show", &["action", "partition_key"]),
-    ("list", &["action", "after"]),
-];
-
-fn direct(action: &Value, event: &Map<String, Value>) -> Result<ScalerEvent, EventError> {
-    let Some((name, allowed)) = ACTIONS.iter().find(|(name, _)| action == name) else {
-        let names: Vec<String> = ACTIONS.iter().map(|(name, _)| format!("{name:?}")).collect();
-        return Err(wrong("action", format!("it is {action}; allowed: {}", names.join(", "))));
-    };
-    if let Some(unknown) = event.keys().find(|name| !allowed.contains(&name.as_str())) {
-        return Err(wrong("event", format!("the field {unknown:?} is not known; allowed: {}", allowed.join(", "))));
+impl EventError {
+    pub(crate) fn new(field: &str, why: impl Display) -> Self {
+        Self { field: field.to_owned(), why: why.to_string() }
     }
-    let partition_key = || {
-        let key = event.get("partition_key").and_then(Value::as_str).map(str::to_owned);
-        key.ok_or_else(|| wrong("partition_key", "it must be a string".into()))
-    };
-    let number = |field: &'static str| {
-        let given = event.get(field).unwrap_or(&Value::Null);
+
+    /// Names the field by its path, which begins with the action; a missing field is on no path.
+    fn of(error: &serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let (why, mut path) = (error.inner().to_string(), error.path().iter());
+        let missing = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+        let field = match (path.next(), path.next()) {
+            (None, _) => "action",
+            (_, Some(Segment::Map { key })) if !why.starts_with("unknown field") => key,
+            _ => missing.unwrap_or("event"),
+        };
+        Self::new(field, &why)
+    }
+}
+
+impl WholeNumber {
+    /// The number of shards, where it can be one.
+    pub(crate) fn shard_count(self) -> Option<ShardCount> {
+        u32::try_from(self.0).ok().and_then(ShardCount::new)
+    }
+}
+
+impl Display for WholeNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TryFrom<Value> for WholeNumber {
+    type Error = String;
+
+    fn try_from(given: Value) -> Result<Self, String> {
         let number = given.as_i64().map(i128::from).or_else(|| given.as_u64().map(i128::from));
-        number.ok_or_else(|| wrong(field, format!("it is {given}; a whole number is needed")))
-    };
-    let number_of_shards = || number("number_of_shards");
-    let units = |field: &'static str| match event.get(field) {
-        None | Some(Value::Null) => Ok(0),
-        Some(_) => number(field),
-    };
-    let warm =
-        || Ok::<_, EventError>(WarmUnits { write_units: units("write_units")?, read_units: units("read_units")? });
-    Ok(match *name {
-        "set" => {
-            ScalerEvent::Set { partition_key: partition_key()?, number_of_shards: number_of_shards()?, warm: warm()? }
-        }
-        "warm" => ScalerEvent::Warm(warm()?),
-        "shrink" => ScalerEvent::Shrink { partition_key: partition_key()?, number_of_shards: number_of_shards()? },
-        "settle" => ScalerEvent::Settle { partition_key: partition_key()? },
-        "show" => ScalerEvent::Show { partition_key: partition_key()? },
-        "drain" => ScalerEvent::Drain,
-        "migrate" => ScalerEvent::Migrate { after: place(event)? },
-        "rebuild" => ScalerEvent::Rebuild,
-        "copies" => ScalerEvent::Copies { copies: number("copies")? },
-        "rearm" => ScalerEvent::Rearm { alarms: alarm_names(event)? },
-        _ => match event.get("after") {
-            None | Some(Value::Null) => ScalerEvent::List { after: None },
-            Some(Value::String(after)) => ScalerEvent::List { after: Some(after.clone()) },
-            Some(other) => return Err(wrong("after", format!("it is {other}; it must be a string"))),
-        },
-    })
+        number.map(Self).ok_or_else(|| format!("it is {given}; a whole number is needed"))
+    }
 }
 
-/// Where an answer before said that it goes on.
-fn place(event: &Map<String, Value>) -> Result<Option<After>, EventError> {
-    let after = event.get("after").unwrap_or(&Value::Null);
-    if after.is_null() {
-        return Ok(None);
+impl TryFrom<Value> for After {
+    type Error = String;
+
+    fn try_from(given: Value) -> Result<Self, String> {
+        let text = |name: &str| given.get(name).and_then(Value::as_str).map(str::to_owned);
+        let place = text("stored_key").zip(text("sort_key"));
+        let needed = "the next of an earlier response, with the strings stored_key and sort_key";
+        let refused = || format!("it is {given}; it must be {needed}");
+        place.map(|(stored_key, sort_key)| Self { stored_key, sort_key }).ok_or_else(refused)
     }
-    let text = |name: &str| after.get(name).and_then(Value::as_str).map(str::to_owned);
-    let place = text("stored_key").zip(text("sort_key")).map(|(stored_key, sort_key)| After { stored_key, sort_key });
-    let needed = "it must be the next of an answer before, with the strings stored_key and sort_key";
-    place.map(Some).ok_or_else(|| wrong("after", format!("it is {after}; {needed}")))
 }
 
-/// The alarms that a `rearm` names.
-fn alarm_names(event: &Map<String, Value>) -> Result<Vec<String>, EventError> {
-    let needed = format!(
-        "allowed: a list of 1 to {MOST_ALARMS} names of alarms, each a string of 1 to {LONGEST_ALARM_NAME} characters"
-    );
-    let refused = |what: String| wrong("alarms", format!("{what}; {needed}"));
-    let given = event.get("alarms").unwrap_or(&Value::Null);
-    let names = given.as_array().ok_or_else(|| refused(format!("it is {given}")))?;
-    if !(1..=MOST_ALARMS).contains(&names.len()) {
-        return Err(refused(format!("it has {} entries", names.len())));
+impl AlarmNames {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
     }
-    let checked = names.iter().enumerate().map(|(index, given)| {
-        let name = given.as_str().ok_or_else(|| refused(format!("its entry {} is {given}", index + 1)))?;
-        match name.chars().count() {
-            1..=LONGEST_ALARM_NAME => Ok(name.to_owned()),
-            length => Err(refused(format!("its entry {} has {length} characters", index + 1))),
+}
+
+impl TryFrom<Value> for AlarmNames {
+    type Error = String;
+
+    fn try_from(given: Value) -> Result<Self, String> {
+        let refused = |what: String| {
+            let each = format!("each a string of 1 to {LONGEST_ALARM_NAME} characters");
+            format!("{what}; allowed: a list of 1 to {MOST_ALARMS} names of alarms, {each}")
+        };
+        let names = given.as_array().ok_or_else(|| refused(format!("it is {given}")))?;
+        if !(1..=MOST_ALARMS).contains(&names.len()) {
+            return Err(refused(format!("it has {} entries", names.len())));
         }
-    });
-    checked.collect()
+        let checked = names.iter().zip(1..).map(|(given, entry)| {
+            let no_text = || refused(format!("its entry {entry} is {given}"));
+            let name = given.as_str().ok_or_else(no_text)?;
+            match name.chars().count() {
+                1..=LONGEST_ALARM_NAME => Ok(name.to_owned()),
+                length => Err(refused(format!("its entry {entry} has {length} characters"))),
+            }
+        });
+        checked.collect::<Result<_, _>>().map(Self)
+    }
 }
 
 #[cfg(test)]
@@ -247,25 +247,30 @@ mod tests {
         let of_set = |more: Value| {
             let mut event = json!({"action": "set", "partition_key": "k", "number_of_shards": 2});
             event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let Ok(ScalerEvent::Set { warm, .. }) = ScalerEvent::parse(&event) else { panic!("{event}") };
-            (warm.write_units, warm.read_units)
+            let parsed = ScalerEvent::parse(&event);
+            let Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) = parsed else {
+                panic!("{event}")
+            };
+            [write_units, read_units].map(|units| units.map(|number| number.0))
         };
-        assert_eq!(of_set(json!({})), (0, 0));
-        assert_eq!(of_set(json!({"write_units": 20_000, "read_units": null})), (20_000, 0));
+        assert_eq!(of_set(json!({})), [None, None]);
+        assert_eq!(of_set(json!({"write_units": 20_000, "read_units": null})), [Some(20_000), None]);
         let warm = ScalerEvent::parse(&json!({"action": "warm", "read_units": 30_000}));
-        assert_eq!(warm, Ok(ScalerEvent::Warm(WarmUnits { write_units: 0, read_units: 30_000 })));
+        let expected = WarmUnits { write_units: None, read_units: Some(WholeNumber(30_000)) };
+        assert_eq!(warm, Ok(ScalerEvent::Direct(DirectEvent::Warm(expected))));
         let wrong = ScalerEvent::parse(&json!({"action": "warm", "read_units": "many"})).unwrap_err();
         assert_eq!(wrong.to_string(), "read_units: it is \"many\"; a whole number is needed");
     }
 
     #[test]
-    fn a_rearm_names_its_alarms_and_a_wrong_list_is_told() {
+    fn a_rearm_names_its_alarms_and_a_wrong_list_is_reported() {
         let parse = |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
         let longest = "é".repeat(255);
         for names in [vec!["items-hot-partition".to_owned()], vec![longest.clone(); 20]] {
-            assert_eq!(parse(json!(names)), Ok(ScalerEvent::Rearm { alarms: names }));
+            let expected = DirectEvent::Rearm { alarms: AlarmNames(names.clone()) };
+            assert_eq!(parse(json!(names)), Ok(ScalerEvent::Direct(expected)));
         }
-        for (alarms, told) in [
+        for (alarms, reported) in [
             (Value::Null, "it is null"),
             (json!("items-hot-partition"), "it is \"items-hot-partition\""),
             (json!([]), "it has 0 entries"),
@@ -276,7 +281,29 @@ mod tests {
         ] {
             let error = parse(alarms).unwrap_err();
             assert_eq!(error.field, "alarms");
-            assert!(error.why.starts_with(told) && error.why.contains("1 to 20 names"), "{error}");
+            assert!(error.why.starts_with(reported) && error.why.contains("1 to 20 names"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_what_is_allowed() {
+        let actions = "expected one of `set`, `warm`, `shrink`";
+        let rows = [
+            (json!({"action": "remove"}), "action", actions),
+            (json!({"action": 7}), "action", actions),
+            (json!({"action": "copies"}), "copies", "missing field `copies`"),
+            (json!({"action": "copies", "copies": 1.5}), "copies", "it is 1.5; a whole number"),
+            (json!({"action": "show", "partition_key": 1}), "partition_key", "integer `1`, expected"),
+            (json!({"action": "show", "key": 1}), "event", "unknown field `key`, expected `par"),
+            (json!({"action": "warm", "key": 1}), "event", "unknown field `key`, expected `wri"),
+            (json!({"action": "drain", "key": 1}), "event", "unknown field `key`"),
+            (json!({"action": "list", "after": 7}), "after", "integer `7`, expected a string"),
+            (json!({"action": "migrate", "after": ["k", "s"]}), "after", "it must be the next"),
+            (json!({"action": "migrate", "after": {"sort_key": "s"}}), "after", "it must be"),
+        ];
+        for (event, field, why) in rows {
+            let error = ScalerEvent::parse(&event).unwrap_err();
+            assert!(error.field == field && error.why.contains(why), "{event}: {error}");
         }
     }
 }

@@ -1,20 +1,51 @@
-//! Failed outcomes. Each is counted. One that a repetition of the event can mend ends the invocation in an error: then Lambda repeats the event,
-//! and keeps it in the failure queue where that does not help.
+//! Failed outcomes. Each is counted. One that a repetition of the event can mend ends the
+//! invocation in an error: then Lambda repeats the event, and keeps it in the failure queue where
+//! that does not help.
 
 use std::fmt::Display;
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::response::Response;
 use crate::telemetry;
 
-/// The mark of a failed outcome for which the event is to be repeated.
-const RETRY: &str = "retry";
+/// The outcome `failed`, with its cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename = "failed")]
+pub(crate) struct Failure {
+    detail: String,
+    /// The event is to be repeated.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    retry: bool,
+}
 
-/// An event of which at least a part failed for a moment: throttled, or without an answer. Repeat it.
+impl Failure {
+    /// Counts it, too.
+    pub(crate) fn new(cause: impl Display, is_retryable: bool) -> Self {
+        telemetry::failed();
+        Self { detail: cause.to_string(), retry: is_retryable }
+    }
+}
+
+/// Serializes an outcome: what was done, or the failure.
+pub(crate) fn outcome<T, S>(result: &Result<T, Failure>, serializer: S) -> Result<S::Ok, S::Error>
+where
+    T: Serialize,
+    S: Serializer,
+{
+    match result {
+        Ok(done) => done.serialize(serializer),
+        Err(failure) => failure.serialize(serializer),
+    }
+}
+
+/// An event of which at least a part failed for a moment: throttled, or without a response.
+/// Repeat it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{summary}")]
 pub struct Failed {
-    answer: Value,
+    response: Value,
     summary: String,
 }
 
@@ -22,64 +53,60 @@ impl Failed {
     /// What was done, and what failed.
     #[must_use]
     pub fn into_answer(self) -> Value {
-        self.answer
+        self.response
     }
 
-    /// The answer as it is, unless a part of it asks for a repetition.
-    pub(crate) fn check(answer: Value) -> Result<Value, Self> {
-        let mut details = Vec::new();
-        to_repeat(&answer, &mut details);
-        let Some(first) = details.first() else { return Ok(answer) };
-        let action = answer.get("action").and_then(Value::as_str).unwrap_or("event");
-        let more = if details.len() > 1 { format!(", and {} more", details.len() - 1) } else { String::new() };
-        let summary = format!("{action} failed: {first}{more}");
-        Err(Self { answer, summary })
-    }
-}
-
-/// The outcome `failed` of what `subject` names, with its cause.
-pub(crate) fn failed(mut subject: Value, cause: impl Display, is_retryable: bool) -> Value {
-    telemetry::failed();
-    if let Some(answer) = subject.as_object_mut() {
-        answer.insert("outcome".into(), "failed".into());
-        answer.insert("detail".into(), cause.to_string().into());
-        if is_retryable {
-            answer.insert(RETRY.into(), true.into());
-        }
-    }
-    subject
-}
-
-/// The causes of the failures within an answer that a repetition may mend.
-fn to_repeat<'a>(answer: &'a Value, details: &mut Vec<&'a str>) {
-    match answer {
-        Value::Array(parts) => parts.iter().for_each(|part| to_repeat(part, details)),
-        Value::Object(parts) => {
-            if parts.get(RETRY) == Some(&Value::Bool(true)) {
-                details.push(parts.get("detail").and_then(Value::as_str).unwrap_or_default());
-            }
-            parts.values().for_each(|part| to_repeat(part, details));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    /// The response as JSON, unless a part of it asks for a repetition.
+    pub(crate) fn check(response: &Response, json: Value) -> Result<Value, Self> {
+        let mut to_repeat = response.failures().into_iter().filter(|failure| failure.retry);
+        let Some(first) = to_repeat.next() else { return Ok(json) };
+        let action = json.get("action").and_then(Value::as_str).unwrap_or("event");
+        let more = match to_repeat.count() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let summary = format!("{action} failed: {}{more}", first.detail);
+        Err(Self { response: json, summary })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alarm::{AlarmActions, AlarmOutcome, AlarmReport};
+    use crate::response::{KeyOutcome, KeyReport, to_json};
     use serde_json::json;
+    use sharding::internal::PartitionKey;
+
+    fn of_key(key: &str, outcome: Result<KeyOutcome, Failure>) -> KeyReport {
+        KeyReport::new(&PartitionKey::new(key).unwrap(), outcome)
+    }
 
     #[test]
     fn only_a_failure_that_a_repetition_can_mend_is_an_error_and_its_summary_is_one_line() {
-        let lasting = failed(json!({"action": "show"}), "not authorized", false);
-        assert_eq!(lasting, json!({"action": "show", "outcome": "failed", "detail": "not authorized"}));
-        assert_eq!(Failed::check(lasting.clone()), Ok(lasting));
+        let lasting = Response::Show(of_key("a", Err(Failure::new("not authorized", false))));
+        let detail = "not authorized";
+        let expected = json!({
+            "action": "show", "partition_key": "a", "outcome": "failed", "detail": detail,
+        });
+        assert_eq!(Failed::check(&lasting, to_json(&lasting)), Ok(expected));
 
-        let momentary = failed(json!({"partition_key": "a"}), "throttled (table)", true);
-        let answer =
-            json!({"action": "alarm", "outcome": "handled", "keys": [momentary, {"outcome": "scaled"}, momentary]});
-        let error = Failed::check(answer.clone()).unwrap_err();
+        let momentary = || of_key("a", Err(Failure::new("throttled (table)", true)));
+        let scaled = of_key("b", Ok(KeyOutcome::Scaled { from: 1, to: 2 }));
+        let keys = vec![momentary(), scaled, momentary()];
+        let actions = AlarmActions { keys, ..AlarmActions::default() };
+        let outcome = Ok(AlarmOutcome::Handled(Box::new(actions)));
+        let response = Response::Alarm(AlarmReport { alarm: None, outcome, rearmed: Some(true) });
+        let failed = json!({
+            "partition_key": "a", "outcome": "failed", "detail": "throttled (table)", "retry": true,
+        });
+        let scaled = json!({"partition_key": "b", "outcome": "scaled", "from": 1, "to": 2});
+        let expected = json!({
+            "action": "alarm", "alarm": null, "outcome": "handled", "causes": [],
+            "keys": [failed, scaled, failed], "rearmed": true,
+        });
+        let error = Failed::check(&response, to_json(&response)).unwrap_err();
         assert_eq!(error.to_string(), "alarm failed: throttled (table), and 1 more");
-        assert_eq!(error.into_answer(), answer);
+        assert_eq!(error.into_answer(), expected);
     }
 }

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::Scaler;
 use crate::cause::Cause;
 use crate::clients::ClientError;
-use crate::failure::failed;
+use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::response::to_json;
 use crate::telemetry;
 use crate::throttled_keys::{Insights, ThrottledKeys, switch_on};
 
@@ -26,8 +27,21 @@ pub(crate) struct HotKeys {
     pub(crate) insights: Option<&'static str>,
     /// What helps to see them.
     pub(crate) advice: Option<String>,
-    /// Each index that throttles, as a part of the answer.
-    pub(crate) indexes: Vec<Value>,
+    /// Each index that throttles.
+    pub(crate) indexes: Vec<IndexReport>,
+}
+
+/// What is known of an index that throttles, and what it needs.
+#[derive(Debug, Serialize)]
+pub(crate) struct IndexReport {
+    index: String,
+    causes: BTreeSet<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contributor_insights: Option<&'static str>,
+    advice: String,
+    /// Why its keys are not known.
+    #[serde(flatten)]
+    pub(crate) failure: Option<Failure>,
 }
 
 impl Scaler {
@@ -37,9 +51,9 @@ impl Scaler {
             (found.insights, found.advice) = found.take_in(insights, &limits.table, self.switch_on(None));
         }
         for (index, causes) in &limits.indexes {
-            let told = self.index(&mut found, index, causes, now_seconds).await;
-            tracing::warn!(audit = true, answer = %told, "an index throttles requests");
-            found.indexes.push(told);
+            let report = self.index(&mut found, index, causes, now_seconds).await;
+            tracing::warn!(audit = true, answer = %to_json(&report), "an index throttles requests");
+            found.indexes.push(report);
         }
         if found.writes.foreign + found.reads.foreign > 0 {
             let keys = found.writes.foreign + found.reads.foreign;
@@ -48,33 +62,30 @@ impl Scaler {
         Ok(found)
     }
 
-    /// What is told of an index. That its keys cannot be learnt does not keep the table's from their relief.
-    async fn index(&self, found: &mut HotKeys, index: &str, causes: &BTreeSet<Cause>, now_seconds: u64) -> Value {
+    /// Reports an index. Where its keys cannot be learnt, those of the table are relieved all the
+    /// same.
+    async fn index(&self, found: &mut HotKeys, index: &str, causes: &BTreeSet<Cause>, now_seconds: u64) -> IndexReport {
         let is_replica = self.table.config().read_replicas.iter().any(|replica| replica == index);
         let advice: BTreeSet<&str> = causes.iter().map(|cause| cause.advice_of_index(is_replica)).collect();
         let mut advice: Vec<String> = advice.into_iter().map(str::to_owned).collect();
-        let names: Vec<&str> = causes.iter().map(|cause| cause.name()).collect();
-        let mut told = json!({"index": index, "causes": names});
+        let (mut contributor_insights, mut failure) = (None, None);
         if is_replica {
             match self.insights(Some(index), causes, now_seconds).await {
                 Ok(None) => {}
                 Ok(Some(insights)) => {
                     let (state, needed) = found.take_in(insights, causes, self.switch_on(Some(index)));
                     advice.extend(needed);
-                    if let (Some(state), Some(told)) = (state, told.as_object_mut()) {
-                        told.insert("contributor_insights".into(), state.into());
-                    }
+                    contributor_insights = state;
                 }
                 Err(error) => {
                     tracing::error!(%error, index, "the throttled keys of an index could not be learnt");
-                    told = failed(told, &error, error.is_retryable);
+                    failure = Some(Failure::new(&error, error.is_retryable));
                 }
             }
         }
-        if let Some(told) = told.as_object_mut() {
-            told.insert("advice".into(), advice.join("; ").into());
-        }
-        told
+        let advice = advice.join("; ");
+        let (index, causes) = (index.to_owned(), causes.clone());
+        IndexReport { index, causes, contributor_insights, advice, failure }
     }
 
     /// What Contributor Insights tells of a place; `None` where no partition of it is hot.
@@ -97,7 +108,8 @@ impl Scaler {
 }
 
 impl HotKeys {
-    /// Takes in what was told of a place; returns the state of Contributor Insights there, and what helps, where it tells no keys.
+    /// Adds the keys of the table or of an index. Returns the state of Contributor Insights there,
+    /// and what helps, where it reports no keys.
     fn take_in(
         &mut self,
         insights: Insights,

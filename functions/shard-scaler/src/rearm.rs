@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use sharding::internal::Deadline;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
@@ -11,53 +11,87 @@ use tokio::time::timeout_at;
 use crate::Scaler;
 use crate::alarm_event::Alarm;
 use crate::clients::Rearmed;
-use crate::failure::failed;
+use crate::event::AlarmNames;
+use crate::failure::{self, Failure};
+use crate::response::Outcome;
+
+const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
+const LATE: &str = "SetAlarmState: no answer in time";
+
+/// The response to `rearm`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RearmReport {
+    #[serde(flatten)]
+    outcome: Outcome,
+    alarms: Vec<AlarmRearm>,
+}
+
+/// What became of one alarm.
+#[derive(Debug, Serialize)]
+struct AlarmRearm {
+    alarm: String,
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    outcome: Result<RearmOutcome, Failure>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+enum RearmOutcome {
+    Rearmed,
+    NotFound { reason: &'static str },
+}
+
+impl RearmReport {
+    pub(crate) fn failures(&self) -> Vec<&Failure> {
+        self.alarms.iter().filter_map(|alarm| alarm.outcome.as_ref().err()).collect()
+    }
+}
 
 impl Scaler {
     /// Sets the named alarms back to OK, each whatever becomes of the others.
-    pub(crate) async fn rearm(&self, names: &[String], deadline: Deadline) -> Value {
-        let alarms = self.rearm_each(names.iter().map(String::as_str).collect(), deadline).await;
-        json!({"action": "rearm", "outcome": "handled", "alarms": alarms})
+    pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> RearmReport {
+        let alarms = self.rearm_each(names.iter().collect(), deadline).await;
+        RearmReport { outcome: Outcome::Handled, alarms }
     }
 
     /// Sets back the alarms that woke the shard-scaler; says whether all of them are OK now. A failure is no reason to repeat the event:
     /// the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
         let names: BTreeSet<&str> = firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
-        let rearmed = self.rearm_each(names, deadline).await;
-        !rearmed.is_empty() && rearmed.iter().all(|alarm| alarm.get("outcome").is_some_and(|told| told == "rearmed"))
+        let alarms = self.rearm_each(names, deadline).await;
+        let is_ok = |alarm: &AlarmRearm| matches!(alarm.outcome, Ok(RearmOutcome::Rearmed));
+        !alarms.is_empty() && alarms.iter().all(is_ok)
     }
 
-    async fn rearm_each(&self, names: BTreeSet<&str>, deadline: Deadline) -> Vec<Value> {
+    async fn rearm_each(&self, names: BTreeSet<&str>, deadline: Deadline) -> Vec<AlarmRearm> {
         let mut rearming = JoinSet::new();
         for name in names {
-            let (scaler, name) = (self.clone(), name.to_owned());
-            rearming.spawn(async move { scaler.rearm_one(&name, deadline).await });
+            let (scaler, alarm) = (self.clone(), name.to_owned());
+            rearming.spawn(async move {
+                let outcome = scaler.rearm_one(&alarm, deadline).await;
+                AlarmRearm { alarm, outcome }
+            });
         }
-        let mut told = rearming.join_all().await;
-        told.sort_by_key(|alarm| alarm.get("alarm").and_then(Value::as_str).map(str::to_owned));
-        told
+        let mut alarms = rearming.join_all().await;
+        alarms.sort_by(|one, other| one.alarm.cmp(&other.alarm));
+        alarms
     }
 
-    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Value {
-        let alarm = json!({"alarm": name});
-        let (why, told) = match timeout_at(deadline, self.clients.rearm(name)).await {
-            Ok(Ok(Rearmed::Done)) => return json!({"alarm": name, "outcome": "rearmed"}),
+    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<RearmOutcome, Failure> {
+        let (why, outcome) = match timeout_at(deadline, self.clients.rearm(name)).await {
+            Ok(Ok(Rearmed::Done)) => return Ok(RearmOutcome::Rearmed),
             Ok(Ok(Rearmed::NotFound)) => {
-                let why = "there is no alarm of this name in this account and Region";
-                (why.to_owned(), json!({"alarm": name, "outcome": "not-found", "reason": why}))
+                let outcome = RearmOutcome::NotFound { reason: NOT_FOUND };
+                (NOT_FOUND.to_owned(), Ok(outcome))
             }
-            Ok(Err(error)) => (error.to_string(), failed(alarm, &error, error.is_retryable)),
-            Err(_) => {
-                let why = "SetAlarmState: no answer in time";
-                (why.to_owned(), failed(alarm, why, true))
-            }
+            Ok(Err(error)) => (error.to_string(), Err(Failure::new(&error, error.is_retryable))),
+            Err(_) => (LATE.to_owned(), Err(Failure::new(LATE, true))),
         };
         tracing::warn!(
             error = why,
             alarm = name,
             "the alarm could not be re-armed: while it stays in ALARM, it raises no further event"
         );
-        told
+        outcome
     }
 }

@@ -1,6 +1,5 @@
 //! Keys that an alarm's report names are given more shards, by the policy.
 
-use serde_json::{Value, json};
 use sharding::internal::{
     Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen, ShardMetadata,
     WarmThroughput, needed_write_units,
@@ -8,14 +7,14 @@ use sharding::internal::{
 use tokio::task::JoinSet;
 
 use crate::Scaler;
+use crate::response::{KeyAction, KeyOutcome, KeyReport, to_json};
 use crate::throttled_keys::Throttles;
-use crate::told::told;
 
 /// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have
 /// lasted, the smaller it looks; so it is taken as short, and a long one is met again by the next alarm.
 const OVERLOAD_SECONDS: u64 = 10;
 
-/// What a report says of a key.
+/// What the alarm's report says of a key.
 #[derive(Debug, Clone, Copy)]
 struct Reported {
     seen: Pressure,
@@ -24,9 +23,9 @@ struct Reported {
     capacity: u64,
 }
 
-/// A key's answer, and the write units a second that the table would have to be able to serve, where more
-/// shards of the key do not help.
-type Relieved = (Value, Option<u64>);
+/// What became of a key, and the write units a second that the table would have to be able to
+/// serve, where more shards of the key do not help.
+type Relieved = (KeyReport, Option<u64>);
 
 impl Scaler {
     /// One decision for each logical key, all at the same time: most of a scale-out is waiting. Returns what
@@ -38,18 +37,18 @@ impl Scaler {
         warm: Option<WarmThroughput>,
         now_seconds: u64,
         deadline: Deadline,
-    ) -> (Vec<Value>, Option<u64>) {
+    ) -> (Vec<KeyReport>, Option<u64>) {
         let mut scaling = JoinSet::new();
         for (key, throttles) in throttled {
             let scaler = self.clone();
             scaling.spawn(async move {
-                let (answer, lacking) = scaler.relieve(&key, &throttles, warm, now_seconds, deadline).await;
-                tracing::info!(audit = true, %answer, "decision");
-                (answer, lacking)
+                let relieved = scaler.relieve(&key, &throttles, warm, now_seconds, deadline).await;
+                tracing::info!(audit = true, answer = %to_json(&relieved.0), "decision");
+                relieved
             });
         }
-        let (mut keys, lacking): (Vec<Value>, Vec<Option<u64>>) = scaling.join_all().await.into_iter().unzip();
-        keys.sort_by_key(|key| key.get("partition_key").and_then(Value::as_str).map(str::to_owned));
+        let (mut keys, lacking): (Vec<_>, Vec<_>) = scaling.join_all().await.into_iter().unzip();
+        keys.sort_by(|one: &KeyReport, other| one.partition_key.cmp(&other.partition_key));
         (keys, lacking.into_iter().flatten().reduce(u64::saturating_add))
     }
 
@@ -62,13 +61,18 @@ impl Scaler {
         deadline: Deadline,
     ) -> Relieved {
         let config = self.table.config();
+        let report = |outcome, throttled| KeyReport {
+            action: Some(KeyAction::Scale),
+            throttled,
+            ..KeyReport::new(key, outcome)
+        };
         let judge = |metadata: &ShardMetadata| {
             let since = throttles.since(metadata.last_change());
             let throttled = since.after;
-            let unchanged = |reason: &str| json!({"action": "scale", "partition_key": key.as_str(), "outcome": "unchanged", "throttled": throttled, "reason": reason});
+            let not_scaled = |outcome| report(Ok(outcome), Some(throttled));
             // A change that its actor left half made is finished whatever the report says.
             if let Some(reason) = since.why_not_counted().filter(|_| metadata.closing().is_none()) {
-                return Err((unchanged(reason), None));
+                return Err((not_scaled(KeyOutcome::unchanged(reason)), None));
             }
             let width = metadata.number_of_shards.get();
             // The report counts what was throttled. What was accepted is at most what the shards' partitions
@@ -80,11 +84,12 @@ impl Scaler {
             let reported = Reported { seen, throttled, capacity };
             let decision = config.policy.decide(metadata, Seen { partitions, ..seen.into() }, now_seconds);
             if let (true, ScalingDecision::ScaleOut(to)) = (self.config.dry_run, decision) {
-                let answer = json!({"action": "scale", "partition_key": key.as_str(), "outcome": "dry-run", "throttled": throttled, "from": width, "to": to.get()});
-                return Err((answer, None));
+                let planned = KeyOutcome::dry_run(Some(width), Some(to.get()));
+                return Err((not_scaled(planned), None));
             }
             if self.config.dry_run || decision == ScalingDecision::Calm {
-                return Err((unchanged(&decision.to_string()), lacking(decision, reported)));
+                let unchanged = not_scaled(KeyOutcome::unchanged(decision));
+                return Err((unchanged, lacking(decision, reported)));
             }
             Ok(reported)
         };
@@ -97,17 +102,14 @@ impl Scaler {
         let outcome = match self.table.scale_by_report(key, noted, deadline).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(unchanged)) => return unchanged,
-            Err(error) => return (told("scale", key, Err(error)), None),
+            Err(error) => return (report(KeyOutcome::of(Err(error)), None), None),
         };
         let mut lacks = None;
         if let (ScaleOutcome::Unchanged(decision), Some(reported)) = (outcome, judged) {
             lacks = lacking(decision, reported);
         }
-        let mut answer = told("scale", key, Ok(outcome));
-        if let Some(object) = answer.as_object_mut() {
-            object.insert("throttled".into(), judged.map_or(0, |reported| reported.throttled).into());
-        }
-        (answer, lacks)
+        let throttled = judged.map_or(0, |reported| reported.throttled);
+        (report(KeyOutcome::of(Ok(outcome)), Some(throttled)), lacks)
     }
 }
 

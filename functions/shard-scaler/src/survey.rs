@@ -2,19 +2,20 @@
 //!
 //! A table may be larger than what one invocation can look at. A migration does a part and says where the next goes on; a rebuild does nothing then.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use sharding::internal::{Deadline, DrainRefused, Rebuilt, ScanPosition, SortKey, Survey, TableError};
+use serde::Serialize;
+use sharding::internal::{Deadline, DrainRefused, PartitionKey, Rebuilt, ScanPosition, SortKey, Survey, TableError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::Scaler;
-use crate::event::After;
-use crate::failure::failed;
+use crate::event::{After, EventError};
+use crate::failure::{self, Failure};
+use crate::response::Outcome;
 use crate::telemetry;
-use crate::told::refused;
 
 /// The most keys that are worked on at once.
 const AT_ONCE: usize = 32;
@@ -22,114 +23,208 @@ const AT_ONCE: usize = 32;
 const MOST_KEYS: usize = 300;
 /// The part of the time that the look at the table may take; the rest is for the keys that were found.
 const LOOKING: f64 = 0.5;
-/// What is kept of the time for the answer.
-const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// What is kept of the time for the response.
+const RESPONSE_TIME: Duration = Duration::from_secs(3);
 /// The most failed keys that are named.
-const MOST_TOLD: usize = 100;
+const MOST_NAMED: usize = 100;
+/// Why a rebuild changes nothing.
+const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
+                         take the command `admin rebuild`";
 
-/// What became of the keys: how many of each outcome, and why some failed.
+/// The response to `migrate`.
+#[derive(Debug, Serialize)]
+pub(crate) struct MigrateReport {
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten)]
+    migration: Option<Migration>,
+}
+
+#[derive(Debug, Serialize)]
+struct Migration {
+    #[serde(flatten)]
+    work: Work,
+    /// Where the next event goes on.
+    next: Option<After>,
+    unsharded_items: u64,
+    looks_sharded: u64,
+}
+
+/// The response to `rebuild`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RebuildReport {
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    pub(crate) outcome: Result<Outcome, Failure>,
+    #[serde(flatten)]
+    rebuilding: Option<Rebuilding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Rebuilding {
+    TooLarge {
+        items: u64,
+    },
+    Done {
+        #[serde(flatten)]
+        work: Work,
+        astray: u64,
+        #[serde(flatten)]
+        directory: Option<DirectoryRebuild>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct DirectoryRebuild {
+    directory_behind: u64,
+    restored: u64,
+}
+
+/// What was seen, how many keys had which outcome, and why some failed.
+#[derive(Debug, Default, Serialize)]
+struct Work {
+    items: u64,
+    unknown: u64,
+    keys: BTreeMap<&'static str, u64>,
+    failed: Vec<FailedKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct FailedKey {
+    partition_key: String,
+    detail: String,
+}
+
+/// How far the look for items under bare keys came.
 #[derive(Default)]
-struct Outcomes {
-    counts: Map<String, Value>,
-    failed: Vec<Value>,
+struct Look {
+    survey: Survey,
+    keys: Vec<PartitionKey>,
+    unsharded_items: u64,
+    /// Where the next look goes on.
+    next: Option<ScanPosition>,
+    interrupted: Option<TableError>,
 }
 
 impl Scaler {
     /// Begins to migrate the keys that have items under their bare key. The schedule of drains does the rest.
-    pub(crate) async fn migrate(&self, after: Option<After>, deadline: Deadline) -> Value {
+    pub(crate) async fn migrate(&self, after: Option<After>, deadline: Deadline) -> Result<MigrateReport, EventError> {
         if !self.table.config().adopt_unsharded {
-            return json!({"action": "migrate", "outcome": "unchanged", "reason": DrainRefused::NotAdopting.to_string()});
+            let reason = DrainRefused::NotAdopting.to_string();
+            let outcome = Ok(Outcome::Unchanged { reason });
+            return Ok(MigrateReport { outcome, migration: None });
         }
-        let after = match self.position(after) {
-            Ok(after) => after,
-            Err(refusal) => return refusal,
-        };
-        let look_until = look_until(deadline);
-        let (mut survey, mut keys, mut unsharded) = (Survey::default(), Vec::new(), 0);
-        let (mut at, mut interrupted) = (after.clone(), None);
-        loop {
-            match self.table.survey_page(&mut survey, at.as_ref(), look_until).await {
-                Ok(page) => at = page.next,
-                Err(error) => {
-                    tracing::error!(%error, "the table could not be looked at");
-                    interrupted = Some(error);
-                    break;
-                }
-            }
-            let found = survey.take_unsharded();
-            unsharded += found.values().sum::<u64>();
-            keys.extend(found.into_keys());
-            if at.is_none() || keys.len() >= MOST_KEYS || Deadline::now() >= look_until {
-                break;
-            }
-        }
+        let after = self.position(after)?;
+        let mut look = self.look_for_bare_keys(after.clone(), look_until(deadline)).await;
         let dry_run = self.config.dry_run;
-        let outcomes = each(keys, |key| {
+        let work = each(&look.survey, std::mem::take(&mut look.keys), |key| {
             let table = self.table.clone();
             async move {
                 if dry_run {
                     return Ok("would_begin");
                 }
-                match table.begin_migration(&key, deadline - ANSWER_TIME).await {
+                match table.begin_migration(&key, deadline - RESPONSE_TIME).await {
                     Ok(_) => Ok("begun"),
                     Err(DrainRefused::Busy(_)) => Ok("busy"),
                     Err(error) => Err((key, error.to_string())),
                 }
             }
         });
-        let next =
-            at.as_ref().map(|next| json!({"stored_key": next.stored_key, "sort_key": next.sort_key.to_string()}));
-        let mut answer = told("migrate", &survey, outcomes.await);
-        answer.insert("next".into(), next.into());
-        answer.insert("unsharded_items".into(), unsharded.into());
-        answer.insert("looks_sharded".into(), survey.looks_sharded().into());
-        match interrupted {
-            // Where it came some way, the answer says where to go on: a repetition would begin anew.
-            Some(error) => failed(answer.into(), &error, error.is_retryable() && at == after),
-            None => answer.into(),
+        let work = work.await;
+        // Where it came some way, the response says where to go on: a repetition would begin anew.
+        let is_retryable = |error: &TableError| error.is_retryable() && look.next == after;
+        let outcome = match &look.interrupted {
+            Some(error) => Err(Failure::new(error, is_retryable(error))),
+            None => Ok(Outcome::Handled),
+        };
+        let after = |next: ScanPosition| {
+            let sort_key = next.sort_key.to_string();
+            After { stored_key: next.stored_key, sort_key }
+        };
+        let migration = Migration {
+            work,
+            next: look.next.map(after),
+            unsharded_items: look.unsharded_items,
+            looks_sharded: look.survey.looks_sharded(),
+        };
+        Ok(MigrateReport { outcome, migration: Some(migration) })
+    }
+
+    async fn look_for_bare_keys(&self, after: Option<ScanPosition>, until: Deadline) -> Look {
+        let mut look = Look { next: after, ..Look::default() };
+        loop {
+            match self.table.survey_page(&mut look.survey, look.next.as_ref(), until).await {
+                Ok(page) => look.next = page.next,
+                Err(error) => {
+                    tracing::error!(%error, "the table could not be looked at");
+                    look.interrupted = Some(error);
+                    return look;
+                }
+            }
+            let found = look.survey.take_unsharded();
+            look.unsharded_items += found.values().sum::<u64>();
+            look.keys.extend(found.into_keys());
+            if look.next.is_none() || look.keys.len() >= MOST_KEYS || Deadline::now() >= until {
+                return look;
+            }
         }
     }
 
     /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
     /// too few shards.
-    pub(crate) async fn rebuild(&self, deadline: Deadline) -> Value {
-        let dry_run = self.config.dry_run;
-        if !dry_run && let Err(error) = Box::pin(self.table.claim_for_rebuild(deadline)).await {
-            tracing::error!(%error, "the metadata cannot be rebuilt");
-            return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
+    pub(crate) async fn rebuild(&self, deadline: Deadline) -> RebuildReport {
+        match self.look_for_rebuild(deadline).await {
+            Err(failure) => RebuildReport { outcome: Err(failure), rebuilding: None },
+            Ok((survey, false)) => RebuildReport {
+                outcome: Ok(Outcome::Unchanged { reason: TOO_LARGE.to_owned() }),
+                rebuilding: Some(Rebuilding::TooLarge { items: survey.items() }),
+            },
+            Ok((survey, true)) => self.rebuild_from(&survey, deadline).await,
+        }
+    }
+
+    /// The items of the table and the damage of its metadata; `false` where not all of the table
+    /// was seen in time.
+    async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Failure> {
+        let failure = |what, error: &TableError| {
+            tracing::error!(%error, "{what}");
+            Failure::new(error, error.is_retryable())
+        };
+        if !self.config.dry_run {
+            let claimed = Box::pin(self.table.claim_for_rebuild(deadline)).await;
+            claimed.map_err(|error| failure("the metadata cannot be rebuilt", &error))?;
         }
         let look_until = look_until(deadline);
         let (mut survey, mut at) = (Survey::default(), None);
         loop {
-            match self.table.survey_page(&mut survey, at.as_ref(), look_until).await {
-                Ok(page) => at = page.next,
-                Err(error) => {
-                    tracing::error!(%error, "the table could not be looked at");
-                    return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
-                }
-            }
+            let page = self.table.survey_page(&mut survey, at.as_ref(), look_until).await;
+            at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
             // Bare keys have no shards to rebuild, and would only take memory.
             survey.take_unsharded();
             if at.is_none() {
                 break;
             }
             if Deadline::now() >= look_until {
-                let why = "the table is larger than one invocation can look at; nothing was changed: take the command `local rebuild`";
-                return json!({"action": "rebuild", "outcome": "unchanged", "items": survey.items(), "reason": why});
+                return Ok((survey, false));
             }
         }
-        if let Err(error) = self.look_for_damage(&mut survey, look_until).await {
-            return failed(json!({"action": "rebuild"}), &error, error.is_retryable());
+        match self.look_for_damage(&mut survey, look_until).await {
+            Ok(()) => Ok((survey, true)),
+            Err(error) => Err(Failure::new(&error, error.is_retryable())),
         }
+    }
+
+    async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> RebuildReport {
+        let dry_run = self.config.dry_run;
         let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
-        let astray: u64 = found.iter().map(|(_, findings)| findings.astray()).sum();
-        let outcomes = each(found, |(key, findings)| {
+        let astray = found.iter().map(|(_, findings)| findings.astray()).sum();
+        let work = each(survey, found, |(key, findings)| {
             let table = self.table.clone();
             async move {
                 if dry_run {
                     return Ok("would_look");
                 }
-                match table.rebuild(&key, &findings, deadline - ANSWER_TIME).await {
+                match table.rebuild(&key, &findings, deadline - RESPONSE_TIME).await {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
@@ -138,26 +233,22 @@ impl Scaler {
                 }
             }
         });
-        let outcomes = outcomes.await;
-        let is_whole = outcomes.failed.is_empty();
-        let mut answer = told("rebuild", &survey, outcomes);
-        answer.insert("astray".into(), astray.into());
+        let work = work.await;
+        let (mut outcome, mut directory) = (Ok(Outcome::Handled), None);
         // With a key left out, complete pages would say of it that it never grew.
-        if dry_run || !is_whole {
-            return answer.into();
-        }
-        // Last, so that the pages have what was rebuilt.
-        match Box::pin(self.table.rebuild_directory(deadline - ANSWER_TIME)).await {
-            Ok((behind, restored)) => {
-                answer.insert("directory_behind".into(), behind.into());
-                answer.insert("restored".into(), restored.into());
-                answer.into()
-            }
-            Err(error) => {
-                tracing::error!(%error, "the directory could not be rebuilt");
-                failed(answer.into(), &error, error.is_retryable())
+        if !dry_run && work.failed.is_empty() {
+            // Last, so that the pages have what was rebuilt.
+            match Box::pin(self.table.rebuild_directory(deadline - RESPONSE_TIME)).await {
+                Ok((directory_behind, restored)) => {
+                    directory = Some(DirectoryRebuild { directory_behind, restored });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the directory could not be rebuilt");
+                    outcome = Err(Failure::new(&error, error.is_retryable()));
+                }
             }
         }
+        RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, astray, directory }) }
     }
 
     async fn look_for_damage(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {
@@ -170,10 +261,10 @@ impl Scaler {
         }
     }
 
-    fn position(&self, after: Option<After>) -> Result<Option<ScanPosition>, Value> {
+    fn position(&self, after: Option<After>) -> Result<Option<ScanPosition>, EventError> {
         let Some(After { stored_key, sort_key }) = after else { return Ok(None) };
         let sort_key = SortKey::parse(self.table.config().sort_key_type, &sort_key);
-        let sort_key = sort_key.map_err(|error| refused("after.sort_key", error))?;
+        let sort_key = sort_key.map_err(|error| EventError::new("after.sort_key", error))?;
         Ok(Some(ScanPosition { stored_key, sort_key }))
     }
 }
@@ -184,44 +275,33 @@ fn look_until(deadline: Deadline) -> Deadline {
 }
 
 /// Works on the keys, some at once, and counts what became of them.
-async fn each<K, F>(keys: Vec<K>, work: impl Fn(K) -> F) -> Outcomes
+async fn each<K, F>(survey: &Survey, keys: Vec<K>, work: impl Fn(K) -> F) -> Work
 where
-    F: Future<Output = Result<&'static str, (sharding::internal::PartitionKey, String)>> + Send + 'static,
+    F: Future<Output = Result<&'static str, (PartitionKey, String)>> + Send + 'static,
 {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut working = JoinSet::new();
     for key in keys {
-        let (slots, done) = (Arc::clone(&slots), work(key));
+        let (slots, working_on) = (Arc::clone(&slots), work(key));
         working.spawn(async move {
             let _slot = slots.acquire().await;
-            done.await
+            working_on.await
         });
     }
-    let mut outcomes = Outcomes::default();
+    let mut done = Work { items: survey.items(), unknown: survey.unknown(), ..Work::default() };
     for outcome in working.join_all().await {
         let name = match outcome {
             Ok(name) => name,
             Err((key, why)) => {
                 tracing::error!(audit = true, key = key.as_str(), %why, "a key was left");
                 telemetry::failed();
-                outcomes.failed.push(json!({"partition_key": key.as_str(), "detail": why}));
+                let partition_key = key.as_str().to_owned();
+                done.failed.push(FailedKey { partition_key, detail: why });
                 "failed"
             }
         };
-        let before = outcomes.counts.get(name).and_then(Value::as_u64).unwrap_or_default();
-        outcomes.counts.insert(name.to_owned(), (before + 1).into());
+        *done.keys.entry(name).or_default() += 1;
     }
-    outcomes.failed.truncate(MOST_TOLD);
-    outcomes
-}
-
-fn told(action: &str, survey: &Survey, outcomes: Outcomes) -> Map<String, Value> {
-    Map::from_iter([
-        ("action".to_owned(), action.into()),
-        ("outcome".to_owned(), "handled".into()),
-        ("items".to_owned(), survey.items().into()),
-        ("unknown".to_owned(), survey.unknown().into()),
-        ("keys".to_owned(), outcomes.counts.into()),
-        ("failed".to_owned(), outcomes.failed.into()),
-    ])
+    done.failed.truncate(MOST_NAMED);
+    done
 }

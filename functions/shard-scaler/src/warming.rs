@@ -4,30 +4,84 @@
 //! back. Why one step? A raise takes minutes, others have measured 388 to 514 seconds, and two steps take twice
 //! as long.
 
+use std::fmt::Display;
+
 use aws_sdk_dynamodb::types::{
     GlobalSecondaryIndexUpdate, TableStatus, UpdateGlobalSecondaryIndexAction, WarmThroughput as SdkWarmThroughput,
 };
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 use sharding::internal::{Deadline, WarmThroughput};
 use tokio::time::timeout_at;
 
 use crate::Scaler;
 use crate::clients::{ClientError, Clients};
-use crate::event::WarmUnits;
-use crate::failure::failed;
+use crate::event::{EventError, WarmUnits, WholeNumber};
+use crate::failure::{self, Failure};
+use crate::response::to_json;
 use crate::telemetry;
-use crate::told::refused;
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
 /// The most units that an event may ask for.
 const MOST_UNITS: u64 = 1_000_000_000;
-/// What every answer says that tells of a raise. The prices are with `local plan`.
+/// What every response says that reports a raise. The prices are with `adviser plan`.
 const ONCE: &str =
-    "charged once for each unit that is added; it cannot be undone; the price: cargo run -p local -- plan";
+    "charged once for each unit that is added; it cannot be undone; the price: cargo run -p adviser -- plan";
+
+/// Where DynamoDB refuses the raise because of another.
+const IN_USE: &str = "UpdateTable: ResourceInUseException: \
+                      another update of the table is under way";
 
 /// Where the budget allows nothing of what is needed.
 const NOT_ALLOWED: &str =
     "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
+
+/// What became of a need of warm throughput.
+#[derive(Debug, Serialize)]
+pub(crate) struct WarmReport {
+    #[serde(serialize_with = "units")]
+    needed: WarmThroughput,
+    /// What the budget does not allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited_by: Option<String>,
+    #[serde(flatten, serialize_with = "failure::outcome")]
+    outcome: Result<WarmOutcome, Failure>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+enum WarmOutcome {
+    Unchanged { reason: String },
+    DryRun(Raise),
+    Warming(Raise),
+}
+
+/// From where to where, and what is paid for.
+#[derive(Debug, Serialize)]
+struct Raise {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<Step>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<IndexStep>,
+    #[serde(serialize_with = "units")]
+    added: WarmThroughput,
+    note: &'static str,
+    /// The status of the update, where it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct IndexStep {
+    index: String,
+    #[serde(flatten)]
+    step: Step,
+}
+
+impl WarmReport {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.outcome.as_ref().err()
+    }
+}
 
 /// The warm throughput to ask for: what is needed, within the budget. `None` where that is no more than there
 /// is now. It never asks for less than there is now, which DynamoDB refuses.
@@ -47,15 +101,17 @@ fn beyond(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
         ("MAX_WARM_READ_UNITS", need.read_units, budget.read_units),
     ];
     let short = sides.into_iter().filter(|(_, need, allowed)| need > allowed);
-    let told: Vec<String> =
+    let named: Vec<String> =
         short.map(|(name, need, allowed)| format!("{name} is {allowed}, {need} are needed")).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    (!named.is_empty()).then(|| named.join("; "))
 }
 
 /// A raise of the table, or of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Step {
+    #[serde(serialize_with = "units")]
     from: WarmThroughput,
+    #[serde(serialize_with = "units")]
     to: WarmThroughput,
 }
 
@@ -85,13 +141,15 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
     table: Option<Step>,
-    indexes: Vec<(String, Step)>,
+    indexes: Vec<IndexStep>,
 }
 
 impl Steps {
     /// The table and each index by itself: a write of the table goes to its indexes, too.
     fn of(now: &DescribedThroughput, need: WarmThroughput, budget: WarmThroughput) -> Self {
-        let of_index = |(name, now): (&String, &WarmThroughput)| Some((name.clone(), Step::of(*now, need, budget)?));
+        let of_index = |(name, now): (&String, &WarmThroughput)| {
+            Some(IndexStep { index: name.clone(), step: Step::of(*now, need, budget)? })
+        };
         let indexes = now.indexes.iter().filter_map(of_index).collect();
         Self { table: Step::of(now.table, need, budget), indexes }
     }
@@ -102,7 +160,7 @@ impl Steps {
 
     /// The units that are paid for.
     fn added(&self) -> WarmThroughput {
-        let steps = self.table.iter().chain(self.indexes.iter().map(|(_, step)| step));
+        let steps = self.table.iter().chain(self.indexes.iter().map(|index| &index.step));
         steps.fold(WarmThroughput::default(), |sum, step| {
             let added = step.added();
             WarmThroughput {
@@ -112,25 +170,15 @@ impl Steps {
         })
     }
 
-    /// From where to where, and what is paid for.
-    fn described(&self) -> Value {
-        let from_to = |step: &Step| json!({"from": units(step.from), "to": units(step.to)});
-        let indexes: Vec<Value> = self
-            .indexes
-            .iter()
-            .map(|(name, step)| json!({"index": name, "from": units(step.from), "to": units(step.to)}))
-            .collect();
-        json!({
-            "table": self.table.as_ref().map(from_to),
-            "indexes": indexes,
-            "added": units(self.added()),
-            "note": ONCE,
-        })
+    fn raise(self, status: Option<String>) -> Raise {
+        let added = self.added();
+        Raise { table: self.table, indexes: self.indexes, added, note: ONCE, status }
     }
 }
 
-fn units(units: WarmThroughput) -> Value {
-    json!({"write_units": units.write_units, "read_units": units.read_units})
+fn units<S: Serializer>(units: &WarmThroughput, serializer: S) -> Result<S::Ok, S::Error> {
+    let fields = [("write_units", units.write_units), ("read_units", units.read_units)];
+    serializer.collect_map(fields)
 }
 
 impl Clients {
@@ -139,9 +187,9 @@ impl Clients {
     async fn warm(&self, table: &str, steps: &Steps) -> Result<Option<String>, ClientError> {
         let mut update = self.dynamodb.update_table().table_name(table);
         update = update.set_warm_throughput(steps.table.map(Step::to_sdk));
-        for (name, step) in &steps.indexes {
-            let index = UpdateGlobalSecondaryIndexAction::builder().index_name(name).warm_throughput(step.to_sdk());
-            let index = index.build().expect("the name is set");
+        for IndexStep { index, step } in &steps.indexes {
+            let index = UpdateGlobalSecondaryIndexAction::builder().index_name(index);
+            let index = index.warm_throughput(step.to_sdk()).build().expect("the name is set");
             let index = GlobalSecondaryIndexUpdate::builder().update(index).build();
             update = update.global_secondary_index_updates(index);
         }
@@ -159,11 +207,13 @@ impl Clients {
     }
 }
 
-/// What an event asks for, checked. The error is the answer.
-pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, Value> {
-    let number = |field: &'static str, asked: i128| {
-        let number = u64::try_from(asked).ok().filter(|units| *units <= MOST_UNITS);
-        number.ok_or_else(|| refused(field, format_args!("it is {asked}; allowed: 0 to {MOST_UNITS}")))
+/// What an event asks for, within its bounds.
+pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
+    let number = |field: &str, asked: Option<WholeNumber>| {
+        let asked = asked.unwrap_or_default();
+        let number = u64::try_from(asked.0).ok().filter(|units| *units <= MOST_UNITS);
+        let why = format_args!("it is {asked}; allowed: 0 to {MOST_UNITS}");
+        number.ok_or_else(|| EventError::new(field, why))
     };
     let write_units = number("write_units", asked.write_units)?;
     Ok(WarmThroughput { write_units, read_units: number("read_units", asked.read_units)? })
@@ -171,23 +221,16 @@ pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, Value> {
 
 impl Scaler {
     /// A direct event.
-    pub(crate) async fn warm_as_asked(&self, asked: WarmUnits, deadline: Deadline) -> Value {
-        let need = match checked(asked) {
-            Ok(need) => need,
-            Err(refusal) => return refusal,
-        };
+    pub(crate) async fn warm_as_asked(&self, asked: WarmUnits, deadline: Deadline) -> Result<WarmReport, EventError> {
+        let need = checked(asked)?;
         if need == WarmThroughput::default() {
-            return refused("write_units", "write_units or read_units must be above 0");
+            return Err(EventError::new("write_units", "write_units or read_units must be above 0"));
         }
-        let mut answer = self.warm(need, deadline).await;
-        if let Some(answer) = answer.as_object_mut() {
-            answer.insert("action".into(), "warm".into());
-        }
-        answer
+        Ok(self.warm(need, deadline).await)
     }
 
     /// The keys of an alarm need so many write units a second, and the table has too few partitions for them.
-    pub(crate) async fn relieve_table(&self, write_units: u64, deadline: Deadline) -> Value {
+    pub(crate) async fn relieve_table(&self, write_units: u64, deadline: Deadline) -> WarmReport {
         telemetry::short_of_partitions(write_units);
         self.warm(WarmThroughput { write_units, read_units: 0 }, deadline).await
     }
@@ -201,109 +244,90 @@ impl Scaler {
     /// warm throughput is `UPDATING`. Both are harmless. A raise goes to a level, so asking for the same one twice
     /// adds nothing, and only what is added is charged. No level is above the budget. Whatever is still lacking
     /// afterwards is met again.
-    pub(crate) async fn warm(&self, need: WarmThroughput, deadline: Deadline) -> Value {
+    pub(crate) async fn warm(&self, need: WarmThroughput, deadline: Deadline) -> WarmReport {
         let budget = WarmThroughput {
             write_units: self.config.max_warm_write_units,
             read_units: self.config.max_warm_read_units,
         };
         // Boxed: the SDK's futures nest deeply.
-        let answer = Box::pin(self.warm_within(budget, need, deadline)).await;
-        tracing::info!(audit = true, %answer, "warm throughput decision");
-        answer
+        let report = Box::pin(self.warm_within(budget, need, deadline)).await;
+        tracing::info!(audit = true, answer = %to_json(&report), "warm throughput decision");
+        report
     }
 
-    async fn warm_within(&self, budget: WarmThroughput, need: WarmThroughput, deadline: Deadline) -> Value {
-        let subject = json!({"needed": units(need)});
-        if need.lowest(budget) == WarmThroughput::default() {
-            return unchanged(limited(subject, need, budget), NOT_ALLOWED);
+    async fn warm_within(&self, budget: WarmThroughput, needed: WarmThroughput, deadline: Deadline) -> WarmReport {
+        let report = |limited_by, outcome| WarmReport { needed, limited_by, outcome };
+        if needed.lowest(budget) == WarmThroughput::default() {
+            return report(limited(needed, budget), unchanged(NOT_ALLOWED));
         }
         let Ok(mut looks) = timeout_at(deadline, self.looks.lock()).await else {
-            return failed(subject, "DescribeTable: no answer in time", true);
+            return report(None, Err(Failure::new("DescribeTable: no answer in time", true)));
         };
         let now = match looks.look(&self.clients, &self.table.config().table_name, deadline).await {
             Ok(now) => now,
-            Err(error @ NotKnown::NotShown(_)) => return unchanged(subject, &error.to_string()),
-            Err(NotKnown::Failed(error)) => return failed(subject, &error, error.is_retryable),
+            Err(error @ NotKnown::NotShown(_)) => return report(None, unchanged(error)),
+            Err(NotKnown::Failed(error)) => {
+                return report(None, Err(Failure::new(&error, error.is_retryable)));
+            }
         };
-        let steps = Steps::of(&now, need, budget);
-        let suffices = Steps::of(&now, need, need).is_empty();
-        let subject = if suffices { subject } else { limited(subject, need, budget) };
-        let answer = self.raise(&mut looks, &now, &steps, subject, deadline).await;
+        let steps = Steps::of(&now, needed, budget);
+        let suffices = Steps::of(&now, needed, needed).is_empty();
+        let limited_by = if suffices { None } else { limited(needed, budget) };
+        let outcome = self.raise(&mut looks, &now, steps, limited_by.is_some(), deadline).await;
         drop(looks);
         // Afterwards, for a raise takes minutes. Writers wait for this look, too: it is the first that shows the end
         // of a raise.
         self.publish(&now, deadline).await;
-        answer
+        report(limited_by, outcome)
     }
 
     async fn raise(
         &self,
         looks: &mut Looks,
         now: &DescribedThroughput,
-        steps: &Steps,
-        subject: Value,
+        steps: Steps,
+        is_limited: bool,
         deadline: Deadline,
-    ) -> Value {
+    ) -> Result<WarmOutcome, Failure> {
         if steps.is_empty() {
-            let is_limited = subject.get("limited_by").is_some();
-            let why = match (now.is_warming, is_limited) {
+            return unchanged(match (now.is_warming, is_limited) {
                 (true, _) => "as much was asked for already",
                 (false, true) => "the table can serve as much already as the budget allows",
                 (false, false) => "the table can serve as much already",
-            };
-            return unchanged(subject, why);
+            });
         }
         // DynamoDB may take a second raise during the first, but two steps take longer than one, and the first may
         // suffice.
         if now.is_warming || !now.is_active {
-            return unchanged(subject, "another update of the table is under way");
+            return unchanged("another update of the table is under way");
         }
         if self.config.dry_run {
-            return told(subject, "dry-run", steps.described());
+            return Ok(WarmOutcome::DryRun(steps.raise(None)));
         }
         looks.ask();
-        match timeout_at(deadline, self.clients.warm(&self.table.config().table_name, steps)).await {
-            Ok(Ok(Some(status))) => {
-                let mut answer = told(subject, "warming", steps.described());
-                if let Some(answer) = answer.as_object_mut() {
-                    answer.insert("status".into(), status.into());
-                }
-                answer
-            }
-            Ok(Ok(None)) => {
-                unchanged(subject, "UpdateTable: ResourceInUseException: another update of the table is under way")
-            }
+        let table = &self.table.config().table_name;
+        match timeout_at(deadline, self.clients.warm(table, &steps)).await {
+            Ok(Ok(Some(status))) => Ok(WarmOutcome::Warming(steps.raise(Some(status)))),
+            Ok(Ok(None)) => unchanged(IN_USE),
             Ok(Err(error)) => {
                 tracing::error!(%error, "the table's warm throughput could not be raised");
-                failed(subject, &error, error.is_retryable)
+                Err(Failure::new(&error, error.is_retryable))
             }
-            // It may have been taken: the next look tells.
-            Err(_) => failed(subject, "UpdateTable: no answer in time", true),
+            // It may have been accepted: the next look shows it.
+            Err(_) => Err(Failure::new("UpdateTable: no answer in time", true)),
         }
     }
 }
 
-/// Says, and reports, what the budget does not allow.
-fn limited(mut subject: Value, need: WarmThroughput, budget: WarmThroughput) -> Value {
-    if let (Some(beyond), Some(subject)) = (beyond(need, budget), subject.as_object_mut()) {
-        tracing::warn!(beyond, "the table needs more warm throughput than the shard-scaler may ask for");
-        subject.insert("limited_by".into(), beyond.into());
-    }
-    subject
+/// Names, and logs, what the budget does not allow.
+fn limited(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
+    let beyond = beyond(need, budget)?;
+    tracing::warn!(beyond, "the table needs more warm throughput than the shard-scaler may ask for");
+    Some(beyond)
 }
 
-fn unchanged(subject: Value, reason: &str) -> Value {
-    told(subject, "unchanged", json!({"reason": reason}))
-}
-
-/// An outcome as an answer, with more about it; what is null or empty is left out.
-fn told(mut subject: Value, outcome: &str, more: Value) -> Value {
-    if let (Some(subject), Value::Object(more)) = (subject.as_object_mut(), more) {
-        subject.insert("outcome".into(), outcome.into());
-        let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-        subject.extend(more.into_iter().filter(|(_, value)| !is_empty(value)));
-    }
-    subject
+fn unchanged(reason: impl Display) -> Result<WarmOutcome, Failure> {
+    Ok(WarmOutcome::Unchanged { reason: reason.to_string() })
 }
 
 #[cfg(test)]
@@ -357,7 +381,7 @@ mod tests {
             BTreeMap::from([("ready".to_owned(), warm(50_000, 12_000)), ("slow".to_owned(), warm(2_000, 12_000))]);
         let now = DescribedThroughput { table: warm(4_000, 12_000), indexes, is_warming: false, is_active: true };
         let steps = Steps::of(&now, warm(24_000, 0), warm(40_000, 0));
-        let raised: Vec<&str> = steps.indexes.iter().map(|(name, _)| name.as_str()).collect();
+        let raised: Vec<&str> = steps.indexes.iter().map(|index| index.index.as_str()).collect();
         assert_eq!(raised, ["slow"]);
         assert_eq!(steps.added(), warm(42_000, 0), "20,000 of the table, and 22,000 of the index");
         let of_table = steps.table.map(Step::to_sdk).unwrap();
@@ -367,13 +391,16 @@ mod tests {
 
     #[test]
     fn what_an_event_asks_for_has_bounds() {
-        let asked = |write_units, read_units| checked(WarmUnits { write_units, read_units });
+        let asked = |write_units, read_units| {
+            let some = |units| Some(WholeNumber(units));
+            checked(WarmUnits { write_units: some(write_units), read_units: some(read_units) })
+        };
         assert_eq!(asked(20_000, 0), Ok(warm(20_000, 0)));
         for (write_units, read_units, field) in
             [(-1, 0, "write_units"), (1 << 40, 0, "write_units"), (0, -1, "read_units")]
         {
             let refusal = asked(write_units, read_units).unwrap_err();
-            assert_eq!((&refusal["outcome"], &refusal["field"]), (&json!("refused"), &json!(field)), "{refusal}");
+            assert_eq!(refusal.field, field, "{refusal}");
         }
     }
 }

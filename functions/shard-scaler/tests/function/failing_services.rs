@@ -126,7 +126,7 @@ async fn a_table_that_is_being_updated_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_refused_update_of_the_table_is_told() {
+async fn a_refused_update_of_the_table_is_reported() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| match operation {
         "DescribeTable" => {
@@ -158,9 +158,9 @@ async fn a_table_that_may_not_be_described_is_named_once_and_scaled_all_the_same
         assert_eq!(scaler.invoke(set).await["outcome"], "scaled");
     }
     let log = scaler.stop().await;
-    let told: Vec<&str> = log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
-    assert_eq!(told.len(), 1, "{log}");
-    assert!(told[0].contains("WARN") && told[0].contains("AccessDeniedException"), "{told:?}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("AccessDeniedException"), "{lines:?}");
     assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
 }
 
