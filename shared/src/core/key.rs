@@ -175,6 +175,13 @@ pub enum SortKey {
 impl SortKey {
     /// Parses a sort key of the given type.
     ///
+    /// ```
+    /// use sharding::{SortKey, SortKeyType};
+    ///
+    /// assert_eq!(SortKey::parse(SortKeyType::Number, "1e2")?, SortKey::from(100));
+    /// # Ok::<(), sharding::KeyError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`KeyError`] if the text is empty or over 1,024 bytes, or if a number is required and the
     /// text is not one.

@@ -16,6 +16,22 @@ use crate::core::value::Item;
 use crate::sharded_table::read;
 
 /// See [`ShardedTable::query`].
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::{Attributes, Order};
+///
+/// for sort_key in ["order-1", "order-2", "order-3", "refund-1"] {
+///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+/// }
+/// let orders = || table.query::<Attributes>("2014-07-09").prefix("order-").consistent(true);
+/// let last = orders().order(Order::Descending).limit(1).await?;
+/// assert_eq!(last.entries[0].sort_key.to_string(), "order-3");
+/// let before = orders().order(Order::Descending).after(&last.entries[0].sort_key).fields(["total"]).await?;
+/// assert_eq!(before.entries.len(), 2);
+/// # Ok(()) });
+/// ```
 #[derive(Debug)]
 #[must_use = "a request does nothing unless it is awaited"]
 pub struct Query<T> {
