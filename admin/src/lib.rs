@@ -1,6 +1,7 @@
-//! Work on every item of a table: `migrate` and `rebuild`.
+//! Commands that process all items of a table: `migrate` and `rebuild`.
 //!
-//! Both use the tables directly, with the configuration of the functions. So they work on AWS as on the local edition.
+//! Both use the tables directly, with the configuration of the functions. So they work on AWS and
+//! on the local edition.
 
 mod migrate;
 mod rebuild;

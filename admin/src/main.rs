@@ -1,4 +1,4 @@
-//! The command line for work on whole tables.
+//! The command line of `admin`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -8,10 +8,11 @@ use clap::{Parser, Subcommand};
 use cli::configuration;
 use cli::output::{exit_code, success_if, write_out};
 
-/// Work on all items of a table, on AWS or on the local edition
+/// Process all items of a table, on AWS or on the local edition
 ///
-/// The table is configured by the same variables as the functions (SORT_KEY_TYPE, SHARD_PLACEMENT, ...); TABLE_NAME and METADATA_TABLE_NAME
-/// are "items" and "items-metadata" unless they are set.
+/// The same environment variables as for the functions configure the table (SORT_KEY_TYPE,
+/// SHARD_PLACEMENT, ...). TABLE_NAME and METADATA_TABLE_NAME default to "items" and
+/// "items-metadata".
 #[derive(Parser)]
 #[command(name = "admin", version)]
 struct Cli {
@@ -21,7 +22,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Move the items under the bare keys of an adopted table to their shards (ADOPT_UNSHARDED=true)
+    /// Move items from the bare keys of an adopted table to their shards (ADOPT_UNSHARDED=true)
     Migrate(MigrateOptions),
     /// Rebuild lost or damaged metadata from the items of the table
     Rebuild(RebuildOptions),

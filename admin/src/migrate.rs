@@ -1,4 +1,4 @@
-//! `migrate`: brings home what stands under bare keys, while the table is in use.
+//! `migrate`: moves items from bare keys to their shards while the table is in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,70 +12,77 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
-use crate::whole_table::{Look, PATIENCE, TableOptions, items_bar, open};
+use crate::whole_table::{PATIENCE, TableOptions, TableScan, items_bar, open};
 use cli::drain_wait::with_drain_wait;
 
-/// Keys that are under way at the same time, most of them waiting.
+/// Keys that are migrated at the same time. Most of them wait.
 const KEYS_OF_A_ROUND: usize = 2_000;
-/// The longest of one turn of a key, between two looks at whether others wait.
+/// The longest turn of a key before other keys that wait get their turn.
 const TURN: Duration = Duration::from_secs(20);
-/// Before a key that is busy is tried again.
+/// The pause before a busy key is retried.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
-/// How often a key may be busy, turn hot or be throttled before it is left to another run.
+/// The most times that a key may be busy, turn hot or be throttled before it is left to another
+/// run.
 const TURNS: u32 = 60;
 
-const UNKNOWN_ITEMS: &str = "an item that the API stored does not stand under its partition key, SHARD_SEPARATOR and a number, or cannot be read. Are the variables those of the functions? Nothing more was begun";
+const UNKNOWN_ITEMS: &str = concat!(
+    "an item that the API stored cannot be read, or its key is not a partition key, SHARD_SEPARATOR and a number. ",
+    "Use the same environment variables as the functions. No further key was started"
+);
 
-/// Which table to migrate, and how fast.
+/// The options of `migrate`.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateOptions {
-    /// Where and how fast
+    /// Endpoint and pace of the scan
     #[command(flatten)]
     pub table: TableOptions,
-    /// Write units a second that a drain takes of each shard; an item takes two for each KB, one when it is copied and one when it is deleted
+    /// Write units per second that a drain uses on each shard. An item takes two for each KB: one
+    /// for the copy, one for the deletion
     #[arg(long, default_value_t = 200, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=40_000))]
     pub drain_units: u32,
-    /// As the --drain-wait of the local edition that serves the table; on AWS, leave it out
+    /// The --drain-wait of the local edition that serves the table. Omit it on AWS
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
     pub drain_wait: Option<u32>,
 }
 
-/// What was found and done.
+/// The result of a migration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migration {
-    /// Keys that have no items under their bare key any more.
+    /// Migrated keys: they have no items under their bare key any more.
     pub keys: u64,
-    /// Items that stood there.
+    /// Items that were moved from bare keys to shards.
     pub items: u64,
-    /// Items of bare keys that look like shard keys. They were taken as bare keys'.
+    /// Items of bare keys that look like shard keys. They were treated as items of bare keys.
     pub looks_sharded: u64,
-    /// Keys that were left, and why.
+    /// Keys that were not migrated, with the reason.
     pub failed: BTreeMap<String, String>,
 }
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { keys, items, looks_sharded, failed } = self;
-        writeln!(f, "{items} items of {keys} bare keys brought home")?;
+        writeln!(f, "moved {items} items of {keys} bare keys to their shards")?;
         if *looks_sharded > 0 {
             writeln!(
                 f,
-                "{looks_sharded} items without a logical key had a stored key that looks like a shard key; they were taken as items of bare keys"
+                "{looks_sharded} items without a logical key have a stored key that looks like a shard key; they were \
+                 treated as items of bare keys"
             )?;
         }
         failed.iter().try_for_each(|(key, why)| writeln!(f, "left: {key}: {why}"))?;
         if failed.is_empty() {
-            writeln!(f, "no item stands under a bare key any more: ADOPT_UNSHARDED can go")?;
+            writeln!(f, "no items are left under bare keys: you can remove ADOPT_UNSHARDED")?;
         }
         Ok(())
     }
 }
 
-/// Looks at the table again and again until no item stands under a bare key, and brings home those that do. It may be stopped at any time, and
-/// run again.
+/// Moves items from bare keys to their shards, and scans the table again until no item is left
+/// under a bare key. You can stop it at any time and run it again.
 ///
 /// # Errors
-/// [`TableError`] where the tables cannot be used; the text of [`DrainRefused::NotAdopting`] where the table is not adopted.
+/// [`TableError`] if the tables cannot be used; the text of [`DrainRefused::NotAdopting`] if the
+/// table is not adopted.
 pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Result<Migration, TableError> {
     if !config.adopt_unsharded {
         return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string().into()));
@@ -86,62 +93,63 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
     }
     let (table, items) = open(&options.table, config).await?;
     Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await?;
-    let (mut told, mut begun_with) = (Migration::default(), 0);
+    let (mut migration, mut keys_before) = (Migration::default(), 0);
     loop {
-        let bar = items_bar(items, "looking");
-        let mut look = Look::new(&table, &options.table, bar.clone());
+        let bar = items_bar(items, "scanning");
+        let mut scan = TableScan::new(&table, &options.table, bar.clone());
         let mut found_any = false;
-        // What was begun and interrupted, by whomever: its bare key may be empty already.
-        let mut round: BTreeMap<_, _> = begun(&table).await?.into_iter().map(|key| (key, 0)).collect();
-        round.retain(|key, _| !told.failed.contains_key(key.as_str()));
+        // Drains that another run or actor has interrupted continue first. Their bare keys may be
+        // empty already.
+        let mut round: BTreeMap<_, _> = draining_keys(&table).await?.into_iter().map(|key| (key, 0)).collect();
+        round.retain(|key, _| !migration.failed.contains_key(key.as_str()));
         loop {
-            let more = look.page().await?;
-            if look.survey.unknown() > 0 {
+            let more = scan.page().await?;
+            if scan.survey.unknown() > 0 {
                 bar.finish_and_clear();
                 return Err(TableError::Rejected(UNKNOWN_ITEMS.into()));
             }
-            let found = look.survey.take_unsharded().into_iter();
-            round.extend(found.filter(|(key, _)| !told.failed.contains_key(key.as_str())));
+            let found = scan.survey.take_unsharded().into_iter();
+            round.extend(found.filter(|(key, _)| !migration.failed.contains_key(key.as_str())));
             if round.len() >= KEYS_OF_A_ROUND || !more {
                 found_any |= !round.is_empty();
-                bring_home(&table, options, std::mem::take(&mut round), &mut told, &bar).await;
+                migrate_keys(&table, options, std::mem::take(&mut round), &mut migration, &bar).await;
             }
             if !more {
                 break;
             }
         }
         bar.finish_and_clear();
-        told.looks_sharded = told.looks_sharded.max(look.survey.looks_sharded());
+        migration.looks_sharded = migration.looks_sharded.max(scan.survey.looks_sharded());
         if !found_any {
-            if told.failed.is_empty() || told.keys == begun_with {
-                return Ok(told);
+            if migration.failed.is_empty() || migration.keys == keys_before {
+                return Ok(migration);
             }
-            // What stood in the way may be gone.
-            begun_with = told.keys;
-            told.failed.clear();
+            // The reasons of the failures may be gone, so failed keys are retried.
+            keys_before = migration.keys;
+            migration.failed.clear();
         }
     }
 }
 
-/// The keys that are being drained, which brings home what stands under their bare keys, too.
-async fn begun(table: &TableEngine) -> Result<Vec<PartitionKey>, TableError> {
-    let (mut begun, mut after) = (Vec::new(), None);
+/// Returns the keys that are being drained. Their drains also move the items of their bare keys.
+async fn draining_keys(table: &TableEngine) -> Result<Vec<PartitionKey>, TableError> {
+    let (mut all, mut after) = (Vec::new(), None);
     loop {
         let (keys, next) = table.list_keys(after.as_ref(), Deadline::now() + PATIENCE).await?;
         let draining = keys.into_iter().filter(|(_, metadata)| metadata.draining().is_some());
-        begun.extend(draining.map(|(key, _)| key));
+        all.extend(draining.map(|(key, _)| key));
         match next {
             Some(next) => after = Some(next),
-            None => return Ok(begun),
+            None => return Ok(all),
         }
     }
 }
 
-async fn bring_home(
+async fn migrate_keys(
     table: &TableEngine,
     options: &MigrateOptions,
     keys: BTreeMap<PartitionKey, u64>,
-    told: &mut Migration,
+    migration: &mut Migration,
     bar: &indicatif::ProgressBar,
 ) {
     let slots = Arc::new(Semaphore::new(usize::from(options.table.concurrency)));
@@ -149,28 +157,32 @@ async fn bring_home(
     for (key, items) in keys {
         let (table, slots) = (table.clone(), Arc::clone(&slots));
         working.spawn(async move {
-            let done = bring_key_home(&table, &key, &slots).await.map(|()| items);
+            let done = migrate_key(&table, &key, &slots).await.map(|()| items);
             (key, done)
         });
     }
     while let Some(done) = working.join_next().await {
         match done {
-            Ok((_, Ok(items))) => (told.keys, told.items) = (told.keys + 1, told.items + items),
-            Ok((key, Err(why))) => {
-                told.failed.insert(key.to_string(), why);
+            Ok((_, Ok(items))) => {
+                migration.keys += 1;
+                migration.items += items;
             }
-            Err(died) => tracing::error!(%died, "a key was left; the next look finds it"),
+            Ok((key, Err(why))) => {
+                migration.failed.insert(key.to_string(), why);
+            }
+            Err(died) => tracing::error!(%died, "the migration of a key stopped; the next scan finds the key again"),
         }
-        bar.set_message(format!("{} keys migrated, {} under way", told.keys, working.len()));
+        bar.set_message(format!("{} keys migrated, {} in progress", migration.keys, working.len()));
     }
 }
 
-/// The error says why it was left. While it waits, other keys have its turn.
-async fn bring_key_home(table: &TableEngine, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
+/// Migrates one key; the error is the reason that it was left. Other keys get a turn while this one
+/// waits.
+async fn migrate_key(table: &TableEngine, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
     for _ in 0..TURNS {
         let turn = slots.acquire().await;
         match table.begin_migration(key, Deadline::now() + PATIENCE).await {
-            // A drain that is under way already, whatever it was begun for, does the same.
+            // A drain that is already running does the same, whatever its purpose.
             Ok(_) | Err(DrainRefused::Busy(_)) => {}
             Err(DrainRefused::Table(error)) if error.is_retryable() => {
                 drop(turn);
@@ -188,12 +200,13 @@ async fn bring_key_home(table: &TableEngine, key: &PartitionKey, slots: &Semapho
                 Ok(Drained::Done { .. }) => return Ok(()),
                 Ok(Drained::Working { .. }) => {}
                 Ok(Drained::Waiting { until }) => sleep(until_second(until)).await,
-                // Its width is changing, or another actor has ended the drain.
+                // The key's width is changing, or another actor has ended the drain.
                 Ok(Drained::Nothing) => {
                     sleep(BUSY_PAUSE).await;
                     break;
                 }
-                // It was throttled up to the turn's end, or had no answer; what was done is done.
+                // The drain was throttled until the turn's end, or got no response. Its progress is
+                // stored.
                 Err(ScaleError::Table(error)) if error.is_retryable() => {
                     sleep(BUSY_PAUSE).await;
                     break;
@@ -202,7 +215,7 @@ async fn bring_key_home(table: &TableEngine, key: &PartitionKey, slots: &Semapho
             }
         }
     }
-    Err("it was busy all the time: run it again".to_owned())
+    Err("the key was busy all the time: run the command again".to_owned())
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]

@@ -1,4 +1,4 @@
-//! A look at every item of a table, page by page.
+//! The scan of a whole table, page by page.
 
 use clap::Args;
 use cli::endpoint::configuration_for;
@@ -7,24 +7,25 @@ use indicatif::ProgressBar;
 use sharding::internal::{Deadline, ScanPosition, TableEngine, Survey, SurveyPage, TableConfig, TableError};
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// The longest that one request may take, repetitions included.
+/// The time limit for one request with its retries.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the tables are, and how fast they may be read.
+/// The endpoint of the tables, and the pace of the scan.
 #[derive(Debug, Clone, Args)]
 pub struct TableOptions {
-    /// DynamoDB server; without it AWS, by the usual variables. One on this machine needs no credentials
+    /// URL of a DynamoDB server [default: AWS, from the usual variables]. A server on this machine
+    /// needs no credentials
     #[arg(long, value_name = "URL")]
     pub endpoint_url: Option<String>,
-    /// Read units a second that looking at the table may take; 0 for as many as there are
+    /// Read units per second that the scan of the table may use; 0 for no limit
     #[arg(long, default_value_t = 1_000, value_name = "UNITS")]
     pub read_units: u32,
-    /// Keys that are worked on at once
+    /// Keys that are processed at the same time
     #[arg(long, default_value_t = 8, value_name = "KEYS", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
 }
 
-/// The table, and how many items DynamoDB says that it has.
+/// Opens the table. Returns it with its number of items according to DynamoDB.
 pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<(TableEngine, u64), TableError> {
     let aws = match &options.endpoint_url {
         Some(url) => configuration_for(url).await,
@@ -40,8 +41,8 @@ pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<
     Ok((TableEngine::new(&client, config), u64::try_from(items).unwrap_or_default()))
 }
 
-/// A look at a table from its beginning, page by page, at its pace.
-pub(crate) struct Look {
+/// A scan of a table from its beginning, page by page, at the pace of the options.
+pub(crate) struct TableScan {
     table: TableEngine,
     pub(crate) survey: Survey,
     after: Option<ScanPosition>,
@@ -50,20 +51,20 @@ pub(crate) struct Look {
     bar: ProgressBar,
 }
 
-impl Look {
+impl TableScan {
     pub(crate) fn new(table: &TableEngine, options: &TableOptions, bar: ProgressBar) -> Self {
         let (table, next_page) = (table.clone(), Instant::now());
         Self { table, survey: Survey::default(), after: None, next_page, read_units: options.read_units, bar }
     }
 
-    /// Looks at one page; `false` at the end.
+    /// Scans one page; `false` at the end of the table.
     pub(crate) async fn page(&mut self) -> Result<bool, TableError> {
         sleep_until(self.next_page).await;
-        let began = Instant::now();
+        let started = Instant::now();
         let deadline = Deadline::now() + PATIENCE;
         let page: SurveyPage = self.table.survey_page(&mut self.survey, self.after.as_ref(), deadline).await?;
         if self.read_units > 0 {
-            self.next_page = began + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
+            self.next_page = started + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
         }
         self.bar.inc(page.items);
         self.after = page.next;
@@ -71,8 +72,9 @@ impl Look {
     }
 }
 
-/// A bar over the items of the table. DynamoDB counts them every six hours, so the end may be off.
-pub(crate) fn items_bar(items: u64, doing: &'static str) -> ProgressBar {
-    let template = format!("{doing} {{wide_bar}} {{human_pos}}/{{human_len}} items {{msg}} {{eta}}");
+/// A progress bar over the items of the table. DynamoDB counts them every six hours, so the end may
+/// be inaccurate.
+pub(crate) fn items_bar(items: u64, activity: &'static str) -> ProgressBar {
+    let template = format!("{activity} {{wide_bar}} {{human_pos}}/{{human_len}} items {{msg}} {{eta}}");
     ProgressBar::new(items).with_style(bar_style(&template))
 }

@@ -1,5 +1,5 @@
-//! What to deploy, and whether to: `advise` looks at a file of writes, `plan` calculates what a hot key needs, and `simulate` compares
-//! scaling policies.
+//! Advice before a deployment: `advise` judges a file of writes, `plan` calculates the needs of a
+//! hot key, and `simulate` compares scaling policies.
 
 pub mod advise;
 pub mod plan;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use cli::output::{exit_code, write_out};
 use sharding::internal::{Clock, SystemClock};
 
-/// Answers before anything is deployed: is a key hot, what does it need, and what does that cost
+/// Find hot keys, and plan their shards and costs, before you deploy anything
 #[derive(Parser)]
 #[command(name = "adviser", version)]
 struct Cli {
@@ -20,11 +20,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say whether a file's partition key spreads its writes, and what to do if not
+    /// Judge how a partition key spreads the writes of a file, and advise what to do
     Advise(AdviseOptions),
-    /// Say how many shards a hot key needs, what they cost, and whether it needs any
+    /// Calculate the shards that a hot key needs, if any, and their costs
     Plan(PlanOptions),
-    /// Compare how fast policies relieve a key that turns hot at once
+    /// Compare how fast scaling policies relieve a key that turns hot at once
     Simulate(SimulateOptions),
 }
 

@@ -1,16 +1,17 @@
-//! Drains that wait less, for tables whose readers and writers are all in one process.
+//! Shorter waits of drains, for tables whose readers and writers all run in one process.
 
 use std::time::Duration;
 
 use sharding::internal::TableConfig;
 
-/// How much longer a drain waits than leases and reads last.
+/// A drain waits longer than leases and reads last, by this margin.
 ///
-/// In one process all readers and writers use one clock, and no request outlives the process. So only leases and reads have to end, and
-/// any margin will do.
+/// All readers and writers in one process use one clock, and no request outlives the process. So
+/// only leases and reads have to end, and any margin is enough.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The configuration with this wait for requests, and the same for reads. Leases and reads are shortened to end before it.
+/// Sets the wait for requests and for reads. Leases and reads are shortened to end before the wait
+/// does.
 #[must_use]
 pub fn with_drain_wait(mut config: TableConfig, wait: Duration) -> TableConfig {
     let bound = wait.saturating_sub(MARGIN);

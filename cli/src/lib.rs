@@ -1,4 +1,5 @@
-//! What the command-line programs share: how they read records, reach DynamoDB, and print.
+//! Code that the command-line programs share: reading records, connecting to DynamoDB, and
+//! printing.
 
 pub mod drain_wait;
 pub mod endpoint;
@@ -8,7 +9,8 @@ pub mod records;
 
 use sharding::internal::{ConfigError, TableConfig};
 
-/// The configuration from the functions' variables. Without variables for them, the tables are "items" and "items-metadata".
+/// Reads the configuration from the variables of the functions. By default, the tables are "items"
+/// and "items-metadata".
 ///
 /// # Errors
 /// A variable has a value that is not allowed.

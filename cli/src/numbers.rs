@@ -1,26 +1,26 @@
-//! Numbers as people read them.
+//! Numbers formatted for people.
 
 use indicatif::HumanCount;
 
-/// A count with separated thousands.
+/// Formats a count with separated thousands.
 #[must_use]
 pub fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
-/// A number rounded to a count.
+/// Rounds a number and formats it as a count.
 #[must_use]
 pub fn whole(number: f64) -> String {
     count(number.round().max(0.0) as u64)
 }
 
-/// A number with up to two decimals; large numbers have none.
+/// Formats a number with up to two decimals; large numbers have none.
 #[must_use]
 pub fn decimal(number: f64) -> String {
     if number >= 100.0 || (number - number.round()).abs() < 0.005 { whole(number) } else { format!("{number:.2}") }
 }
 
-/// A share from 0 to 1 as a percentage. The smaller it is, the more decimals it has.
+/// Formats a share from 0 to 1 as a percentage. A smaller share has more decimals.
 #[must_use]
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
@@ -31,13 +31,13 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A sum in US dollars.
+/// Formats a sum in US dollars.
 #[must_use]
 pub fn dollars(usd: f64) -> String {
     if usd >= 100.0 || usd == 0.0 { format!("${}", whole(usd)) } else { format!("${usd:.2}") }
 }
 
-/// A count and what is counted, which gets an "s" unless there is exactly one.
+/// Formats a count and a noun, which gets an "s" unless the count is one.
 #[must_use]
 pub fn counted(number: impl Into<u64>, one: &str) -> String {
     let number = number.into();

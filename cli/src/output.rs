@@ -1,5 +1,5 @@
-//! Standard output, progress bars, and how a program ends.
-#![expect(clippy::print_stderr, reason = "a command-line program talks to its user there")]
+//! Standard output, progress bars and exit codes.
+#![expect(clippy::print_stderr, reason = "a command-line program prints errors there")]
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write as _};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use indicatif::ProgressStyle;
 
-/// Prints a command's result. A reader that closes the pipe early (`| head`) has what it needs: this is not an error.
+/// Prints a command's result. A pipe that the reader closes early (`| head`) is not an error.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -19,7 +19,7 @@ pub fn write_out(text: &str) -> io::Result<()> {
     }
 }
 
-/// The exit code of a command. An error is printed to standard error.
+/// Returns the exit code of a command, and prints its error to standard error.
 #[must_use]
 pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     result.unwrap_or_else(|error| {
@@ -28,13 +28,13 @@ pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     })
 }
 
-/// Success if nothing failed.
+/// Returns success if all is done, and failure otherwise.
 #[must_use]
 pub fn success_if(all_done: bool) -> ExitCode {
     if all_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The look of a progress bar, from a template of `indicatif`.
+/// The style of a progress bar, from a template of `indicatif`.
 #[must_use]
 pub fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())

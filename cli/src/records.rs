@@ -1,4 +1,4 @@
-//! Files of records: plain or gzip, read line by line in bounded memory, with progress.
+//! Reads files of records, plain or gzip, line by line, in bounded memory and with a progress bar.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 
-/// A longer record would not fit an item anyway.
+/// The most bytes of a record. A longer record would not fit into an item.
 pub const MAX_RECORD_BYTES: u64 = 8 * 1_024 * 1_024;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Why a file's records cannot be read.
+/// A file's records cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// The file cannot be opened or read.
@@ -21,22 +21,23 @@ pub enum RecordsError {
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("{path}, line {line}: {why}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
 
-/// What a file holds, unpacked where it is gzip, which its content tells. The bar follows the bytes of the file.
+/// Opens a reader of a file's content, and unpacks gzip, which it detects by the content. The bar
+/// counts the bytes of the file.
 pub fn unpacked(file: File, bar: Option<&ProgressBar>) -> io::Result<Box<dyn BufRead + Send>> {
     let file: Box<dyn Read + Send> = match bar {
         Some(bar) => {
@@ -52,12 +53,12 @@ pub fn unpacked(file: File, bar: Option<&ProgressBar>) -> io::Result<Box<dyn Buf
     Ok(Box::new(buffered))
 }
 
-/// Why a line is refused that is longer than any record.
+/// The error message for a line that is longer than a record may be.
 pub fn too_long() -> String {
     format!("it is longer than {} bytes, the most that a line may have", MAX_RECORD_BYTES)
 }
 
-/// The lines of a text that are not blank, with their numbers.
+/// The lines of a text, with their numbers.
 pub struct Lines {
     path: PathBuf,
     reader: Box<dyn BufRead + Send>,
@@ -66,12 +67,12 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The lines of what the reader gives; the path is for messages.
+    /// Reads the lines from a reader. The path is for messages.
     pub fn new(path: &Path, reader: Box<dyn BufRead + Send>) -> Self {
         Self { path: path.to_owned(), reader, number: 0, line: Vec::new() }
     }
 
-    /// The lines of a file.
+    /// Opens a file to read its lines.
     pub fn open(path: &Path, bar: Option<&ProgressBar>) -> Result<Self, RecordsError> {
         let reader = File::open(path).and_then(|file| unpacked(file, bar));
         reader
@@ -79,7 +80,7 @@ impl Lines {
             .map_err(|cause| RecordsError::File { path: path.to_owned(), cause })
     }
 
-    /// The number, from 1, and the text of the next line that is not blank.
+    /// Returns the number, from 1, and the trimmed text of the next line that is not blank.
     pub fn next(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
         while self.read()? {
             if !self.line.iter().all(u8::is_ascii_whitespace) {
@@ -89,7 +90,8 @@ impl Lines {
         Ok(None)
     }
 
-    /// The number, from 1, and the text of the next line without its end, blank or not.
+    /// Returns the number, from 1, and the text of the next line without its line break, even if
+    /// the line is blank.
     pub fn next_untrimmed(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
         if !self.read()? {
             return Ok(None);
@@ -99,7 +101,7 @@ impl Lines {
         Ok(Some((self.number, text.strip_suffix('\r').unwrap_or(text))))
     }
 
-    /// Whether there is one more line.
+    /// Reads the next line; `false` at the end of the file.
     fn read(&mut self) -> Result<bool, RecordsError> {
         self.line.clear();
         let read = self.reader.by_ref().take(MAX_RECORD_BYTES + 1).read_until(b'\n', &mut self.line);
@@ -122,7 +124,7 @@ impl Lines {
     }
 }
 
-/// A line that is not what it should be.
+/// The error for an invalid line.
 pub fn refused(path: &Path, line: u64, why: String) -> RecordsError {
     RecordsError::Line { path: path.to_owned(), line, why }
 }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_count_and_are_passed_over() {
+    fn blank_lines_are_skipped_and_counted() {
         let mut lines = lines(b"\xef\xbb\xbf a \n\n \t\r\nb".to_vec());
         assert_eq!(lines.next().unwrap(), Some((1, "a")));
         assert_eq!(lines.next().unwrap(), Some((4, "b")));
@@ -144,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_or_no_text_is_named() {
+    fn a_line_that_is_too_long_or_not_utf8_is_an_error_with_its_number() {
         let mut long = b"a\n".to_vec();
         long.resize(long.len() + usize::try_from(MAX_RECORD_BYTES).unwrap() + 1, b'x');
         for (content, why) in [(long, "longer than"), (b"a\n\xff\n".to_vec(), "not UTF-8")] {
             let mut lines = lines(content);
             assert!(lines.next().is_ok());
             match lines.next() {
-                Err(RecordsError::Line { line: 2, why: said, .. }) => assert!(said.contains(why), "{said}"),
+                Err(RecordsError::Line { line: 2, why: message, .. }) => assert!(message.contains(why), "{message}"),
                 other => panic!("{why}: {other:?}"),
             }
         }

@@ -1,12 +1,12 @@
-//! Token buckets: a partition's ceiling, and for a provisioned table its share with a burst.
+//! Token buckets: a partition's ceiling, and a provisioned table's share with its burst.
 
 use std::time::Duration;
 
-/// Seconds of unused share that are kept for a burst.
+/// A partition keeps this many seconds of its unused share for a burst.
 const BURST_SECONDS: f64 = 300.0;
 
-/// A token bucket. A request is accepted while there is a token at all, and then pays what it really consumed, so that
-/// the bucket can be overdrawn.
+/// A token bucket. A request is accepted while the bucket has any token. It then pays the units
+/// that it really consumed, so the bucket can be overdrawn.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     rate: f64,
@@ -23,13 +23,14 @@ impl Bucket {
     fn refill(&mut self, now: Duration) -> f64 {
         let elapsed = now.saturating_sub(self.at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.rate).min(self.holds);
-        // Where threads are late, time seems to go back; what was refilled is not refilled again.
+        // Time can appear to go back when threads are late. The maximum prevents a second refill
+        // for the same time.
         self.at = self.at.max(now);
         self.tokens
     }
 }
 
-/// The ceiling, and for a provisioned table the share with its burst.
+/// A partition's ceiling, and for a provisioned table its share with the burst.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
     ceiling: Bucket,

@@ -1,28 +1,36 @@
-//! Partition limits in front of the database: accept, run, charge what was consumed.
+//! Partition limits in front of the database. A request is accepted, runs, and is charged the units
+//! that it consumed.
 //!
-//! Each global secondary index has partitions of its own, under the name `table/index/name`. A write is rejected if the
-//! partition of the table, or of an index, is overdrawn (DynamoDB developer guide, "Understanding Global Secondary
-//! Index (GSI) write throttling and back pressure in DynamoDB"). Simplified: each index whose partition key the request
-//! names is charged as much as the table, whatever it projects and whether its entry changes; an update or a deletion
-//! names only the table's key, so that indexes with other keys are not charged; reads of an index are not limited. A
-//! write that fails is charged to the table alone.
+//! Each global secondary index has its own partitions, under the name `table/index/name`. A write
+//! is rejected if the partition of the table, or of an index, is overdrawn (DynamoDB developer
+//! guide, "Understanding Global Secondary Index (GSI) write throttling and back pressure in
+//! DynamoDB").
+//!
+//! The model simplifies:
+//! - Each index whose partition key the request names is charged as much as the table, whatever the
+//!   index projects and whether its entry changes.
+//! - An update or a deletion names only the table's key, so indexes with other keys are not
+//!   charged.
+//! - Reads of an index are not limited.
+//! - A write that fails is charged to the table alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::engine::Answer;
+use crate::response::Response;
+use crate::access::Access;
 use crate::key_heat::KeyHeats;
 use crate::partition_limits::{PartitionLimits, WarmRequest};
-use crate::partitions::{Access, PartitionHeat, Partitions};
+use crate::partitions::{PartitionHeat, Partitions};
 use crate::request::{self, Touched};
 use crate::table_growth::{WarmRefusal, WarmThroughput};
 
 /// The account and region that local ARNs name.
 const ARN_PREFIX: &str = "arn:aws:dynamodb:local:000000000000:table/";
 
-/// How a table answers when it throttles.
+/// The billing mode of a table, which selects the exception of a throttled request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Billing {
     OnDemand,
@@ -42,7 +50,8 @@ impl Limits {
         Self { default, by_table, tables: HashMap::new() }
     }
 
-    /// For each touched key the table or the index whose partition is overdrawn; `None` where the request is accepted.
+    /// Returns for each touched key the table or index whose partition is overdrawn; `None` if the
+    /// key is accepted.
     pub(crate) fn closed(&mut self, touched: &[Touched], now: Duration) -> Vec<Option<String>> {
         touched.iter().map(|one| self.closed_one(one, now)).collect()
     }
@@ -57,7 +66,7 @@ impl Limits {
         closed.map(|(resource, _)| resource.clone())
     }
 
-    /// Spreads what an operation consumed over the keys it touched, by weight.
+    /// Charges the units of an operation to the keys that it touched, by weight.
     pub(crate) fn charge(
         &mut self,
         touched: &[Touched],
@@ -81,7 +90,7 @@ impl Limits {
         }
     }
 
-    /// Of a table or an index; an index without limits of its own has those of its table.
+    /// The limits of a table or an index. An index without its own limits has those of its table.
     pub(crate) fn of(&self, resource: &str) -> PartitionLimits {
         let (table, _) = request::table_and_index(resource);
         let own = self.by_table.get(resource).or_else(|| self.by_table.get(table));
@@ -100,13 +109,13 @@ impl Limits {
         self.tables.entry(resource.to_owned()).or_insert_with(|| Partitions::new(limits, now))
     }
 
-    /// Whether a new table or index may begin with so much: no less than any other begins with.
+    /// Checks that a new table or index asks for no less than the initial warm throughput.
     pub(crate) fn check_new(&self, resource: &str, wanted: WarmRequest) -> Result<(), WarmRefusal> {
         WarmThroughput::of(self.of(resource).partitions.max(1) as usize, None).check(wanted)
     }
 
-    /// Begins a new table or index with as many partitions as the request takes, if its limits have fewer. The request
-    /// has passed [`Self::check_new`].
+    /// Creates the partitions of a new table or index: as many as the request needs, or as its
+    /// limits have if that is more. The request has passed [`Self::check_new`].
     pub(crate) fn begin(&mut self, resource: &str, wanted: WarmRequest, now: Duration) {
         let limits = self.of(resource);
         let wanted = u32::try_from(wanted.partitions()).unwrap_or(u32::MAX);
@@ -120,18 +129,19 @@ impl Limits {
     }
 }
 
-/// Asks for the consumed capacity where the caller did not; says whether it must be taken out of the answer again.
-pub(crate) fn ask_for_consumed(body: &mut Value) -> bool {
-    let asked = body.get("ReturnConsumedCapacity").and_then(Value::as_str).is_some_and(|asked| asked != "NONE");
-    if !asked && let Some(object) = body.as_object_mut() {
+/// Requests the consumed capacity if the caller did not. Returns whether the response must hide it
+/// from the caller.
+pub(crate) fn request_consumed(body: &mut Value) -> bool {
+    let requested = body.get("ReturnConsumedCapacity").and_then(Value::as_str).is_some_and(|level| level != "NONE");
+    if !requested && let Some(object) = body.as_object_mut() {
         object.insert("ReturnConsumedCapacity".into(), "TOTAL".into());
     }
-    !asked
+    !requested
 }
 
-/// What an answer says was consumed, by table.
-pub(crate) fn consumed(answer: &Value) -> HashMap<String, f64> {
-    let Some(reported) = answer.get("ConsumedCapacity") else { return HashMap::new() };
+/// The consumed units that a response reports, by table.
+pub(crate) fn consumed(response: &Value) -> HashMap<String, f64> {
+    let Some(reported) = response.get("ConsumedCapacity") else { return HashMap::new() };
     let one = std::slice::from_ref(reported);
     reported
         .as_array()
@@ -141,8 +151,9 @@ pub(crate) fn consumed(answer: &Value) -> HashMap<String, f64> {
         .collect()
 }
 
-/// What a write that did not succeed is charged: a failed condition consumes like a write. About its JSON's size, in
-/// KB. Nothing was written to the indexes, so they are taken out of what was touched.
+/// The units of a failed request, by table. A failed condition consumes as much as a write: about
+/// the size of its JSON in KB. The indexes were not written, so this clears them from the touched
+/// keys.
 pub(crate) fn consumed_by_failure(touched: &mut [Touched]) -> HashMap<String, f64> {
     let mut consumed = HashMap::new();
     for one in touched {
@@ -155,9 +166,9 @@ pub(crate) fn consumed_by_failure(touched: &mut [Touched]) -> HashMap<String, f6
     consumed
 }
 
-/// The answer to a single operation on an overdrawn partition of a table or an index: with its reason, in the class of
-/// the table's billing mode.
-pub(crate) fn throttled(access: Access, resource: &str, billing: Billing) -> Answer {
+/// The response to a single operation on an overdrawn partition of a table or an index. It has the
+/// throttling reason and the exception class of the table's billing mode.
+pub(crate) fn throttled(access: Access, resource: &str, billing: Billing) -> Response {
     let scope = if request::table_and_index(resource).1.is_some() { "Index" } else { "Table" };
     let access = match access {
         Access::Read => "Read",
@@ -178,11 +189,12 @@ pub(crate) fn throttled(access: Access, resource: &str, billing: Billing) -> Ans
             "ThrottlingReasons": reasons,
         }),
     };
-    Answer::json(400, body.to_string())
+    Response::json(400, body.to_string())
 }
 
-/// A transaction is cancelled as a whole; it says which action was throttled, but not why.
-pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Answer {
+/// The response to a cancelled transaction. It names the throttled actions, but not the throttling
+/// reasons.
+pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Response {
     let code = match billing {
         Billing::OnDemand => "ThrottlingError",
         Billing::Provisioned => "ProvisionedThroughputExceeded",
@@ -204,11 +216,11 @@ pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Answer {
         "Message": format!("{message} [{}]", codes.join(", ")),
         "CancellationReasons": reasons,
     });
-    Answer::json(400, body.to_string())
+    Response::json(400, body.to_string())
 }
 
-/// Takes the requests on overdrawn partitions out of a batch; returns them in the shape of the answer's unprocessed
-/// part.
+/// Removes the requests on overdrawn partitions from a batch. Returns them as the response's field
+/// of unprocessed requests.
 pub(crate) fn split_batch(
     operation: &str,
     body: &mut Value,
@@ -294,7 +306,7 @@ mod tests {
         assert_eq!(written, [1.0, 0.0]);
     }
 
-    /// Of an item of `items` that is in this index, too.
+    /// A write of an item of `items` that is also in this index.
     fn write(index: &str) -> Touched {
         let key = StoredKey::new("k");
         let indexes = vec![TouchedIndex { resource: index.to_owned(), key: key.clone() }];

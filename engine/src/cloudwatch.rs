@@ -1,5 +1,7 @@
-//! What CloudWatch knows of the engine: throttles by minute and key (Contributor Insights in throttled-keys mode and
-//! the metrics of throttle events), and the states of alarms. It answers in CloudWatch's CBOR protocol.
+//! The engine's CloudWatch, which speaks CloudWatch's CBOR protocol.
+//!
+//! It holds throttles by minute and key (Contributor Insights in throttled-keys mode, and the
+//! metrics of throttle events), and the states of alarms.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
@@ -7,17 +9,19 @@ use std::io::Cursor;
 use ciborium::Value as Cbor;
 use serde_json::{Value, json};
 
-use crate::engine::Answer;
-use crate::partitions::Access;
+use crate::response::Response;
+use crate::access::Access;
 use crate::request::bare_key;
 
-/// How long throttles are remembered, in seconds.
+/// Throttles are kept for this many seconds.
 const REMEMBERED: u64 = 15 * 60;
-/// The most keys of one second; further ones are not counted, as a top-N list would not show them.
+/// The most keys counted in one second. Further keys are dropped, because a top-N list would not
+/// show them.
 const KEYS_PER_SECOND: usize = 1_000;
 /// The metrics' period, in seconds.
 const PERIOD: u64 = 60;
-/// DynamoDB's rules allow no more. [CloudWatch API reference, GetInsightRuleReport]
+/// The most contributors that a report on DynamoDB's rules may have (CloudWatch API reference,
+/// GetInsightRuleReport).
 const MOST_CONTRIBUTORS: u64 = 25;
 const RULE_PREFIX: &str = "DynamoDBContributorInsights-PKT-";
 /// Real rule names end in their time of creation.
@@ -25,27 +29,27 @@ const RULE_STAMP: &str = "-1700000000000";
 
 const OPERATIONS: &str = "/operation/";
 
-/// A key, and its throttles by the beginning of their minute.
+/// A key, and its throttles by the start of their minute.
 type KeyCounts = (String, BTreeMap<u64, u64>);
 
 /// Throttled requests by second, and the alarms that were set.
 #[derive(Debug, Default)]
 pub(crate) struct CloudWatch {
-    /// By table and key.
+    /// Throttles by second, then by table and key.
     keys: BTreeMap<u64, HashMap<(String, String), u64>>,
-    /// By table and access.
+    /// Throttle events by second, then by table and access.
     events: BTreeMap<u64, HashMap<(String, Access), u64>>,
     alarms: HashMap<String, String>,
 }
 
 impl CloudWatch {
-    /// Whether a request with this path is CloudWatch's.
+    /// Whether this path is one of CloudWatch.
     pub(crate) fn serves(path: &str) -> bool {
         path.contains(OPERATIONS)
     }
 
-    /// Answers one request.
-    pub(crate) fn respond(&mut self, path: &str, body: &[u8]) -> Answer {
+    /// Responds to one request.
+    pub(crate) fn respond(&mut self, path: &str, body: &[u8]) -> Response {
         let Ok(Cbor::Map(fields)) = ciborium::from_reader::<Cbor, _>(Cursor::new(body)) else {
             return cbor_error("InvalidParameterValue", "the request is not a CBOR map");
         };
@@ -60,7 +64,7 @@ impl CloudWatch {
         }
     }
 
-    /// The state that an alarm was set to; `None` where it never was.
+    /// The state that an alarm was set to; `None` if it was never set.
     pub(crate) fn alarm(&self, name: &str) -> Option<&str> {
         self.alarms.get(name).map(String::as_str)
     }
@@ -69,11 +73,11 @@ impl CloudWatch {
         self.alarms.insert(name.to_owned(), state.to_owned());
     }
 
-    fn set_alarm(&mut self, request: &Fields<'_>) -> Answer {
+    fn set_alarm(&mut self, request: &Fields<'_>) -> Response {
         match (request.text("AlarmName"), request.text("StateValue")) {
             (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA"))) if self.alarms.contains_key(name) => {
                 self.set_alarm_to(name, state);
-                Answer::cbor(200, encode(&map([])))
+                Response::cbor(200, encode(&map([])))
             }
             (Some(_), Some("OK" | "ALARM" | "INSUFFICIENT_DATA")) => {
                 cbor_error("ResourceNotFound", "there is no such alarm")
@@ -82,8 +86,8 @@ impl CloudWatch {
         }
     }
 
-    /// The sums of throttle events; of every other metric, nothing is known.
-    fn metric_data(&self, request: &Fields<'_>) -> Answer {
+    /// The sums of throttle events. Every other metric is empty.
+    fn metric_data(&self, request: &Fields<'_>) -> Response {
         let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime")) else {
             return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
         };
@@ -110,7 +114,7 @@ impl CloudWatch {
                 ("StatusCode", Cbor::Text("Complete".into())),
             ])
         });
-        Answer::cbor(200, encode(&map([("MetricDataResults", Cbor::Array(results.collect()))])))
+        Response::cbor(200, encode(&map([("MetricDataResults", Cbor::Array(results.collect()))])))
     }
 
     fn throttle_events(&self, metric: &Fields<'_>, from: u64, to: u64) -> Vec<(u64, u64)> {
@@ -124,7 +128,7 @@ impl CloudWatch {
             let named = dimensions.iter().filter_map(Cbor::as_map).map(|dimension| Fields(dimension));
             named.filter(|dimension| dimension.text("Name") == Some(name)).find_map(|dimension| dimension.text("Value"))
         };
-        // The engine's indexes throttle nothing.
+        // The engine records no throttle events for indexes.
         let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName")) else {
             return Vec::new();
         };
@@ -151,7 +155,8 @@ impl CloudWatch {
         }
     }
 
-    /// The most throttled keys of a table, most first, each with its counts by minute; and how many keys there were.
+    /// The most throttled keys of a table in descending order, each with its counts by minute; and
+    /// the number of keys.
     fn top(&self, table: &str, from: u64, to: u64, most: u64) -> (Vec<KeyCounts>, usize) {
         let mut totals: HashMap<&str, BTreeMap<u64, u64>> = HashMap::new();
         for (second, keys) in self.keys.range(from..=to.max(from)) {
@@ -167,7 +172,7 @@ impl CloudWatch {
         (top, unique)
     }
 
-    /// DynamoDB's answer to DescribeContributorInsights, of a table or of one of its indexes.
+    /// DynamoDB's response to DescribeContributorInsights for a table or one of its indexes.
     pub(crate) fn describe(table: &str, index: Option<&str>) -> Value {
         let resource = index.map_or_else(|| table.to_owned(), |index| format!("{table}-{index}"));
         json!({
@@ -179,7 +184,7 @@ impl CloudWatch {
         })
     }
 
-    fn report(&self, request: &Fields<'_>) -> Answer {
+    fn report(&self, request: &Fields<'_>) -> Response {
         let rule = request.text("RuleName").unwrap_or_default();
         let Some(table) = rule.strip_prefix(RULE_PREFIX).and_then(|rest| rest.strip_suffix(RULE_STAMP)) else {
             return cbor_error("ResourceNotFoundException", "there is no such rule");
@@ -217,7 +222,7 @@ impl CloudWatch {
             ("ApproximateUniqueCount", Cbor::Integer((unique as u64).into())),
             ("Contributors", Cbor::Array(contributors.collect())),
         ]);
-        Answer::cbor(200, encode(&report))
+        Response::cbor(200, encode(&report))
     }
 }
 
@@ -238,7 +243,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A timestamp: tag 1 over a number of seconds.
+/// Reads a timestamp: CBOR tag 1 over a number of seconds.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]
 fn seconds(value: &Cbor) -> Option<u64> {
     let inner = match value {
@@ -263,6 +268,6 @@ fn encode(value: &Cbor) -> Vec<u8> {
     bytes
 }
 
-fn cbor_error(code: &str, message: &str) -> Answer {
-    Answer::cbor(400, encode(&map([("__type", Cbor::Text(code.into())), ("message", Cbor::Text(message.into()))])))
+fn cbor_error(code: &str, message: &str) -> Response {
+    Response::cbor(400, encode(&map([("__type", Cbor::Text(code.into())), ("message", Cbor::Text(message.into()))])))
 }

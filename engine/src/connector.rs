@@ -1,4 +1,4 @@
-//! The way from the SDK into the engine, without a socket.
+//! An HTTP client for the SDK that calls the engine without a socket.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use http::StatusCode;
 
 use crate::engine::Engine;
 
-/// An HTTP client of the SDK that answers from an engine in this process.
+/// An HTTP client of the SDK that responds from an engine in this process.
 #[derive(Debug, Clone)]
 pub struct InProcess {
     engine: Engine,
@@ -21,20 +21,20 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Answers at once.
+    /// Creates a client that responds at once.
     #[must_use]
     pub const fn new(engine: Engine) -> Self {
         Self { engine, service_time: Duration::ZERO }
     }
 
-    /// Answers after this time, as a service across a network would.
+    /// Delays each response by this time, as a service across a network would.
     #[must_use]
     pub const fn with_service_time(mut self, service_time: Duration) -> Self {
         self.service_time = service_time;
         self
     }
 
-    /// In the form that an SDK configuration takes.
+    /// Converts the client to the type that an SDK configuration takes.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
         SharedHttpClient::new(self)
@@ -56,11 +56,11 @@ impl HttpConnector for InProcess {
             }
             let path = request.uri().split('?').next().unwrap_or_default();
             let body = request.body().bytes().unwrap_or_default();
-            let answer = engine.respond(path, request.headers().get("x-amz-target"), body);
-            let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response = HttpResponse::new(status.into(), SdkBody::from(answer.body));
-            response.headers_mut().insert("content-type", answer.content_type);
-            if answer.content_type == "application/cbor" {
+            let engine_response = engine.respond(path, request.headers().get("x-amz-target"), body);
+            let status = StatusCode::from_u16(engine_response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = HttpResponse::new(status.into(), SdkBody::from(engine_response.body));
+            response.headers_mut().insert("content-type", engine_response.content_type);
+            if engine_response.content_type == "application/cbor" {
                 response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");
             }
             Ok::<_, ConnectorError>(response)

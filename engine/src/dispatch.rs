@@ -1,14 +1,14 @@
-//! From an operation's name and JSON to the embedded database, and back.
+//! Runs an operation of the DynamoDB API, given by name and JSON, on the embedded database.
 
 use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::engine::Answer;
+use crate::response::Response;
 
-/// Runs one operation of the DynamoDB API.
-pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<Value, Answer> {
+/// Runs one operation; fails with the error response.
+pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<Value, Response> {
     macro_rules! operations {
         ($($name:literal => $method:ident),+ $(,)?) => {
             match operation {
@@ -48,32 +48,32 @@ pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<V
     }
 }
 
-fn run<Request: DeserializeOwned, Response: Serialize>(
+fn run<Input: DeserializeOwned, Output: Serialize>(
     body: &Value,
-    operation: impl FnOnce(Request) -> Result<Response, DynoxideError>,
-) -> Result<Value, Answer> {
-    let request = Request::deserialize(body).map_err(|error| undecodable(&error))?;
-    let response = operation(request).map_err(|error| failed(&error))?;
-    serde_json::to_value(response).map_err(|error| Answer::error(500, "InternalServerError", &error.to_string()))
+    operation: impl FnOnce(Input) -> Result<Output, DynoxideError>,
+) -> Result<Value, Response> {
+    let input = Input::deserialize(body).map_err(|error| undecodable(&error))?;
+    let output = operation(input).map_err(|error| failed(&error))?;
+    serde_json::to_value(output).map_err(|error| Response::error(500, "InternalServerError", &error.to_string()))
 }
 
-/// The engine marks the class of a request that it cannot decode by a prefix of the message.
-fn undecodable(error: &serde_json::Error) -> Answer {
+/// Converts a decoding error. The database marks the error's class by a prefix of the message.
+fn undecodable(error: &serde_json::Error) -> Response {
     let text = error.to_string();
     if let Some(message) = text.strip_prefix("SERIALIZATION:") {
-        return Answer::error(400, "SerializationException", message);
+        return Response::error(400, "SerializationException", message);
     }
     let message = ["VALIDATION_REQUEST:", "VALIDATION_AS_READ:", "VALIDATION:"]
         .iter()
         .find_map(|prefix| text.strip_prefix(prefix))
         .unwrap_or(&text);
-    Answer::error(400, "ValidationException", message)
+    Response::error(400, "ValidationException", message)
 }
 
-fn failed(error: &DynoxideError) -> Answer {
-    Answer::json(error.status_code(), error.to_json())
+fn failed(error: &DynoxideError) -> Response {
+    Response::json(error.status_code(), error.to_json())
 }
 
-fn unknown_operation() -> Answer {
-    Answer::error(400, "UnknownOperationException", "this operation is not supported by the local edition")
+fn unknown_operation() -> Response {
+    Response::error(400, "UnknownOperationException", "this operation is not supported by the local edition")
 }

@@ -9,13 +9,15 @@ use dynoxide::Database;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::access::Access;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
 use crate::key_heat::{KeyHeat, KeyHeats};
 use crate::partition_limits::PartitionLimits;
-use crate::partitions::{Access, PartitionHeat};
+use crate::partitions::PartitionHeat;
 use crate::request::{self, IndexKeyName, KeyNames, Touched};
+use crate::response::Response;
 use crate::table_growth::WarmThroughput;
 use crate::warm_throughput;
 
@@ -46,16 +48,16 @@ struct TableFacts {
     billing: Billing,
 }
 
-/// What a table accepted and rejected since the start, in requests for single items.
+/// The requests that a table has accepted and rejected since the start, counted by item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Reads that were answered.
+    /// Accepted reads.
     pub reads: u64,
-    /// Reads that met an overdrawn partition.
+    /// Reads rejected by an overdrawn partition.
     pub throttled_reads: u64,
-    /// Writes that were answered.
+    /// Accepted writes.
     pub writes: u64,
-    /// Writes that met an overdrawn partition.
+    /// Writes rejected by an overdrawn partition.
     pub throttled_writes: u64,
 }
 
@@ -64,32 +66,6 @@ pub struct Traffic {
 #[error("the embedded database cannot be opened: {0}")]
 pub struct EngineError(String);
 
-/// An HTTP answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The content type.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    pub(crate) fn json(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, content_type: "application/x-amz-json-1.0", body: body.into() }
-    }
-
-    pub(crate) const fn cbor(status: u16, body: Vec<u8>) -> Self {
-        Self { status, content_type: "application/cbor", body }
-    }
-
-    pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
-        let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": message});
-        Self::json(status, body.to_string())
-    }
-}
-
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()
@@ -97,18 +73,18 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// A database in memory.
+    /// Creates a database in memory.
     ///
     /// # Errors
-    /// [`EngineError`] where SQLite cannot start.
+    /// [`EngineError`] if SQLite cannot start.
     pub fn in_memory() -> Result<Self, EngineError> {
         Database::memory().map(Self::over).map_err(|error| EngineError(error.to_string()))
     }
 
-    /// A database in a file, made where there is none.
+    /// Opens the database in a file, and creates the file if it is missing.
     ///
     /// # Errors
-    /// [`EngineError`] where the file cannot be opened or is no database.
+    /// [`EngineError`] if the file cannot be opened or is not a database.
     pub fn in_file(path: &Path) -> Result<Self, EngineError> {
         Database::new(&path.to_string_lossy()).map(Self::over).map_err(|error| EngineError(error.to_string()))
     }
@@ -125,67 +101,71 @@ impl Engine {
         Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
     }
 
-    /// Sets the limits of some tables; every other table has those of a new on-demand table. An index has those of its
-    /// table, or its own under the name `table/index/name`. All partitions begin anew.
+    /// Sets the limits of these tables; every other table has those of a new on-demand table. An
+    /// index uses the limits of its table, unless the name `table/index/name` has its own. Resets
+    /// all partitions.
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
         self.state().limits = Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
     }
 
-    /// Whether the engine has warm throughput, as it does from the start. Without, it answers as engines from before
-    /// November 2024 do: no answer has the field, and a parameter of this name is ignored. So an `UpdateTable` of
-    /// nothing else is a `ValidationException`.
+    /// Sets whether the engine supports warm throughput; it does by default. Otherwise it responds
+    /// as engines before November 2024 do: no response has the field, and a parameter of this name
+    /// is ignored. So an `UpdateTable` that changes only warm throughput fails with a
+    /// `ValidationException`.
     pub fn set_has_warm_throughput(&self, has: bool) {
         self.state().has_warm_throughput = has;
     }
 
-    /// The warm throughput of a table, or of an index under the name `table/index/name`: 1,000 write and 3,000 read
-    /// units a second for each partition, whatever its limits are.
+    /// Returns the warm throughput of a table, or of an index under the name `table/index/name`:
+    /// 1,000 write and 3,000 read units per second for each partition, whatever its limits are.
     #[must_use]
     pub fn warm_throughput(&self, resource: &str) -> WarmThroughput {
         let (mut state, now) = self.state_now();
         state.limits.partitions(resource, now).warm_throughput(now)
     }
 
-    /// The limits of a table.
+    /// Returns the limits of a table.
     #[must_use]
     pub fn limits(&self, table: &str) -> PartitionLimits {
         self.state().limits.of(table)
     }
 
-    /// What a table accepted and rejected.
+    /// Returns the counts of requests that a table has accepted and rejected.
     #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {
         self.state().traffic.get(table).copied().unwrap_or_default()
     }
 
-    /// What each partition of a table has served and rejected.
+    /// Returns the units that each partition of a table has served, and the requests that it has
+    /// rejected.
     #[must_use]
     pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
         let (mut state, now) = self.state_now();
         state.limits.heat(table, now)
     }
 
-    /// The writes of each stored key of a table since the last call; the first call starts the counting.
+    /// Returns the writes of each stored key of a table since the last call. The first call starts
+    /// the counting.
     #[must_use]
     pub fn take_key_heat(&self, table: &str) -> HashMap<String, KeyHeat> {
         self.state().keys.take(table)
     }
 
-    /// The state of an alarm; `OK` where it was never set.
+    /// Returns the state of an alarm: `OK` if it was never set.
     #[must_use]
     pub fn alarm_state(&self, name: &str) -> String {
         self.state().cloudwatch.alarm(name).unwrap_or("OK").to_owned()
     }
 
-    /// Sets an alarm's state, as CloudWatch does when it has evaluated it.
+    /// Sets an alarm's state, as CloudWatch does after an evaluation.
     pub fn set_alarm_state(&self, name: &str, state: &str) {
         self.state().cloudwatch.set_alarm_to(name, state);
     }
 
-    /// Answers one HTTP request: the DynamoDB JSON protocol by its `x-amz-target`, or CloudWatch's CBOR protocol by its
-    /// path.
+    /// Responds to one HTTP request. The header `x-amz-target` selects an operation of the DynamoDB
+    /// JSON protocol; the path selects an operation of CloudWatch's CBOR protocol.
     #[must_use]
-    pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Answer {
+    pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Response {
         if CloudWatch::serves(path) {
             return self.state().cloudwatch.respond(path, body);
         }
@@ -193,22 +173,22 @@ impl Engine {
             target.strip_prefix("DynamoDB_20120810.").or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
         });
         let Some(operation) = operation else {
-            return Answer::error(
+            return Response::error(
                 400,
                 "UnknownOperationException",
-                "the header x-amz-target names no operation of DynamoDB",
+                "the header x-amz-target does not name an operation of DynamoDB",
             );
         };
         let Ok(body @ Value::Object(_)) = serde_json::from_slice(body) else {
-            return Answer::error(400, "SerializationException", "the body is not a JSON object");
+            return Response::error(400, "SerializationException", "the body is not a JSON object");
         };
         match self.operate(operation, body) {
-            Ok(answer) => Answer::json(200, answer.to_string()),
-            Err(answer) => answer,
+            Ok(response) => Response::json(200, response.to_string()),
+            Err(response) => response,
         }
     }
 
-    fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Answer> {
+    fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
@@ -227,17 +207,17 @@ impl Engine {
             "BatchWriteItem" | "BatchGetItem" => self.split(operation, &mut body, touched, &closed)?,
             _ => {
                 if closed.iter().any(Option::is_some) {
-                    return Err(self.refuse(operation, &touched, &closed));
+                    return Err(self.reject(operation, &touched, &closed));
                 }
                 (touched, None)
             }
         };
-        let hidden = capacity::ask_for_consumed(&mut body);
+        let hidden = capacity::request_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
         let consumed = result.as_ref().map_or_else(|_| capacity::consumed_by_failure(&mut open), capacity::consumed);
         self.charge(&open, &consumed);
-        let mut answer = result?;
-        if let Some(object) = answer.as_object_mut() {
+        let mut response = result?;
+        if let Some(object) = response.as_object_mut() {
             if hidden {
                 object.remove("ConsumedCapacity");
             }
@@ -245,11 +225,11 @@ impl Engine {
                 object.insert(field.into(), left);
             }
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// The control plane, one operation at a time.
-    fn control(&self, operation: &str, body: Value) -> Result<Value, Answer> {
+    /// Runs an operation of the control plane. The lock admits one at a time.
+    fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
         if operation != "DescribeTable" {
             state.tables.clear();
@@ -257,11 +237,11 @@ impl Engine {
         if state.has_warm_throughput {
             return warm_throughput::run(&self.inner.db, &mut state.limits, operation, body, now);
         }
-        let answer = dispatch(&self.inner.db, operation, &body)?;
+        let response = dispatch(&self.inner.db, operation, &body)?;
         if matches!(operation, "CreateTable" | "DeleteTable") {
             state.limits.forget(request::table_name(&body).unwrap_or_default());
         }
-        Ok(answer)
+        Ok(response)
     }
 
     fn closed(&self, touched: &[Touched]) -> Vec<Option<String>> {
@@ -294,11 +274,11 @@ impl Engine {
         body: &mut Value,
         touched: Vec<Touched>,
         closed: &[Option<String>],
-    ) -> Result<(Vec<Touched>, Option<(&'static str, Value)>), Answer> {
+    ) -> Result<(Vec<Touched>, Option<(&'static str, Value)>), Response> {
         if closed.iter().all(Option::is_some) && !touched.is_empty() {
-            return Err(self.refuse(operation, &touched, closed));
+            return Err(self.reject(operation, &touched, closed));
         }
-        let shut: Vec<(&str, &str)> = touched
+        let closed_keys: Vec<(&str, &str)> = touched
             .iter()
             .zip(closed)
             .filter(|(_, closed)| closed.is_some())
@@ -306,16 +286,16 @@ impl Engine {
             .collect();
         let unprocessed = capacity::split_batch(operation, body, |table, item| {
             let key = self.facts(table).and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
-            key.is_some_and(|key| shut.contains(&(table, key.as_str())))
+            key.is_some_and(|key| closed_keys.contains(&(table, key.as_str())))
         });
         let open = touched.into_iter().zip(closed).filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
         Ok((open, unprocessed))
     }
 
-    fn refuse(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Answer {
+    fn reject(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Response {
         let mut both = touched.iter().zip(closed);
         let Some((one, resource)) = both.find_map(|(one, closed)| Some((one, closed.as_ref()?))) else {
-            return Answer::error(500, "InternalServerError", "a throttled key is missing");
+            return Response::error(500, "InternalServerError", "a throttled key is missing");
         };
         let billing = self.billing(&one.table);
         if operation.starts_with("Transact") {
@@ -336,7 +316,8 @@ impl Engine {
     }
 
     fn facts(&self, table: &str) -> Option<TableFacts> {
-        // Locked throughout, as the control plane is: a description from before an update must not be kept after it.
+        // The lock is held throughout, as in the control plane. Otherwise a description from before
+        // an update could be cached after it.
         let mut state = self.state();
         if let Some(facts) = state.tables.get(table) {
             return Some(facts.clone());
@@ -369,7 +350,7 @@ impl Engine {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time is taken under the lock, so that the model sees it in order.
+    /// Takes the time under the lock, so that the model sees times in order.
     fn state_now(&self) -> (MutexGuard<'_, State>, Duration) {
         let state = self.state();
         let now = self.inner.origin.elapsed();

@@ -1,13 +1,13 @@
-//! The keys that a table's writes go to, as Contributor Insights counts accessed and throttled keys.
+//! Counts a table's writes by key, as Contributor Insights counts accessed and throttled keys.
 
 use std::collections::HashMap;
 
 use crate::request::bare_key;
 
-/// The most keys between two looks; further ones are not counted.
+/// The most keys counted between two calls of [`KeyHeats::take`]. Further keys are dropped.
 const MOST_KEYS: usize = 10_000;
 
-/// Writes of a stored key.
+/// The writes of a stored key.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct KeyHeat {
     /// Write units consumed.
@@ -16,7 +16,8 @@ pub struct KeyHeat {
     pub throttled: u64,
 }
 
-/// By table and stored key. A table is watched from the first look at it on.
+/// The writes by table and stored key. Counting starts with the first [`KeyHeats::take`] of a
+/// table.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHeats(HashMap<String, HashMap<String, KeyHeat>>);
 
@@ -31,7 +32,7 @@ impl KeyHeats {
         }
     }
 
-    /// What was noted since the last look.
+    /// Returns and clears the counts since the last call.
     pub(crate) fn take(&mut self, table: &str) -> HashMap<String, KeyHeat> {
         std::mem::take(self.0.entry(table.to_owned()).or_default())
     }
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_watched_from_the_first_look_on_and_each_look_starts_anew() {
+    fn counting_starts_with_the_first_take_and_each_take_clears_the_counts() {
         let mut heats = KeyHeats::default();
         heats.note("items", r#"{"S":"k.1"}"#, 2.0, 0);
         assert!(heats.take("items").is_empty());

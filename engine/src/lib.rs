@@ -1,11 +1,13 @@
 //! A DynamoDB engine in process, with the partition limits that no emulator has.
 //!
-//! The SDK reaches it through its own `HttpClient` trait, so what is tested and run locally is the real SDK and the
-//! real store code. The same [`Engine::respond`] answers the local DynamoDB port.
+//! The SDK reaches the engine through its own `HttpClient` trait, so local runs and tests use the
+//! real SDK and the real table code. The local DynamoDB port serves the same [`Engine::respond`].
 //!
-//! Partitions may be configured to give less than those of DynamoDB. Warm throughput is nominal all the same: 1,000
-//! write and 3,000 read units a second for each partition. Programs learn from it how many partitions there are.
+//! Partitions may be configured with less throughput than those of DynamoDB. Warm throughput stays
+//! nominal: 1,000 write and 3,000 read units per second for each partition. Programs calculate the
+//! number of partitions from it.
 
+mod access;
 mod bucket;
 mod capacity;
 mod cloudwatch;
@@ -16,12 +18,15 @@ mod key_heat;
 mod partition_limits;
 mod partitions;
 mod request;
+mod response;
 mod table_growth;
 mod warm_throughput;
 
+pub use access::Access;
 pub use connector::InProcess;
-pub use engine::{Answer, Engine, EngineError, Traffic};
+pub use engine::{Engine, EngineError, Traffic};
 pub use key_heat::KeyHeat;
 pub use partition_limits::{PartitionLimits, WarmRequest, WhileWarming};
-pub use partitions::{Access, PartitionHeat, Partitions, StoredKey};
+pub use partitions::{PartitionHeat, Partitions, StoredKey};
+pub use response::Response;
 pub use table_growth::{WarmRefusal, WarmThroughput};

@@ -2,58 +2,65 @@
 
 use std::time::Duration;
 
-/// Write units a second that each partition counts for in warm throughput, whatever it is configured to give. It is
-/// what a partition of DynamoDB gives (DynamoDB developer guide, "Burst and adaptive capacity").
+/// Write units per second that each partition adds to warm throughput, whatever its configured
+/// limits are. A partition of DynamoDB serves as many (DynamoDB developer guide, "Burst and
+/// adaptive capacity").
 pub(crate) const NOMINAL_WRITE_UNITS: f64 = 1_000.0;
 /// The same for read units, from the same page.
 pub(crate) const NOMINAL_READ_UNITS: f64 = 3_000.0;
 
-/// How a table or an index is partitioned, what each partition gives, and how partitions multiply.
+/// The number of partitions of a table or an index, their limits, and their growth.
 ///
-/// Partitions may give less than those of DynamoDB, so that a laptop shows a hot one sooner. Warm throughput does not
-/// show this: each partition counts as 1,000 write and 3,000 read units a second.
+/// The limits may be below those of DynamoDB, so that a laptop shows a hot partition sooner. They
+/// do not change warm throughput: each partition counts as 1,000 write and 3,000 read units per
+/// second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PartitionLimits {
-    /// How many partitions the table begins with.
+    /// The number of partitions of a new table.
     pub partitions: u32,
-    /// Write units a second of each: the ceiling.
+    /// The ceiling of each partition, in write units per second.
     pub write_units: f64,
-    /// Read units a second of each: the ceiling.
+    /// The ceiling of each partition, in read units per second.
     pub read_units: f64,
-    /// A provisioned table's write units a second for each partition, where that is below the ceiling.
+    /// The share of each partition of a provisioned table in write units per second, if it is below
+    /// the ceiling.
     pub provisioned_write_units: Option<f64>,
-    /// How long a partition is overdrawn before it splits; `None` for never.
+    /// A partition splits after it was overdrawn for this long; `None` for never.
     pub split_after: Option<Duration>,
-    /// The number of partitions doubles so long after the served traffic has come to half of what they are configured
-    /// to give; `None` for never. Where `provisioned_write_units` is set, it never does.
+    /// The number of partitions doubles this long after the served traffic has reached half of
+    /// their configured limits; `None` for never. It never doubles if `provisioned_write_units` is
+    /// set.
     pub doubles_after: Option<Duration>,
-    /// How long a requested increase of warm throughput takes.
+    /// The time that a requested increase of warm throughput takes.
     pub warming: Duration,
-    /// What becomes of a request for more warm throughput while an earlier one is carried out.
+    /// The treatment of a request for more warm throughput during an earlier increase.
     pub while_warming: WhileWarming,
 }
 
-/// What becomes of a request for more warm throughput while an earlier one is carried out.
+/// The treatment of a request for more warm throughput during an earlier increase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhileWarming {
-    /// It is refused, as the API reference of `UpdateTable` says of every table that is being updated.
+    /// The request is refused. The API reference of `UpdateTable` documents this for every table
+    /// that is being updated.
     Refuses,
-    /// It is accepted, and the increase under way ends with the higher of both, as others have measured.
+    /// The request is accepted, and the current increase ends with the higher of both values, as
+    /// others have measured.
     Joins,
 }
 
-/// Units a second that warm throughput is asked to be raised to. A member that is left out stays as it is. The units
-/// are nominal: 1,000 write and 3,000 read units for each partition, whatever the partitions are configured to give.
+/// A request to raise warm throughput to these units per second. A member that is `None` stays
+/// unchanged. The units are nominal: 1,000 write and 3,000 read units for each partition, whatever
+/// the configured limits are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WarmRequest {
-    /// Write units a second.
+    /// Write units per second.
     pub write_units: Option<f64>,
-    /// Read units a second.
+    /// Read units per second.
     pub read_units: Option<f64>,
 }
 
 impl WarmRequest {
-    /// How many partitions have so many units: as many as the scarcer of the two takes.
+    /// Returns the number of partitions that provide both the write and the read units.
     ///
     /// ```
     /// use embedded_dynamodb::WarmRequest;
@@ -69,8 +76,9 @@ impl WarmRequest {
 }
 
 impl PartitionLimits {
-    /// A new on-demand table: four partitions of 1,000 write and 3,000 read units a second, which split after five
-    /// minutes of heat, double 30 minutes after a new peak, and are warmed within a minute.
+    /// A new on-demand table: four partitions of 1,000 write and 3,000 read units per second. They
+    /// split after five minutes of heat, double 30 minutes after a new peak, and are warmed within
+    /// a minute.
     pub const NEW_ON_DEMAND_TABLE: Self = Self {
         partitions: 4,
         write_units: NOMINAL_WRITE_UNITS,

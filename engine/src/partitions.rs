@@ -1,14 +1,17 @@
-//! Physical partitions: each owns a range of hashes and gives so many units a second.
+//! Physical partitions: each owns a range of hashes and serves a limited number of units per
+//! second.
 //!
-//! What is modelled, and from where (DynamoDB developer guide, "Burst and adaptive capacity", "Partitions and data
-//! distribution"; AWS Database Blog, "Scaling DynamoDB", part 3):
-//! - a partition has a ceiling, for reads and writes apart; several shards can land on one partition;
-//! - a provisioned table's partition has a share below the ceiling and keeps up to 300 seconds of what it did not use;
-//!   that burst never lifts the ceiling;
-//! - a partition that is overdrawn for minutes splits: between its hot keys, or inside the one hot key by its sort
-//!   keys; a key whose sort keys only rise gains nothing by a split, for all its new items go to the same end;
-//! - a whole table's partitions multiply with its traffic and on request, and its warm throughput says how many there
-//!   are (`table_growth.rs`).
+//! The model follows the DynamoDB developer guide ("Burst and adaptive capacity", "Partitions and
+//! data distribution") and the AWS Database Blog ("Scaling DynamoDB", part 3):
+//! - A partition has one ceiling for reads and one for writes. Several shards can be on one
+//!   partition.
+//! - A provisioned table's partition has a share below the ceiling and keeps up to 300 seconds of
+//!   its unused share. This burst never lifts the ceiling.
+//! - A partition that is overdrawn for minutes splits: between its hot keys, or within its one hot
+//!   key by sort key. A key whose sort keys only rise does not gain by a split, because all its new
+//!   items go to the same end.
+//! - A table's partitions multiply with its traffic and on request. Its warm throughput shows their
+//!   number (`table_growth.rs`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,27 +19,20 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::access::Access;
 use crate::bucket::Capacity;
 use crate::partition_limits::{PartitionLimits, WarmRequest, WhileWarming};
 use crate::table_growth::{Step, TableGrowth, WarmRefusal, WarmThroughput};
 
-/// A partition that was not overdrawn for so long is calm.
+/// A partition that was not overdrawn for this long is calm.
 const CALM_AFTER: Duration = Duration::from_secs(30);
-/// A key with this part of the throttles is the partition's one hot key.
+/// A key with this share of the throttles is the partition's one hot key.
 const DOMINANT: f64 = 0.8;
-/// Hot keys that a partition keeps count of.
+/// The most hot keys that a partition counts.
 const COUNTED_KEYS: usize = 256;
 
-/// Reads and writes are limited independently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Against the read units.
-    Read,
-    /// Against the write units.
-    Write,
-}
-
-/// What one partition has served and rejected since it was made.
+/// The units that one partition has served, and the requests that it has rejected, since it was
+/// created.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PartitionHeat {
     /// Its number, which it keeps when others split.
@@ -49,7 +45,7 @@ pub struct PartitionHeat {
     pub throttled: u64,
 }
 
-/// A stored key with its hash, which is computed once.
+/// A stored key and its hash, which is calculated once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKey {
     text: String,
@@ -57,7 +53,7 @@ pub struct StoredKey {
 }
 
 impl StoredKey {
-    /// Of a stored partition key.
+    /// Creates the key from the text of a stored partition key.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
@@ -99,7 +95,7 @@ impl KeyHeat {
         }
     }
 
-    /// Writers are many and their clocks differ, so a few falls do not make a rising key fall.
+    /// Tolerates one fall in 20 rises, because the clocks of different writers differ.
     fn only_rises(&self) -> bool {
         self.rises > 20 * self.falls
     }
@@ -119,14 +115,15 @@ struct Partition {
 pub struct Partitions {
     limits: PartitionLimits,
     all: Vec<Partition>,
-    /// Keys whose items lie on several partitions of their own, by ranges of their sort keys.
+    /// Keys whose items are stored on several partitions of their own, by ranges of their sort
+    /// keys.
     collections: HashMap<String, Vec<Partition>>,
     made: u64,
     growth: TableGrowth,
 }
 
 impl Partitions {
-    /// Equal ranges.
+    /// Creates partitions with equal hash ranges.
     #[must_use]
     pub fn new(limits: PartitionLimits, now: Duration) -> Self {
         let count = u64::from(limits.partitions.max(1));
@@ -135,15 +132,15 @@ impl Partitions {
         Self { limits, all, collections: HashMap::new(), made: count, growth: TableGrowth::new(now) }
     }
 
-    /// How many there are: hash ranges, and the partitions that single keys have to themselves. As of the last request
-    /// or [`Self::advance`].
+    /// Returns the number of partitions as of the last request or [`Self::advance`]: hash ranges,
+    /// and the partitions that single keys have to themselves.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len() + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
     }
 
-    /// What each has served and rejected: in the order of hash ranges, and then the partitions that single keys have to
-    /// themselves.
+    /// Returns the heat of each partition: first in the order of hash ranges, then of the
+    /// partitions that single keys have to themselves.
     #[must_use]
     pub fn heat_by_partition(&self) -> Vec<PartitionHeat> {
         let mut keys: Vec<_> = self.collections.iter().collect();
@@ -152,19 +149,19 @@ impl Partitions {
         self.all.iter().chain(own).map(|partition| partition.served).collect()
     }
 
-    /// Whether heat has spread the key's items over partitions of their own.
+    /// Whether a split for heat has spread the key's items over partitions of their own.
     #[must_use]
     pub fn is_split(&self, key: &StoredKey) -> bool {
         self.collections.contains_key(&key.text)
     }
 
-    /// Which partition a key is on, by its place in the order of hash ranges.
+    /// Returns the index of a key's partition in the order of hash ranges.
     #[must_use]
     pub fn index_of(&self, key: &StoredKey) -> usize {
         self.all.partition_point(|partition| partition.start <= key.hash).saturating_sub(1)
     }
 
-    /// Doubles and warms what is due by now. Each request does this too.
+    /// Doubles and warms the partitions that are due by `now`. Each request does this too.
     pub fn advance(&mut self, now: Duration) {
         while let Some(step) = self.growth.due(&self.limits, self.all.len(), now) {
             let cuts = match step {
@@ -175,16 +172,16 @@ impl Partitions {
         }
     }
 
-    /// The table's warm throughput: 1,000 write and 3,000 read units a second for each hash range, whatever a partition
-    /// is configured to give. The partitions that single keys have to themselves are not counted, because no other key
-    /// gains by them.
+    /// Returns the table's warm throughput: 1,000 write and 3,000 read units per second for each
+    /// hash range, whatever the configured limits are. It does not count the partitions that single
+    /// keys have to themselves, because no other key gains by them.
     pub fn warm_throughput(&mut self, now: Duration) -> WarmThroughput {
         self.advance(now);
         WarmThroughput::of(self.all.len(), self.growth.updating_until())
     }
 
-    /// Begins an increase of warm throughput, which ends after [`PartitionLimits::warming`]. A request for what the
-    /// table has already is accepted, and changes nothing.
+    /// Starts an increase of warm throughput, which ends after [`PartitionLimits::warming`]. A
+    /// request for the current warm throughput is accepted and changes nothing.
     ///
     /// # Errors
     /// Those of [`Self::check_warm`].
@@ -197,10 +194,11 @@ impl Partitions {
         Ok(())
     }
 
-    /// Whether [`Self::warm`] would be accepted now.
+    /// Checks whether [`Self::warm`] would be accepted now.
     ///
     /// # Errors
-    /// [`WarmRefusal`], of the read units before the write units, as DynamoDB names them.
+    /// [`WarmRefusal`]. If read and write units are both refused, it names the read units, as
+    /// DynamoDB does.
     pub fn check_warm(&mut self, wanted: WarmRequest, now: Duration) -> Result<(), WarmRefusal> {
         let current = self.warm_throughput(now);
         if let Some(until) = current.updating_until
@@ -211,7 +209,7 @@ impl Partitions {
         current.check(wanted)
     }
 
-    /// Whether the partition of a key accepts another request now. A rejection is remembered as heat.
+    /// Whether the partition of a key accepts another request now. A rejected write adds heat.
     pub fn is_open(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
         self.advance(now);
         let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
@@ -224,7 +222,7 @@ impl Partitions {
         open
     }
 
-    /// Charges a request that was accepted.
+    /// Charges an accepted request.
     pub fn charge(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, units: f64) {
         self.capacity(key, sort_key, access).charge(units);
         let served = &mut self.partition(key, sort_key).served;
@@ -235,7 +233,8 @@ impl Partitions {
         self.growth.serve(access, units);
     }
 
-    /// Accepts as many of these write units as the partition has; what is rejected is remembered as heat.
+    /// Accepts as many of these write units as the partition has, and returns their number. The
+    /// rejected units add heat.
     pub fn take(&mut self, key: &StoredKey, sort_key: Option<&str>, units: f64, now: Duration) -> f64 {
         self.advance(now);
         let capacity = self.capacity(key, sort_key, Access::Write);
@@ -309,7 +308,8 @@ impl Partitions {
         }
     }
 
-    /// Into how many parts each hash range is cut for so many partitions: the next cut is where the parts are widest.
+    /// Returns the number of parts that each hash range is cut into to reach this number of
+    /// partitions. The next cut always divides the range with the widest parts.
     fn cuts(&self, partitions: usize) -> Vec<u64> {
         let mut cuts = vec![1; self.all.len()];
         let mut parts: BinaryHeap<(u64, Reverse<usize>)> =
@@ -323,8 +323,8 @@ impl Partitions {
         cuts
     }
 
-    /// Cuts each hash range into so many equal parts. The first part stays the same partition, but its heat was that of
-    /// the whole range, and is forgotten.
+    /// Cuts each hash range into this number of equal parts. The first part stays the same
+    /// partition. Its heat is reset, because it was that of the whole range.
     fn split_ranges(&mut self, cuts: &[u64], now: Duration) {
         let parts: Vec<(u64, u64)> =
             cuts.iter().enumerate().map(|(range, parts)| (self.width(range) / parts, *parts)).collect();
@@ -409,7 +409,7 @@ mod tests {
                 accepted += 1;
             }
         }
-        // Ten seconds at 100, and the second that the bucket held.
+        // Ten seconds at 100, and the one second that a full bucket holds.
         assert!((1_090..=1_110).contains(&accepted), "{accepted}");
         assert!(partitions.is_open(&k(), None, Access::Read, Duration::ZERO), "reads are limited on their own");
     }

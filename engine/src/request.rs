@@ -1,28 +1,29 @@
-//! Which keys an operation touches, read from its JSON.
+//! Finds the keys that an operation touches in its JSON.
 
 use serde_json::Value;
 
-use crate::partitions::{Access, StoredKey};
+use crate::access::Access;
+use crate::partitions::StoredKey;
 
 /// One key that an operation touches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Touched {
     pub(crate) table: String,
-    /// The partition key's attribute value as JSON text: what is hashed.
+    /// The partition key's attribute value as JSON text, which is hashed.
     pub(crate) key: StoredKey,
-    /// The text of the sort key, where the operation names one.
+    /// The text of the sort key, if the operation names one.
     pub(crate) sort_key: Option<String>,
     pub(crate) access: Access,
-    /// Its part of what a batch consumes.
+    /// The key's share of the units that a batch consumes.
     pub(crate) weight: f64,
-    /// Where a write goes, too.
+    /// The index keys that a write also touches.
     pub(crate) indexes: Vec<TouchedIndex>,
 }
 
 /// A key of an index that a write of an item touches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TouchedIndex {
-    /// As [`index_resource`] names it.
+    /// The name from [`index_resource`].
     pub(crate) resource: String,
     pub(crate) key: StoredKey,
 }
@@ -35,22 +36,22 @@ pub(crate) struct KeyNames {
     pub(crate) indexes: Vec<IndexKeyName>,
 }
 
-/// The partition key's name of a global secondary index.
+/// The name of a global secondary index's partition key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IndexKeyName {
     pub(crate) resource: String,
     pub(crate) partition_key: String,
 }
 
-/// What separates an index's name from its table's, as in an ARN.
+/// The separator between the names of a table and its index, as in an ARN.
 const INDEX: &str = "/index/";
 
-/// The name under which an index has partitions.
+/// The name of an index's partitions.
 pub(crate) fn index_resource(table: &str, index: &str) -> String {
     format!("{table}{INDEX}{index}")
 }
 
-/// The table and the index that a resource is.
+/// The table and the index that a resource name consists of.
 pub(crate) fn table_and_index(resource: &str) -> (&str, Option<&str>) {
     resource.split_once(INDEX).map_or((resource, None), |(table, index)| (table, Some(index)))
 }
@@ -64,7 +65,8 @@ pub(crate) fn bare_name(name: &str) -> &str {
     name.rsplit_once(":table/").map_or(name, |(_, bare)| bare)
 }
 
-/// The keys of an operation in the order of its items; empty where partition limits do not apply to it.
+/// Returns the keys of an operation in the order of its items; empty if partition limits do not
+/// apply to it.
 pub(crate) fn touched(operation: &str, body: &Value, key_names: impl Fn(&str) -> Option<KeyNames>) -> Vec<Touched> {
     let find = Finder { key_names };
     let single = |attributes: &str, access| {
@@ -133,13 +135,15 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
                 let (_, action) = action.as_object()?.iter().next()?;
                 let item = action.get("Item").or_else(|| action.get("Key"))?;
                 let touched = self.in_item(table_name(action)?, item, access)?;
-                // A transaction bills each of its parts by whole units, a check of an absent item as one.
+                // A transaction bills each of its actions in whole units, and a check of an absent
+                // item as one.
                 Some(Touched { weight: (touched.weight / 1_024.0).ceil(), ..touched })
             })
             .collect()
     }
 
-    /// The partition key of a query: `name = :value`, with or without name placeholders, or the older `KeyConditions`.
+    /// The partition key of a query: `name = :value`, with or without name placeholders, or the
+    /// older `KeyConditions`.
     fn in_query(&self, body: &Value) -> Option<Touched> {
         let table = table_name(body)?;
         let name = (self.key_names)(table)?.partition_key;
@@ -169,7 +173,7 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
     }
 }
 
-/// The text of a key; a key of another type than string keeps its JSON form.
+/// The text of a string key; a key of another type stays JSON.
 pub(crate) fn bare_key(key: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(key).ok();
     parsed.and_then(|value| value.get("S")?.as_str().map(str::to_owned)).unwrap_or_else(|| key.to_owned())

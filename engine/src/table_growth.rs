@@ -1,38 +1,45 @@
-//! How a table's partitions multiply: with its traffic, and by a request for warm throughput. An index is
-//! partitioned, and grows, like a table.
+//! The growth of a table's partitions: with its traffic, and by a request for warm throughput. An
+//! index is partitioned and grows like a table.
 //!
-//! Documented (DynamoDB developer guide, "DynamoDB on-demand capacity mode", "Understanding DynamoDB warm
-//! throughput", "Increase your existing DynamoDB table's warm throughput"):
-//! - a new on-demand table sustains 4,000 writes and 12,000 reads a second; it takes at once up to double its
-//!   previous peak, and may throttle where traffic exceeds that within 30 minutes;
-//! - warm throughput is what a table or an index can serve at once. Traffic raises it, or a request; a request is
-//!   carried out while `Status` is `UPDATING`; nothing lowers it.
+//! AWS documents (DynamoDB developer guide, "DynamoDB on-demand capacity mode", "Understanding
+//! DynamoDB warm throughput", "Increase your existing DynamoDB table's warm throughput"):
+//! - A new on-demand table sustains 4,000 writes and 12,000 reads per second. It serves at once up
+//!   to double its previous peak, and may throttle if traffic exceeds that within 30 minutes.
+//! - Warm throughput is the number of units that a table or an index can serve at once. Traffic or
+//!   a request raises it. `Status` is `UPDATING` during a requested increase. Nothing lowers warm
+//!   throughput.
 //!
-//! Warm throughput is nominal: 1,000 write and 3,000 read units a second for each partition. That is what a partition
-//! of DynamoDB gives, whatever it is configured to give here. Why? DynamoDB shows no partitions. Programs divide warm
-//! throughput by 1,000 write units to learn how many there are, and ask for 1,000 for each that they want.
-//! [`PartitionLimits`] may make partitions smaller, so that a laptop shows a hot one at 50 write units a second. If 64
-//! such partitions had a warm throughput of 3,200 write units, they would be taken for four. So they have 64,000 write
-//! and 192,000 read units, and an `UpdateTable` to 24,000 write units makes 24 partitions of a smaller table. All the
-//! rest goes by the configured units: what a partition serves and throttles, and what a peak is.
+//! Warm throughput is nominal: 1,000 write and 3,000 read units per second for each partition, as a
+//! partition of DynamoDB serves, whatever the configured limits are. DynamoDB does not show
+//! partitions, so programs divide warm throughput by 1,000 write units to calculate their number,
+//! and request 1,000 for each partition that they want. [`PartitionLimits`] may make partitions
+//! smaller, so that a laptop shows a hot one at 50 write units per second. If 64 such partitions
+//! had a warm throughput of 3,200 write units, programs would count four. So they have 64,000 write
+//! and 192,000 read units, and an `UpdateTable` to 24,000 write units makes 24 partitions of a
+//! smaller table. Everything else uses the configured limits: the units that a partition serves,
+//! throttling, and peaks.
 //!
-//! Assumed, because AWS gives no number or says nothing:
-//! - a table of so much warm throughput has one partition for each 1,000 write or 3,000 read units, and a new table has
-//!   four;
-//! - a peak is what the table *served*, on average, for a minute. 30 minutes after the beginning of a minute in which
-//!   that came to half of what its partitions are configured to give, every hash range is split in two, even if the
-//!   traffic has ended. What was throttled does not count;
-//! - a table is warmed all at once, after a minute. Others have measured 390 to 510 seconds in October 2026, and two
-//!   seconds for a second, small increase. They also found that a request during an update is accepted
-//!   ([`WhileWarming::Joins`]), where the API reference of `UpdateTable` says that a table that is being updated takes
-//!   no other update ([`WhileWarming::Refuses`], the default);
-//! - DynamoDB reports the units that were asked for. The model reports those of whole partitions, and so three read
-//!   units for each write unit.
+//! The model assumes, because AWS gives no number or does not document it:
+//! - A table has one partition for each 1,000 write or 3,000 read units of warm throughput, and a
+//!   new table has four.
+//! - A peak is the average of the units *served* in a minute; throttled units do not count. 30
+//!   minutes after the start of a minute whose average reached half of the configured limits, every
+//!   hash range is split in two, even if the traffic has ended.
+//! - A table is warmed all at once, after a minute. Others have measured 390 to 510 seconds in
+//!   October 2026, and two seconds for a second, small increase. They also found that a request
+//!   during an update is accepted ([`WhileWarming::Joins`]). The API reference of `UpdateTable`
+//!   documents that a table that is being updated accepts no other update
+//!   ([`WhileWarming::Refuses`], the default).
+//! - DynamoDB reports the requested units. The model reports those of whole partitions, and so
+//!   three read units for each write unit.
 //!
-//! Not modelled: the account's quota of units for a table; the share of a provisioned table's partitions, which should
-//! fall when they multiply; the warm throughput of a provisioned table. DynamoDB reports the most units that were ever
-//! provisioned; the model goes by the partitions, as for every table. What has grown is kept in memory, and forgotten
-//! when the process ends.
+//! Not modelled:
+//! - The account's quota of units for a table.
+//! - The share of a provisioned table's partitions, which should fall when they multiply.
+//! - The warm throughput of a provisioned table. DynamoDB reports the most units that were ever
+//!   provisioned; the model uses the number of partitions, as for every table.
+//!
+//! The growth is kept in memory and lost when the process ends.
 //!
 //! [`WhileWarming::Joins`]: crate::WhileWarming::Joins
 //! [`WhileWarming::Refuses`]: crate::WhileWarming::Refuses
@@ -40,36 +47,37 @@
 use std::time::Duration;
 
 use crate::partition_limits::{NOMINAL_READ_UNITS, NOMINAL_WRITE_UNITS, PartitionLimits, WarmRequest};
-use crate::partitions::Access;
+use crate::access::Access;
 
-/// A peak is the average of this time.
+/// A peak is the average over this time.
 const SUSTAINED: Duration = Duration::from_secs(60);
-/// At this part of what the partitions are configured to give, they are doubled.
+/// Partitions are doubled at this share of their configured limits.
 const PEAK: f64 = 0.5;
-/// The most hash ranges that can be asked for, or that doubling makes, so that growth does not exhaust the memory.
+/// The most hash ranges that a request or doubling can make, so that growth does not exhaust the
+/// memory.
 const MOST_PARTITIONS: usize = 65_536;
 
-/// The warm throughput of a table or an index, in units a second: how many partitions it has, at 1,000 write and 3,000
-/// read units for each, whatever a partition is configured to give.
+/// The warm throughput of a table or an index, in units per second: 1,000 write and 3,000 read
+/// units for each partition, whatever the configured limits are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmThroughput {
-    /// Write units a second.
+    /// Write units per second.
     pub write_units: f64,
-    /// Read units a second.
+    /// Read units per second.
     pub read_units: f64,
-    /// When the increase that is under way ends; `None` where there is none.
+    /// The end of the current increase; `None` if there is none.
     pub updating_until: Option<Duration>,
 }
 
 impl WarmThroughput {
-    /// That of so many hash ranges.
+    /// The warm throughput of this number of hash ranges.
     pub(crate) fn of(ranges: usize, updating_until: Option<Duration>) -> Self {
         let ranges = ranges as f64;
         let (write_units, read_units) = (ranges * NOMINAL_WRITE_UNITS, ranges * NOMINAL_READ_UNITS);
         Self { write_units, read_units, updating_until }
     }
 
-    /// Whether it may be raised to so much. Whether an increase is under way is not looked at.
+    /// Checks whether warm throughput may be raised to these units. It ignores a current increase.
     pub(crate) fn check(&self, wanted: WarmRequest) -> Result<(), WarmRefusal> {
         let most = Self::of(MOST_PARTITIONS, None);
         let members = [
@@ -89,36 +97,36 @@ impl WarmThroughput {
     }
 }
 
-/// Why warm throughput is not raised.
+/// The reason that warm throughput is not raised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WarmRefusal {
-    /// An increase is under way. Ask again from this instant on.
+    /// An increase is in progress. Retry after it ends.
     Updating {
-        /// When it ends.
+        /// The end of the increase.
         until: Duration,
     },
-    /// Warm throughput never falls. Ask for at least the current units, or leave the member out.
+    /// Warm throughput never falls. Request at least the current units, or omit the member.
     Lower {
-        /// Of reads or of writes.
+        /// The kind of units.
         access: Access,
-        /// Units a second now.
+        /// The current units per second.
         current: f64,
     },
-    /// More than the model has partitions for. Ask for less.
+    /// The request needs more partitions than the model allows. Request less.
     AboveQuota {
-        /// Of reads or of writes.
+        /// The kind of units.
         access: Access,
-        /// The most units a second.
+        /// The most units per second.
         most: f64,
     },
 }
 
-/// What is due.
+/// A growth step that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Every hash range is split in two.
     Double,
-    /// Hash ranges are split until there are so many.
+    /// Hash ranges are split until there are `partitions`.
     Warm { partitions: usize },
 }
 
@@ -142,7 +150,7 @@ struct Warming {
     until: Duration,
 }
 
-/// When a table's partitions multiply next.
+/// The next growth of a table's partitions.
 #[derive(Debug)]
 pub(crate) struct TableGrowth {
     minute: Served,
@@ -155,7 +163,7 @@ impl TableGrowth {
         Self { minute: Served::since(now), doubles_at: None, warming: None }
     }
 
-    /// Counts what was served.
+    /// Counts served units.
     pub(crate) fn serve(&mut self, access: Access, units: f64) {
         match access {
             Access::Read => self.minute.read_units += units,
@@ -163,18 +171,19 @@ impl TableGrowth {
         }
     }
 
-    /// Begins an increase, or raises the goal of the one under way.
+    /// Starts an increase, or raises the goal of the current one.
     pub(crate) fn warm(&mut self, partitions: usize, until: Duration) {
-        let asked = Warming { partitions, until };
-        let under_way = self.warming.unwrap_or(asked);
-        self.warming = Some(Warming { partitions: partitions.max(under_way.partitions), ..under_way });
+        let requested = Warming { partitions, until };
+        let current = self.warming.unwrap_or(requested);
+        self.warming = Some(Warming { partitions: partitions.max(current.partitions), ..current });
     }
 
     pub(crate) fn updating_until(&self) -> Option<Duration> {
         self.warming.map(|warming| warming.until)
     }
 
-    /// The next step that is due on a table of so many hash ranges, in order of time; `None` where all is done.
+    /// Returns the next step that is due on a table with this number of hash ranges, in order of
+    /// time; `None` if no step is left.
     pub(crate) fn due(&mut self, limits: &PartitionLimits, ranges: usize, now: Duration) -> Option<Step> {
         self.note_peak(limits, ranges, now);
         let doubling = self.doubles_at.filter(|at| *at <= now);
@@ -188,7 +197,8 @@ impl TableGrowth {
         if matches!(step, Step::Warm { .. }) {
             self.warming = None;
         }
-        // Whatever has grown is measured anew: a peak of before may be far from half of what there is now.
+        // A table that has grown is measured anew: an earlier peak may be far below half of the new
+        // limits.
         self.doubles_at = None;
         self.minute = Served::since(now);
         Some(step)
@@ -202,8 +212,8 @@ impl TableGrowth {
         if now.saturating_sub(self.minute.since) < sustained {
             return;
         }
-        // Every request looks here before it is served. So a late look finds what was served within that time, and a
-        // pause until then does not lower the average.
+        // Every request calls this before it is served. So a late call finds only units that were
+        // served within `sustained`, and a pause before the call does not lower the average.
         let is_peak = |served: f64, ceiling: f64| {
             served > 0.0 && served / sustained.as_secs_f64() >= PEAK * ceiling * ranges as f64
         };
@@ -228,14 +238,14 @@ mod tests {
         split_after: None,
         ..PartitionLimits::NEW_ON_DEMAND_TABLE
     };
-    /// 64 partitions of 50 write units, as a laptop has them.
+    /// 64 partitions of 50 write units, as in the laptop edition.
     const SMALL: PartitionLimits = PartitionLimits { partitions: 64, write_units: 50.0, ..YOUNG };
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    /// For each partition of a new table a key that is on it.
+    /// One key for each partition of a new table.
     fn keys(limits: PartitionLimits) -> Vec<StoredKey> {
         let partitions = Partitions::new(limits, Duration::ZERO);
         let on = |index: usize| {
@@ -244,7 +254,7 @@ mod tests {
         (0..partitions.count()).map(on).collect()
     }
 
-    /// Serves so many units a second, spread over these keys, once a second.
+    /// Serves `a_second` units every second, spread over these keys.
     fn serve(partitions: &mut Partitions, keys: &[StoredKey], access: Access, a_second: f64, from: u64, to: u64) {
         for second in from..to {
             for key in keys {
@@ -255,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The write and the read units that are shown.
+    /// The write and read units of the reported warm throughput.
     fn shown(partitions: &mut Partitions, at: u64) -> (f64, f64) {
         let throughput = partitions.warm_throughput(seconds(at));
         (throughput.write_units, throughput.read_units)
@@ -377,12 +387,12 @@ mod tests {
     #[test]
     fn during_an_increase_a_second_request_is_refused_or_joins_it() {
         let refusal = Err(WarmRefusal::Updating { until: seconds(60) });
-        for (while_warming, answer, shows) in
+        for (while_warming, expected, shows) in
             [(WhileWarming::Refuses, refusal, 8_000.0), (WhileWarming::Joins, Ok(()), 12_000.0)]
         {
             let mut partitions = Partitions::new(PartitionLimits { while_warming, ..YOUNG }, Duration::ZERO);
             assert_eq!(partitions.warm(writes(8_000.0), seconds(0)), Ok(()));
-            assert_eq!(partitions.warm(writes(12_000.0), seconds(30)), answer, "{while_warming:?}");
+            assert_eq!(partitions.warm(writes(12_000.0), seconds(30)), expected, "{while_warming:?}");
             let throughput = partitions.warm_throughput(seconds(60));
             assert_eq!((throughput.write_units, throughput.updating_until), (shows, None), "{while_warming:?}");
         }
@@ -409,7 +419,7 @@ mod tests {
             for i in 0..count * 1_000 {
                 keys[partitions.index_of(&StoredKey::new(format!("key.{i}")))] += 1;
             }
-            // The least cut of the four ranges has a quarter of the parts, rounded down.
+            // The range with the fewest cuts has a quarter of the parts, rounded down.
             let most = 1_200 * count / (4 * (count / 4));
             assert!(keys.iter().all(|of_part| *of_part < most), "{count}: {keys:?}");
         }

@@ -1,17 +1,25 @@
-//! Warm throughput in the control plane. The database does not know the field: it is taken out of requests here,
-//! and put into answers. Its units are nominal, as `table_growth.rs` argues.
+//! Warm throughput in the control plane. The database does not know the field `WarmThroughput`, so
+//! this module removes it from requests and adds it to responses. The units are nominal, as
+//! `table_growth.rs` explains.
 //!
-//! The messages are DynamoDB's, as others have recorded them. No record was found of
-//! - the message for a table's `WarmThroughput` without a member and without another change, which DynamoDB has
-//!   answered with 500;
-//! - the message that refuses an increase during another: it has the words of other updates;
-//! - the message for a member of another type: it has the words of the database for other numbers.
+//! The messages are those of DynamoDB, as others have recorded them. No record was found of three
+//! messages:
+//! - For a table's `WarmThroughput` without a member and without another change, DynamoDB has
+//!   responded with 500.
+//! - A refused increase during another one has the message of other updates.
+//! - A member of another type has the database's message for other numbers.
 //!
-//! An unknown index is `ResourceNotFoundException`, as in its other updates, where DynamoDB has answered 500.
+//! An unknown index is a `ResourceNotFoundException`, as in other updates of an index. DynamoDB has
+//! responded with 500.
 //!
-//! As recorded, an increase leaves `TableStatus` and `IndexStatus` at `ACTIVE`; an `UpdateTable` with the field carries
-//! no other change, and its answer shows the units of before; a table's field without a member is ignored beside
-//! another change, and so is that of a new index. Assumed: a new table or index has the units that it asks for at once.
+//! According to the records:
+//! - An increase leaves `TableStatus` and `IndexStatus` at `ACTIVE`.
+//! - An `UpdateTable` with the field has no other change, and its response shows the units from
+//!   before the increase.
+//! - A table's field without a member is ignored beside another change, and so is that of a new
+//!   index.
+//!
+//! The model assumes that a new table or index has the requested units at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,16 +29,16 @@ use serde_json::{Value, json};
 
 use crate::capacity::Limits;
 use crate::dispatch::dispatch;
-use crate::engine::Answer;
+use crate::response::Response;
 use crate::partition_limits::WarmRequest;
-use crate::partitions::Access;
+use crate::access::Access;
 use crate::request;
 use crate::table_growth::WarmRefusal;
 
 const FIELD: &str = "WarmThroughput";
 const INDEXES: &str = "GlobalSecondaryIndexes";
 const UPDATES: &str = "GlobalSecondaryIndexUpdates";
-/// What an `UpdateTable` may carry without changing anything.
+/// The fields of an `UpdateTable` that change nothing.
 const NAMES: [&str; 2] = ["TableName", "AttributeDefinitions"];
 const INITIAL: &str = concat!(
     "initial throughput for OnDemand. See: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/",
@@ -38,47 +46,48 @@ const INITIAL: &str = concat!(
 );
 const CURRENT: &str = "current WarmThroughput, decreasing WarmThroughput is not supported";
 
-/// Runs an operation on a table.
+/// Runs an operation of the control plane on a table.
 pub(crate) fn run(
     db: &Database,
     limits: &mut Limits,
     operation: &str,
     body: Value,
     now: Duration,
-) -> Result<Value, Answer> {
+) -> Result<Value, Response> {
     let table = request::table_name(&body).unwrap_or_default().to_owned();
-    let mut answer = match operation {
+    let mut response = match operation {
         "CreateTable" => create(db, limits, &table, body, now)?,
         "UpdateTable" => update(db, limits, &table, body, now)?,
         "DeleteTable" => {
-            let answer = dispatch(db, operation, &body)?;
+            let response = dispatch(db, operation, &body)?;
             limits.forget(&table);
-            return Ok(answer);
+            return Ok(response);
         }
         _ => dispatch(db, operation, &body)?,
     };
     for field in ["Table", "TableDescription"] {
-        if let Some(description) = answer.get_mut(field) {
+        if let Some(description) = response.get_mut(field) {
             describe(limits, &table, description, now);
         }
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// The units that a request asks for a table or an index.
+/// The units that a request names for a table or an index.
 struct Wanted {
     resource: String,
     units: WarmRequest,
 }
 
 impl Wanted {
-    /// Takes the field out of the request of a table; `None` where it is absent.
-    fn of_table(body: &mut Value, table: &str) -> Result<Option<Self>, Answer> {
+    /// Removes the field from a table's request; `None` if it is absent.
+    fn of_table(body: &mut Value, table: &str) -> Result<Option<Self>, Response> {
         Ok(taken(body)?.map(|units| Self { resource: table.to_owned(), units }))
     }
 
-    /// Takes the field out of a part of a request that names an index; `None` where the field or the name is absent.
-    fn of_index(part: &mut Value, table: &str) -> Result<Option<Self>, Answer> {
+    /// Removes the field from an index's part of a request; `None` if the field or the index name
+    /// is absent.
+    fn of_index(part: &mut Value, table: &str) -> Result<Option<Self>, Response> {
         let units = taken(part)?;
         let resource = index_name(part).map(|index| request::index_resource(table, index));
         Ok(resource.zip(units).map(|(resource, units)| Self { resource, units }))
@@ -88,13 +97,13 @@ impl Wanted {
         request::table_and_index(&self.resource).1
     }
 
-    /// How DynamoDB's messages name it.
+    /// The name of the table or index in DynamoDB's messages.
     fn name(&self) -> String {
         self.index().map_or_else(|| "table".to_owned(), |index| format!("index {index}"))
     }
 
-    /// What a refusal is answered with; `lower_than` is what the units were compared with.
-    fn refused(&self, refusal: WarmRefusal, lower_than: &str) -> Answer {
+    /// The response to a refusal. `lower_than` names the value that the units were compared with.
+    fn refused(&self, refusal: WarmRefusal, lower_than: &str) -> Response {
         let name = self.name();
         let member = |access: Access| match access {
             Access::Read => "ReadUnitsPerSecond",
@@ -108,7 +117,7 @@ impl Wanted {
                     |index| format!("Index is being updated. Table: {table} Index: {index}"),
                 );
                 let message = format!("Attempt to change a resource which is still in use: {what}");
-                Answer::error(400, "ResourceInUseException", &message)
+                Response::error(400, "ResourceInUseException", &message)
             }
             WarmRefusal::Lower { access, .. } => {
                 let member = member(access);
@@ -124,15 +133,15 @@ impl Wanted {
                      account in region local",
                     member(access)
                 );
-                Answer::error(400, "LimitExceededException", &message)
+                Response::error(400, "LimitExceededException", &message)
             }
         }
     }
 }
 
-/// Takes the field out of what carries it.
-fn taken(holder: &mut Value) -> Result<Option<WarmRequest>, Answer> {
-    let wrong = |message: &str| Answer::error(400, "SerializationException", message);
+/// Removes the field from the JSON object that contains it.
+fn taken(holder: &mut Value) -> Result<Option<WarmRequest>, Response> {
+    let wrong = |message: &str| Response::error(400, "SerializationException", message);
     let field = holder.as_object_mut().and_then(|holder| holder.remove(FIELD)).filter(|field| !field.is_null());
     let Some(field) = field else { return Ok(None) };
     let Some(members) = field.as_object() else { return Err(wrong("Unexpected field type")) };
@@ -156,21 +165,21 @@ fn index_name(part: &Value) -> Option<&str> {
     part.get("IndexName").and_then(Value::as_str)
 }
 
-fn create(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Answer> {
+fn create(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Response> {
     let mut wanted: Vec<Wanted> = Wanted::of_table(&mut body, table)?.into_iter().collect();
     for index in elements(&mut body, INDEXES) {
         wanted.extend(Wanted::of_index(index, table)?);
     }
     check_new(limits, &wanted)?;
-    let answer = dispatch(db, "CreateTable", &body)?;
+    let response = dispatch(db, "CreateTable", &body)?;
     limits.forget(table);
     for one in &wanted {
         limits.begin(&one.resource, one.units, now);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Answer> {
+fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Response> {
     let of_table = Wanted::of_table(&mut body, table)?;
     let is_alone = || body.as_object().is_none_or(|body| body.keys().all(|field| NAMES.contains(&field.as_str())));
     let of_table = of_table.filter(|of_table| of_table.units != WarmRequest::default() || is_alone());
@@ -180,7 +189,7 @@ fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now:
         if update.get(FIELD).is_some() && index_name(update).is_none() {
             let member = format!("globalSecondaryIndexUpdates.{}.member.update.indexName", at + 1);
             let failed = format!("Value null at '{member}' failed to satisfy constraint: Member must not be null");
-            return Err(Answer::error(400, "ValidationException", &format!("1 validation error detected: {failed}")));
+            return Err(Response::error(400, "ValidationException", &format!("1 validation error detected: {failed}")));
         }
         wanted.extend(Wanted::of_index(update, table)?);
     }
@@ -192,7 +201,7 @@ fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now:
         created.extend(Wanted::of_index(create, table)?);
     }
     check_new(limits, &created)?;
-    let answer = dispatch(db, "UpdateTable", &body)?;
+    let response = dispatch(db, "UpdateTable", &body)?;
     for update in elements(&mut body, UPDATES) {
         for index in ["Create", "Delete"].iter().filter_map(|action| index_name(update.get(action)?)) {
             limits.forget(&request::index_resource(table, index));
@@ -201,10 +210,11 @@ fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now:
     for one in &created {
         limits.begin(&one.resource, one.units, now);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// Raises what is wanted, all or nothing. The rest of the request never reaches the database.
+/// Raises the warm throughput of all the wanted resources or of none. The rest of the request never
+/// reaches the database.
 fn warm(
     db: &Database,
     limits: &mut Limits,
@@ -212,7 +222,7 @@ fn warm(
     rest: &mut Value,
     wanted: &[Wanted],
     now: Duration,
-) -> Result<Value, Answer> {
+) -> Result<Value, Response> {
     if let Some(empty) = wanted.iter().find(|one| one.units == WarmRequest::default()) {
         let name = empty.name().replacen(' ', ": ", 1);
         let members = "ReadUnitsPerSecond or WriteUnitsPerSecond";
@@ -233,21 +243,21 @@ fn warm(
     let unknown = |index: &&str| !names.iter().any(|name| name == index);
     if let Some(index) = wanted.iter().filter_map(Wanted::index).find(unknown) {
         let message = format!("Requested resource not found: Index {index} for table {table}");
-        return Err(Answer::error(400, "ResourceNotFoundException", &message));
+        return Err(Response::error(400, "ResourceNotFoundException", &message));
     }
     for one in wanted {
         let checked = limits.partitions(&one.resource, now).check_warm(one.units, now);
         checked.map_err(|refusal| one.refused(refusal, CURRENT))?;
     }
     for one in wanted {
-        let begun = limits.partitions(&one.resource, now).warm(one.units, now);
-        begun.map_err(|refusal| one.refused(refusal, CURRENT))?;
+        let started = limits.partitions(&one.resource, now).warm(one.units, now);
+        started.map_err(|refusal| one.refused(refusal, CURRENT))?;
     }
     Ok(json!({ "TableDescription": description }))
 }
 
-/// What DynamoDB says of a request for warm throughput that changes something else, too; `None` where it does not. Of
-/// several changes it names the first.
+/// DynamoDB's message for a request for warm throughput that also changes something else; `None` if
+/// it does not. The message names the first of several changes.
 fn other_operation(rest: &mut Value) -> Option<String> {
     let changes = |field: &str| rest.get(field).is_some_and(|value| !value.is_null());
     let modification = [
@@ -267,7 +277,7 @@ fn other_operation(rest: &mut Value) -> Option<String> {
     (!only_names(rest)).then(|| format!("{FIELD} must be the only operation in the request"))
 }
 
-/// Whether a request without warm throughput changes nothing.
+/// Whether a request changes nothing besides warm throughput.
 fn only_names(rest: &Value) -> bool {
     let only_index = |update: &Value| {
         let fields = update.as_object().map(|update| update.len());
@@ -282,8 +292,8 @@ fn only_names(rest: &Value) -> bool {
     rest.iter().all(|(field, value)| value.is_null() || is_empty(field, value))
 }
 
-/// A new table or index cannot begin with less than any other.
-fn check_new(limits: &Limits, wanted: &[Wanted]) -> Result<(), Answer> {
+/// Checks that no new table or index asks for less than the initial warm throughput.
+fn check_new(limits: &Limits, wanted: &[Wanted]) -> Result<(), Response> {
     for one in wanted {
         limits.check_new(&one.resource, one.units).map_err(|refusal| one.refused(refusal, INITIAL))?;
     }
@@ -314,8 +324,8 @@ fn elements<'a>(body: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mu
     body.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-fn invalid(message: &str) -> Answer {
-    Answer::error(400, "ValidationException", &format!("One or more parameter values were invalid: {message}"))
+fn invalid(message: &str) -> Response {
+    Response::error(400, "ValidationException", &format!("One or more parameter values were invalid: {message}"))
 }
 
 #[cfg(test)]
@@ -332,26 +342,26 @@ mod tests {
     }
 
     impl Fixture {
-        /// With the table `items` and its index `replica`.
+        /// Creates the table `items` and its index `replica`.
         fn new(limits: PartitionLimits) -> Self {
             let db = Database::memory().expect("a database");
             let mut fixture = Self { db, limits: Limits::new(limits, HashMap::new()) };
-            fixture.ask("CreateTable", &table("items"), 0).expect("created");
+            fixture.send("CreateTable", &table("items"), 0).expect("created");
             fixture
         }
 
-        /// What an operation is answered after so many seconds; the text of a refusal.
-        fn ask(&mut self, operation: &str, body: &Value, at: u64) -> Result<Value, String> {
-            let answer = run(&self.db, &mut self.limits, operation, body.clone(), Duration::from_secs(at));
-            answer.map_err(|answer| {
-                assert_eq!(answer.status, 400);
-                String::from_utf8_lossy(&answer.body).into_owned()
+        /// The response to an operation at this second, or the text of its error.
+        fn send(&mut self, operation: &str, body: &Value, at: u64) -> Result<Value, String> {
+            let response = run(&self.db, &mut self.limits, operation, body.clone(), Duration::from_secs(at));
+            response.map_err(|response| {
+                assert_eq!(response.status, 400);
+                String::from_utf8_lossy(&response.body).into_owned()
             })
         }
 
         fn described(&mut self, at: u64) -> [Value; 2] {
-            let answer = self.ask("DescribeTable", &json!({"TableName": "items"}), at);
-            reported(&answer.expect("described"), "Table")
+            let response = self.send("DescribeTable", &json!({"TableName": "items"}), at);
+            reported(&response.expect("described"), "Table")
         }
     }
 
@@ -382,10 +392,10 @@ mod tests {
         json!([{"Update": {"IndexName": name, "WarmThroughput": warm}}])
     }
 
-    /// The warm throughput of the table and its index in an answer.
-    fn reported(answer: &Value, of: &str) -> [Value; 2] {
+    /// The warm throughput of the table and its index in a response.
+    fn reported(response: &Value, of: &str) -> [Value; 2] {
         [format!("/{of}/WarmThroughput"), format!("/{of}/GlobalSecondaryIndexes/0/WarmThroughput")]
-            .map(|field| answer.pointer(&field).cloned().unwrap_or_default())
+            .map(|field| response.pointer(&field).cloned().unwrap_or_default())
     }
 
     fn units(read: u64, write: u64, status: &str) -> Value {
@@ -400,7 +410,7 @@ mod tests {
 
         let of_replica = json!({"ReadUnitsPerSecond": 30_000, "WriteUnitsPerSecond": 9_500});
         let increase = update_of(&[(FIELD, writes(20_000)), (UPDATES, of_index("replica", &of_replica))]);
-        let updated = fixture.ask("UpdateTable", &increase, 10).expect("updated");
+        let updated = fixture.send("UpdateTable", &increase, 10).expect("updated");
         let updating = units(12_000, 4_000, "UPDATING");
         assert_eq!(reported(&updated, "TableDescription"), [updating.clone(), updating.clone()]);
         assert_eq!(updated["TableDescription"]["TableName"], "items");
@@ -408,7 +418,7 @@ mod tests {
         assert_eq!(fixture.described(69), [updating.clone(), updating]);
         let increased = [units(60_000, 20_000, "ACTIVE"), units(30_000, 10_000, "ACTIVE")];
         assert_eq!(fixture.described(70), increased);
-        fixture.ask("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 80).expect("the same units are accepted");
+        fixture.send("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 80).expect("the same units are accepted");
         assert_eq!(fixture.described(80), increased);
     }
 
@@ -421,10 +431,10 @@ mod tests {
             let before = units(3_000 * partitions, 1_000 * partitions, "ACTIVE");
             assert_eq!(fixture.described(0), [before.clone(), before]);
             let lower = update_of(&[(FIELD, writes(1_000 * partitions - 1))]);
-            let refusal = fixture.ask("UpdateTable", &lower, 0).expect_err("refused");
+            let refusal = fixture.send("UpdateTable", &lower, 0).expect_err("refused");
             assert!(refusal.contains("lower than current"), "{refusal}");
             let increase = update_of(&[(FIELD, writes(asked)), (UPDATES, of_index("replica", &writes(asked + 1)))]);
-            fixture.ask("UpdateTable", &increase, 0).expect("updated");
+            fixture.send("UpdateTable", &increase, 0).expect("updated");
             let of_replica = units(3 * asked + 3_000, asked + 1_000, "ACTIVE");
             assert_eq!(fixture.described(60), [units(3 * asked, asked, "ACTIVE"), of_replica]);
             let ranges = fixture.limits.partitions("items", Duration::from_secs(60)).count();
@@ -435,36 +445,36 @@ mod tests {
     #[test]
     fn a_new_table_has_what_it_asks_for_and_nothing_of_one_that_was_deleted() {
         let mut fixture = Fixture::new(PartitionLimits::default());
-        fixture.ask("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 0).expect("updated");
-        fixture.ask("DeleteTable", &json!({"TableName": "items"}), 100).expect("deleted");
+        fixture.send("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 0).expect("updated");
+        fixture.send("DeleteTable", &json!({"TableName": "items"}), 100).expect("deleted");
         let mut new = table("items");
         new["GlobalSecondaryIndexes"][0]["WarmThroughput"] = writes(7_000);
-        let created = fixture.ask("CreateTable", &new, 100).expect("created");
+        let created = fixture.send("CreateTable", &new, 100).expect("created");
         let expected = [units(12_000, 4_000, "ACTIVE"), units(21_000, 7_000, "ACTIVE")];
         assert_eq!(reported(&created, "TableDescription"), expected);
 
         let mut short = table("others");
         short["WarmThroughput"] = json!({"ReadUnitsPerSecond": 11_999});
-        let refusal = fixture.ask("CreateTable", &short, 100).expect_err("refused");
+        let refusal = fixture.send("CreateTable", &short, 100).expect_err("refused");
         let initial = "ReadUnitsPerSecond for WarmThroughput for table is lower than initial throughput for OnDemand";
         assert!(refusal.contains("#ValidationException") && refusal.contains(initial), "{refusal}");
-        fixture.ask("DescribeTable", &json!({"TableName": "others"}), 100).expect_err("it was not created");
+        fixture.send("DescribeTable", &json!({"TableName": "others"}), 100).expect_err("it was not created");
     }
 
     #[test]
     fn a_new_index_has_nothing_of_one_that_was_deleted() {
         let mut fixture = Fixture::new(PartitionLimits::default());
         let increase = update_of(&[(UPDATES, of_index("replica", &writes(20_000)))]);
-        fixture.ask("UpdateTable", &increase, 0).expect("updated");
+        fixture.send("UpdateTable", &increase, 0).expect("updated");
         let delete = update_of(&[(UPDATES, json!([{"Delete": {"IndexName": "replica"}}]))]);
-        fixture.ask("UpdateTable", &delete, 100).expect("deleted");
+        fixture.send("UpdateTable", &delete, 100).expect("deleted");
         let mut replica = table("items")["GlobalSecondaryIndexes"][0].take();
         replica["WarmThroughput"] = json!({});
         let create = update_of(&[
             ("AttributeDefinitions", table("items")["AttributeDefinitions"].take()),
             (UPDATES, json!([{"Create": replica}])),
         ]);
-        fixture.ask("UpdateTable", &create, 100).expect("created");
+        fixture.send("UpdateTable", &create, 100).expect("created");
         let new = units(12_000, 4_000, "ACTIVE");
         assert_eq!(fixture.described(200), [new.clone(), new]);
     }
@@ -506,11 +516,11 @@ mod tests {
         ];
         let mut fixture = Fixture::new(PartitionLimits::default());
         for (fields, class, message) in rows {
-            let refusal = fixture.ask("UpdateTable", &update_of(&fields), 0).expect_err("refused");
+            let refusal = fixture.send("UpdateTable", &update_of(&fields), 0).expect_err("refused");
             assert!(refusal.contains(&format!("#{class}Exception")) && refusal.contains(message), "{refusal}");
         }
         let beside = update_of(&[(FIELD, empty()), ("DeletionProtectionEnabled", json!(false))]);
-        fixture.ask("UpdateTable", &beside, 0).expect("beside another change it is ignored without a member");
+        fixture.send("UpdateTable", &beside, 0).expect("beside another change it is ignored without a member");
         let unchanged = units(12_000, 4_000, "ACTIVE");
         assert_eq!(fixture.described(100), [unchanged.clone(), unchanged]);
     }
@@ -522,12 +532,12 @@ mod tests {
             [(WhileWarming::Refuses, Some(in_use), 8_000), (WhileWarming::Joins, None, 16_000)]
         {
             let mut fixture = Fixture::new(PartitionLimits { while_warming, ..PartitionLimits::default() });
-            fixture.ask("UpdateTable", &update_of(&[(FIELD, writes(8_000))]), 0).expect("updated");
-            let second = fixture.ask("UpdateTable", &update_of(&[(FIELD, writes(16_000))]), 30);
+            fixture.send("UpdateTable", &update_of(&[(FIELD, writes(8_000))]), 0).expect("updated");
+            let second = fixture.send("UpdateTable", &update_of(&[(FIELD, writes(16_000))]), 30);
             let refused = second.err().unwrap_or_default();
             assert_eq!(refusal.is_some(), refused.contains(in_use), "{while_warming:?}: {refused}");
             let of_replica = update_of(&[(UPDATES, of_index("replica", &writes(8_000)))]);
-            fixture.ask("UpdateTable", &of_replica, 30).expect("the index is not being updated");
+            fixture.send("UpdateTable", &of_replica, 30).expect("the index is not being updated");
             let table = units(3 * in_the_end, in_the_end, "ACTIVE");
             assert_eq!(fixture.described(60), [table.clone(), units(12_000, 4_000, "UPDATING")], "{while_warming:?}");
             assert_eq!(fixture.described(90), [table, units(24_000, 8_000, "ACTIVE")], "{while_warming:?}");
@@ -538,24 +548,24 @@ mod tests {
     fn an_engine_without_warm_throughput_ignores_it() {
         let engine = Engine::in_memory().expect("an engine");
         engine.set_has_warm_throughput(false);
-        let ask = |operation: &str, body: &Value| {
+        let send = |operation: &str, body: &Value| {
             let target = format!("DynamoDB_20120810.{operation}");
-            let answer = engine.respond("/", Some(&target), body.to_string().as_bytes());
-            let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
-            (answer.status, body)
+            let response = engine.respond("/", Some(&target), body.to_string().as_bytes());
+            let body: Value = serde_json::from_slice(&response.body).expect("JSON");
+            (response.status, body)
         };
         let mut warm = table("items");
         warm["WarmThroughput"] = writes(8_000);
-        assert_eq!(ask("CreateTable", &warm).0, 200);
-        let (_, described) = ask("DescribeTable", &json!({"TableName": "items"}));
+        assert_eq!(send("CreateTable", &warm).0, 200);
+        let (_, described) = send("DescribeTable", &json!({"TableName": "items"}));
         assert_eq!(reported(&described, "Table"), [Value::Null, Value::Null]);
-        let (status, answer) = ask("UpdateTable", &update_of(&[(FIELD, writes(8_000))]));
-        assert!(status == 400 && answer.to_string().contains("At least one of ProvisionedThroughput"), "{answer}");
+        let (status, response) = send("UpdateTable", &update_of(&[(FIELD, writes(8_000))]));
+        assert!(status == 400 && response.to_string().contains("At least one of ProvisionedThroughput"), "{response}");
         let beside = update_of(&[(FIELD, writes(8_000)), ("DeletionProtectionEnabled", json!(false))]);
-        assert_eq!(ask("UpdateTable", &beside).0, 200, "beside another change");
+        assert_eq!(send("UpdateTable", &beside).0, 200, "beside another change");
         assert_eq!(engine.warm_throughput("items").write_units, 4_000.0);
         engine.set_has_warm_throughput(true);
-        let (_, described) = ask("DescribeTable", &json!({"TableName": "items"}));
+        let (_, described) = send("DescribeTable", &json!({"TableName": "items"}));
         let unchanged = units(12_000, 4_000, "ACTIVE");
         assert_eq!(reported(&described, "Table"), [unchanged.clone(), unchanged]);
     }

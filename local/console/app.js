@@ -1,4 +1,4 @@
-// Every sample and decision that the server sends goes to the parts of the page that show it.
+// Passes the server's samples and decisions to the parts of the page that show them.
 
 import { Board } from './board.js';
 import { Decisions } from './decisions.js';
@@ -16,7 +16,7 @@ const samples = new Samples();
 const decisions = new Decisions();
 const board = new Board(() => decisions.grown());
 let story = new Story();
-let told = null;
+let current = null; // the latest stage and sentence of the story
 
 const connection = document.getElementById('connection');
 const figures = Object.fromEntries([...document.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element]));
@@ -33,7 +33,7 @@ function show() {
   suggestRate(sample);
   showFigures(sample);
   showStory();
-  document.documentElement.dataset.at = sample.at; // for tests: which sample the page shows
+  document.documentElement.dataset.at = sample.at; // the time of the shown sample, for tests
 }
 
 function showFigures({ writes, keys, latency_ms: latency }) {
@@ -44,9 +44,9 @@ function showFigures({ writes, keys, latency_ms: latency }) {
 }
 
 function showStory() {
-  setText(document.getElementById('story'), told.text);
+  setText(document.getElementById('story'), current.text);
   for (const step of document.querySelectorAll('.stages [data-stage]')) {
-    if (step.dataset.stage === told.stage) {
+    if (step.dataset.stage === current.stage) {
       setAttribute(step, 'aria-current', 'step');
     } else {
       step.removeAttribute('aria-current');
@@ -69,20 +69,20 @@ follow('/console/stream', {
     showConnection('open', 'Connected');
   },
   gone() {
-    showConnection('gone', 'The server is gone; trying again…');
+    showConnection('gone', 'The server does not respond; trying again…');
   },
   history(all) {
     samples.replace(all);
     decisions.clear();
     story = new Story();
     for (const sample of all) {
-      told = story.add(sample);
+      current = story.add(sample);
     }
     show();
   },
   sample(sample) {
     samples.add(sample);
-    told = story.add(sample);
+    current = story.add(sample);
     show();
   },
   decision(decision) {

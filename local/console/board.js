@@ -1,4 +1,4 @@
-// The page's charts: which lines there are, and where their values are in a sample.
+// The page's charts: their lines, and the values of the lines in a sample.
 
 import { Chart } from './charts.js';
 import { count, units } from './numbers.js';
@@ -12,7 +12,7 @@ export class Board {
   #charts;
   #hottest = new HottestKeys(KEY_LINES.length);
 
-  // `grown` tells when writers began to use more shards.
+  // `grown` returns the times at which writers began to use more shards.
   constructor(grown) {
     this.#charts = [
       chart('chart-writes', [
@@ -62,12 +62,12 @@ function width(sample, partitionKey) {
   return sample.keys.find((key) => key.partition_key === partitionKey)?.number_of_shards ?? null;
 }
 
-// A logarithmic axis has no place for zero.
+// A logarithmic axis cannot show zero.
 function positive(value) {
   return value > 0 ? value : null;
 }
 
-// The keys with the most throttles in the window, each on one line for as long as it is among them.
+// The keys with the most throttles in the window. A key keeps its line while it is one of them.
 class HottestKeys {
   #slots;
 

@@ -1,4 +1,5 @@
-// One chart: lines over the last two minutes, with a legend that tells the latest values, or those under the pointer.
+// A chart: lines over the last two minutes, with a legend of the latest values or of the values
+// under the pointer.
 
 import uPlot from './vendor/uPlot.esm.js';
 import { setAttribute, setText } from './in_place.js';
@@ -8,8 +9,9 @@ import { SPAN_SECONDS } from './samples.js';
 const DASHES = { solid: [], dashed: [7, 4], dotted: [2, 3] };
 const FONT = '12px system-ui, sans-serif';
 
-// A line: { label, colour (of a custom property), line (of DASHES), filled?, value(sample) or null }.
-// Options: { format, log?, stepped?, least (the top of an empty axis), marks? (times of upright lines) }.
+// A line: { label, colour (a custom property), line (of DASHES), filled?, value(sample) or null }.
+// Options: { format, log?, stepped?, least (the top of an empty axis),
+// marks? (times of vertical lines) }.
 export class Chart {
   #figure;
   #lines;
@@ -36,7 +38,7 @@ export class Chart {
     this.#times = moments.map(({ at }) => at);
     this.#data = this.#columns(moments);
     this.#plot.setData(this.#data);
-    this.#tell();
+    this.#describe();
   }
 
   #columns(moments) {
@@ -44,7 +46,7 @@ export class Chart {
     return [moments.map(({ at }) => at), ...this.#lines.map(column)];
   }
 
-  #tell() {
+  #describe() {
     const title = this.#figure.querySelector('h3').textContent;
     const latest = this.#lines.map((line, index) => {
       const label = line.label();
@@ -150,7 +152,7 @@ function axisColours() {
   };
 }
 
-// Asked for at each drawing, for it differs between light and dark.
+// Read for each drawing, because the colour differs between the light and the dark scheme.
 function colour(property) {
   return getComputedStyle(document.documentElement).getPropertyValue(property).trim();
 }
@@ -159,7 +161,7 @@ function ago(seconds) {
   return seconds < 1 ? 'now' : `−${Math.round(seconds)} s`;
 }
 
-// Round, so that the axis does not move with every sample.
+// The top of the axis is a round number, so that the axis does not change with every sample.
 function roof(high, least) {
   const wanted = Math.max(least, (high ?? 0) * 1.05);
   const power = 10 ** Math.floor(Math.log10(wanted));

@@ -1,9 +1,9 @@
-// The last scaling decisions, newest first.
+// The latest scaling decisions, newest first.
 
 import { count, timeOfDay } from './numbers.js';
 
 const KEPT = 50;
-const WHO = { writer: 'the writer', 'shard-scaler': 'the shard-scaler' };
+const ACTORS = { writer: 'the writer', 'shard-scaler': 'the shard-scaler' };
 
 const list = document.getElementById('decisions-list');
 const scroll = document.getElementById('decisions-scroll');
@@ -12,11 +12,11 @@ const empty = document.getElementById('decisions-empty');
 export class Decisions {
   #byId = new Map();
 
-  // A server that was started anew counts its decisions anew.
+  // A restarted server numbers its decisions from 1 again.
   clear() {
     this.#byId.clear();
     list.replaceChildren();
-    this.#showWhether();
+    this.#showListOrNote();
   }
 
   add(decision) {
@@ -29,15 +29,15 @@ export class Decisions {
       this.#byId.delete(Number(list.lastElementChild.dataset.id));
       list.lastElementChild.remove();
     }
-    this.#showWhether();
+    this.#showListOrNote();
   }
 
-  // When writers began to use more shards.
+  // The times at which writers began to use more shards.
   grown() {
     return [...this.#byId.values()].filter(({ outcome, from, to }) => outcome === 'scaled' && to > from).map(({ at }) => at);
   }
 
-  #showWhether() {
+  #showListOrNote() {
     scroll.hidden = this.#byId.size === 0;
     empty.hidden = this.#byId.size > 0;
   }
@@ -55,7 +55,7 @@ function entry(decision) {
   what.append(key, ` ${inWords(decision)}`);
   const why = document.createElement('p');
   why.className = 'reason';
-  why.textContent = `${decision.reason}; decided by ${WHO[decision.by] ?? decision.by}`;
+  why.textContent = `${decision.reason}; decided by ${ACTORS[decision.by] ?? decision.by}`;
   item.append(time, what, why);
   return item;
 }

@@ -1,9 +1,9 @@
-// What all forms do: one request at a time, and what is wrong is told beside the form and at the field.
+// Common behaviour of forms: one request at a time, and errors shown in the form and at the field.
 
 import { setText } from './in_place.js';
 import { Problem } from './requests.js';
 
-// `send` gets the form's values, carries them out and returns the sentence that tells the result.
+// `send` gets the form's values, sends the request and returns a sentence about the result.
 export function whenSubmitted(form, send) {
   const carryOutOnce = oneAtATime(() => carryOut(form, () => send(Object.fromEntries(new FormData(form)))));
   form.addEventListener('submit', (event) => {
@@ -12,7 +12,7 @@ export function whenSubmitted(form, send) {
   });
 }
 
-// The action, except that it is not begun again while it runs.
+// Wraps an action so that it does not start again while it runs.
 export function oneAtATime(action) {
   let busy = false;
   return async () => {
@@ -27,7 +27,7 @@ export function oneAtATime(action) {
   };
 }
 
-// `place` is a form, or what else has a `.problem` and a `.result`.
+// `place` is a form or another element that contains a `.problem` and a `.result`.
 export async function carryOut(place, action) {
   const alert = place.querySelector('.problem');
   const result = place.querySelector('.result');
@@ -52,7 +52,7 @@ function clear(place, alert) {
   }
 }
 
-// A field may be a path: `attributes.bytes` is wrong in the field `attributes`.
+// A problem may name a path: `attributes.bytes` belongs to the field `attributes`.
 function mark(place, alert, field) {
   const control = field && place.elements?.namedItem(field.split(/[.[]/)[0]);
   if (control) {

@@ -1,5 +1,5 @@
-// Changes to the document that leave alone what stays the same: no flicker, no lost focus or selection, and nothing for a
-// screen reader to say again.
+// Changes only the parts of the document that differ. This avoids flicker and keeps the focus and
+// the selection, and screen readers do not repeat unchanged text.
 
 export function setText(element, text) {
   if (element.textContent !== text) {
@@ -13,7 +13,7 @@ export function setAttribute(element, name, value) {
   }
 }
 
-// The element's children become as many as `length`; new ones are made by `make`.
+// Adds or removes children until the element has `length` of them. `make` creates a child.
 export function setLength(element, length, make) {
   while (element.children.length > length) {
     element.lastElementChild.remove();
@@ -36,7 +36,7 @@ export function tableRow(columns) {
   return row;
 }
 
-// A button that is off keeps the focus, which a disabled one would lose.
+// Sets `aria-disabled`, because a button with `disabled` would lose the focus.
 export function setEnabled(button, enabled) {
   setAttribute(button, 'aria-disabled', String(!enabled));
 }

@@ -1,4 +1,4 @@
-// Writing one item, and reading a key page by page.
+// Writes one item, and reads a key page by page.
 
 import { carryOut, whenSubmitted } from './forms.js';
 import { isEnabled, setEnabled, setLength, setText, tableRow } from './in_place.js';
@@ -23,8 +23,8 @@ export function prepareItems() {
     following = page.cursor ? { query: { ...query, cursor: page.cursor }, number: number + 1 } : null;
     setEnabled(nextPage, following !== null);
     showItems(page.items);
-    return `Page ${count(number)}: ${plural(page.items.length, 'item')}, ${plural(page.shards, 'shard')} asked, `
-      + `${units(page.consumed_capacity)} read units consumed${following ? '' : '; it is the last page'}.`;
+    return `Page ${count(number)}: ${plural(page.items.length, 'item')}, ${plural(page.shards, 'shard')} read, `
+      + `${units(page.consumed_capacity)} read units consumed${following ? '' : '; this is the last page'}.`;
   }
   whenSubmitted(readForm, ({ limit, ...values }) => readPage(limit === '' ? values : { ...values, limit }, 1));
   nextPage.addEventListener('click', () => {
@@ -36,7 +36,7 @@ export function prepareItems() {
   });
 }
 
-// The attributes go as they were typed, so that numbers keep all their digits.
+// The attributes are sent as typed, so that numbers keep all their digits.
 function itemBody({ partition_key, sort_key, attributes }) {
   try {
     JSON.parse(attributes);

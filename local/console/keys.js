@@ -12,9 +12,9 @@ const warm = document.getElementById('warm');
 export function showKeys(keys, warmWriteUnits) {
   warm.hidden = !warmWriteUnits;
   if (warmWriteUnits) {
-    setText(warm, `The table can serve ${count(warmWriteUnits)} write units a second at once. A load above that is not relieved by more shards.`);
+    setText(warm, `The table's warm throughput is ${count(warmWriteUnits)} write units per second. More shards do not relieve a higher load.`);
   }
-  // By width, which seldom changes: by their load they would change places all the time.
+  // Sorted by width, which seldom changes. Sorted by load, the rows would move all the time.
   const sorted = [...keys].sort((a, b) => b.number_of_shards - a.number_of_shards || (a.partition_key < b.partition_key ? -1 : 1));
   table.hidden = sorted.length === 0;
   empty.hidden = sorted.length > 0;

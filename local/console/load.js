@@ -1,4 +1,4 @@
-// Starting and stopping a load, and how it goes.
+// Starts and stops a load, and shows its status.
 
 import { carryOut, oneAtATime, whenSubmitted } from './forms.js';
 import { isEnabled, setEnabled, setText } from './in_place.js';
@@ -30,7 +30,8 @@ export function showLoad(load) {
   setText(status, load ? inWords(load) : 'No load is running.');
 }
 
-// A rate that one partition cannot take and all of them together can, even where the shards lie unevenly.
+// Suggests a rate above the limit of one partition that all partitions together can serve, even if
+// the shards are distributed unevenly.
 export function suggestRate({ limits, partitions }) {
   if (!limits || partitions.length === 0) {
     return;
@@ -44,7 +45,7 @@ export function suggestRate({ limits, partitions }) {
 }
 
 function makeOneKeyHot() {
-  // A new key each time: one that has grown before takes the same load without a throttle.
+  // Each run uses a new key, because a key that has already grown would not be throttled.
   const time = new Date().toTimeString().slice(0, 8).replaceAll(':', '');
   const writes = Number(form.elements.writes.defaultValue);
   return startLoad({ partition_key: `hot-${time}`, keys: 1, writes, reads: 20, item_size: 500, skew: 0 });
@@ -63,14 +64,14 @@ async function stopLoad() {
   return 'The load has stopped.';
 }
 
-// A load is started and stopped in two places; what one of them told last is no longer so.
+// Two places start and stop a load, so the last result of each may be outdated.
 function forgetResults() {
   for (const place of [hot, form]) {
     setText(place.querySelector('.result'), '');
   }
 }
 
-// What is not a number goes as it stands: the server says what is wrong with it.
+// Text that is not a number is sent unchanged: the server's response explains the error.
 function numbersIn({ partition_key, ...values }) {
   const number = (text) => (text.trim() === '' || Number.isNaN(Number(text)) ? text : Number(text));
   return { partition_key, ...Object.fromEntries(Object.entries(values).map(([name, text]) => [name, number(text)])) };

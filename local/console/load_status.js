@@ -1,10 +1,10 @@
-// How a running load goes, in a sentence.
+// Describes a running load in a sentence.
 
 import { count, plural } from './numbers.js';
 
 export function inWords(load) {
   return `Load on ${plural(load.keys, 'key')}, prefix “${load.partition_key}”, for ${plural(Math.round(load.seconds), 'second')}: `
-    + `${plural(load.writes, 'write')} and ${plural(load.reads, 'read')} a second wanted; `
+    + `${plural(load.writes, 'write')} and ${plural(load.reads, 'read')} per second requested; `
     + `${count(load.stored)} stored, ${count(load.throttled)} throttled, ${count(load.failed)} failed${behind(load)}.`;
 }
 

@@ -1,4 +1,4 @@
-// Numbers as the page writes them.
+// The page's formats of numbers.
 
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });

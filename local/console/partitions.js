@@ -1,4 +1,4 @@
-// The heat of every physical partition: a cell for the eye, the same in words, and as a table.
+// Shows the heat of every physical partition: as cells, as a sentence and as a table.
 
 import { setAttribute, setLength, setText, tableRow } from './in_place.js';
 import { count, plural, units } from './numbers.js';
@@ -14,7 +14,7 @@ const rows = document.getElementById('heat-rows');
 export function showPartitions({ partitions, limits }) {
   shown.hidden = partitions.length === 0 || !limits;
   if (shown.hidden) {
-    setText(summary, 'This DynamoDB server does not tell about its partitions.');
+    setText(summary, 'This DynamoDB server does not report its partitions.');
     return;
   }
   setText(summary, inWords(partitions, limits));
@@ -30,7 +30,7 @@ function inWords(partitions, limits) {
   const hottest = partitions.reduce((best, partition, index) => (partition.write_units > partitions[best].write_units ? index : best), 0);
   const load = partitions[hottest].write_units / limits.write_units;
   const throttled = partitions.filter((partition) => partition.throttled > 0).length;
-  const heat = load > 0 ? `the hottest, ${hottest + 1}, at ${percent(load)} of its ${count(limits.write_units)} write units a second` : 'all idle';
+  const heat = load > 0 ? `the hottest, ${hottest + 1}, at ${percent(load)} of its ${count(limits.write_units)} write units per second` : 'all idle';
   return `${plural(partitions.length, 'partition')}, ${heat}; ${throttled === 0 ? 'none' : count(throttled)} throttled.`;
 }
 
@@ -79,7 +79,7 @@ function sizeFor(length) {
   return length <= 32 ? 'large' : length <= 128 ? 'middle' : 'small';
 }
 
-// Filled as soon as it is opened, not with the next sample.
+// Fills the table when it opens, instead of with the next sample.
 export function whenTableOpens(show) {
   details.addEventListener('toggle', show);
 }

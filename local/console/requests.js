@@ -1,4 +1,4 @@
-// Requests to the server, and what it says is wrong with them.
+// Sends requests to the server and reads its problems.
 
 export class Problem extends Error {
   constructor({ title, detail, code, field }) {
@@ -8,7 +8,7 @@ export class Problem extends Error {
   }
 }
 
-// The parsed body of the answer, null where there is none.
+// Returns the parsed body of the response, or null if it is empty.
 export async function ask(url, options) {
   let response;
   let text;
@@ -16,12 +16,12 @@ export async function ask(url, options) {
     response = await fetch(url, options);
     text = await response.text();
   } catch {
-    throw new Problem({ detail: 'The server did not answer.' });
+    throw new Problem({ detail: 'The server did not respond.' });
   }
   if (response.ok) {
     return text ? parseJson(text) : null;
   }
-  throw new Problem(problemIn(text) ?? { detail: `The server answered ${response.status}.` });
+  throw new Problem(problemIn(text) ?? { detail: `The server responded with status ${response.status}.` });
 }
 
 export function askJson(url, body) {
@@ -37,7 +37,7 @@ function problemIn(text) {
   }
 }
 
-// Numbers of items keep all their digits, where the browser can tell them.
+// Keeps all digits of the items' numbers, if the browser supports it.
 function parseJson(text) {
   return JSON.parse(text, (_, value, context) => {
     const exact = typeof value !== 'number' || String(value) === context?.source || !JSON.rawJSON;

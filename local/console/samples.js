@@ -22,7 +22,7 @@ export class Samples {
     return this.#samples.at(-1);
   }
 
-  // With a null where samples are missing, so that a line breaks there.
+  // Returns the samples with a null in each gap, so that lines break there.
   withGaps() {
     return this.#samples.flatMap((sample, index) => {
       const before = this.#samples[index - 1];

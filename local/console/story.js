@@ -1,32 +1,34 @@
-// What a load does to its keys, told in stages. A stage is announced, so it must not change to and fro.
+// Describes the effect of a load on its keys, in stages. Screen readers announce each stage, so
+// stages must not alternate quickly.
 
 import { count, plural } from './numbers.js';
 
-const TOLERATED = 0.01; // throttled for each accepted write
-const STEADY = 3; // samples in a row
+const TOLERATED = 0.01; // throttled attempts per accepted write
+const STEADY = 3; // consecutive samples
 
 export class Story {
   #load = null;
 
-  // The stage, and a sentence that changes with the stage only. Without a stage it is not known how the keys fare.
+  // Returns the stage and a sentence that changes only with the stage. The stage is null if the
+  // state of the keys is unknown.
   add(sample) {
     if (!sample.load) {
       this.#load = null;
-      return { stage: 'calm', text: 'Nothing is writing now. Start a load and follow what happens to its keys.' };
+      return { stage: 'calm', text: 'No load is running. Start one and watch its keys.' };
     }
     const startedAt = sample.at - sample.load.seconds;
     if (!this.#load || Math.abs(startedAt - this.#load.startedAt) > 2) {
       this.#load = { startedAt, throttledAt: null, relieved: null, row: 0, state: null, wasCalm: false };
     }
-    return this.#tell(this.#load, sample);
+    return this.#describe(this.#load, sample);
   }
 
-  #tell(load, sample) {
+  #describe(load, sample) {
     const state = stateOf(sample);
     load.row = load.state === state ? load.row + 1 : 1;
     load.state = state;
     if (state === 'silent' && load.row >= STEADY) {
-      return { stage: null, text: 'No write gets an answer now, so nothing is known of throttles.' };
+      return { stage: null, text: 'No write gets a response, so the throttles are unknown.' };
     }
     if (state === 'calm') {
       load.wasCalm = true;
@@ -46,17 +48,17 @@ export class Story {
       return { stage: 'relieved', text: `Relieved after ${plural(seconds, 'second')}${where}: less than 1 % is throttled.` };
     }
     if (load.throttledAt === null) {
-      const text = load.wasCalm ? 'The load runs, and nothing is throttled.' : 'The load has begun.';
+      const text = load.wasCalm ? 'The load runs, and nothing is throttled.' : 'The load has started.';
       return { stage: 'calm', text };
     }
     if (shards > 1) {
-      return { stage: 'spreading', text: 'The key spreads over more shards, until the throttles end.' };
+      return { stage: 'spreading', text: 'The key spreads over more shards until the throttles end.' };
     }
-    return { stage: 'throttled', text: 'The key gets more writes than its partition can take. The writer learns it from the throttles.' };
+    return { stage: 'throttled', text: 'The key gets more writes than its partition can serve. Throttles show this to the writer.' };
   }
 }
 
-// No throttles are calm only where writes are accepted.
+// Without accepted writes, an absence of throttles does not mean calm.
 function stateOf({ writes, load }) {
   if (writes.throttled > TOLERATED * writes.accepted) {
     return 'throttled';

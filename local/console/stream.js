@@ -1,4 +1,5 @@
-// The server's events, for as long as the page is open: a stream that breaks or falls silent is opened again.
+// Receives the server's events while the page is open. It reopens a stream that breaks or goes
+// silent.
 
 const SILENCE_MS = 5_000; // a sample comes every second
 const PAUSE_MS = 1_000;
@@ -29,7 +30,7 @@ export function follow(url, { connected, gone, ...listeners }) {
     silence = setTimeout(reopen, SILENCE_MS);
   }
 
-  // The browser would try again by itself in some cases only, and not after an answer that is no stream.
+  // The browser reconnects only in some cases, and not after a response that is not a stream.
   function reopen() {
     source.close();
     clearTimeout(silence);

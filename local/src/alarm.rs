@@ -1,7 +1,8 @@
-//! The alarm of the local edition: as the template's, on the throttle counts of the embedded engine.
+//! The alarm of the local edition. It corresponds to the template's alarm, and reads the throttle
+//! counts of the embedded engine.
 //!
-//! It acts as CloudWatch does: it is evaluated every period, acts on a transition to ALARM and never while the state lasts, and an
-//! acting shard-scaler must set it back to OK.
+//! It behaves like a CloudWatch alarm: it is evaluated every period, and it acts only on a
+//! transition to ALARM. The shard-scaler must set it back to OK after it acts.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::http_api::{SCALER_TIME, now_seconds};
 /// The alarm's name.
 const NAME: &str = "local-hot-partition";
 
-/// Evaluates the alarm for ever.
+/// Evaluates the alarm forever.
 pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
     let table = scaler.table().config().table_name.clone();
     let mut before = engine.traffic(&table).throttled_writes;
@@ -37,14 +38,15 @@ pub(crate) async fn watch(engine: Engine, scaler: Scaler, period: Duration) {
         if new == "ALARM" {
             let at = now_seconds();
             let event = event(&table, &old, throttled, period);
-            // In the background, as a Lambda function runs: the alarm is evaluated meanwhile. What became of it is in the log.
+            // The event is handled in the background, as a Lambda function does. Its outcome is in
+            // the log.
             let scaler = scaler.clone();
             tokio::spawn(async move { scaler.handle(&event, at, Deadline::now() + SCALER_TIME).await });
         }
     }
 }
 
-/// What CloudWatch sends to a Lambda function.
+/// The event that CloudWatch sends to a Lambda function.
 fn event(table: &str, old: &str, throttled: u64, period: Duration) -> Value {
     json!({
         "source": "aws.cloudwatch",

@@ -1,19 +1,19 @@
-//! The SDK's clients: over the embedded engine, or over another server.
+//! The SDK's clients, for the embedded engine or for another server.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, SharedHttpClient};
 use cli::endpoint::{LOCAL_REGION, configuration_for, placeholder_credentials};
 use embedded_dynamodb::InProcess;
 
-/// What the functions call.
+/// The clients that the functions use.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    /// Tables.
+    /// The client for the tables.
     pub dynamodb: aws_sdk_dynamodb::Client,
-    /// Reports of throttled keys.
+    /// The client for reports of throttled keys.
     pub cloudwatch: aws_sdk_cloudwatch::Client,
 }
 
-/// Nothing leaves the process, so any host will do.
+/// A placeholder: requests do not leave the process.
 const HOST: &str = "http://embedded";
 
 /// Clients that call the engine in this process.
@@ -22,7 +22,7 @@ pub fn in_process_clients(connector: &InProcess) -> Clients {
     clients_over(connector.clone().into_shared())
 }
 
-/// Clients over any connection that stays in this process.
+/// Clients over any connection inside this process.
 #[must_use]
 pub fn clients_over(http: SharedHttpClient) -> Clients {
     let credentials = placeholder_credentials();
@@ -46,7 +46,7 @@ pub fn clients_over(http: SharedHttpClient) -> Clients {
     }
 }
 
-/// Clients of another server that speaks DynamoDB's protocol.
+/// Clients of another server that uses DynamoDB's protocol.
 pub(crate) async fn remote_clients(endpoint_url: &str) -> Clients {
     let aws = configuration_for(endpoint_url).await;
     Clients { dynamodb: aws_sdk_dynamodb::Client::new(&aws), cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) }

@@ -1,9 +1,9 @@
-//! Scaling decisions in words.
+//! Scaling decisions as text.
 
 use serde::Serialize;
 use sharding::internal::{Pressure, ScalingEvent, ScalingReason, ScalingStep};
 
-/// A step, or a decision against one.
+/// A scaling step, or a decision against one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Decision {
     pub(crate) partition_key: String,
@@ -23,18 +23,18 @@ impl Decision {
                 format!("{throttled} of {attempts} first attempts throttled")
             }
             ScalingReason::Reported(Pressure { throttled, .. }) => format!("{throttled} throttles reported"),
-            ScalingReason::Asked => "asked for".to_owned(),
-            ScalingReason::TakenOver => "its actor did not finish it".to_owned(),
+            ScalingReason::Asked => "requested".to_owned(),
+            ScalingReason::TakenOver => "another actor did not finish it".to_owned(),
         };
         let (outcome, to, reason) = match event.step {
             ScalingStep::Closed(to) => ("closing", to, why),
             ScalingStep::Opened(to) => ("scaled", to, why),
-            ScalingStep::Drained(to) => ("drained", to, "its items are moved".to_owned()),
+            ScalingStep::Drained(to) => ("drained", to, "its items were moved".to_owned()),
             ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
         };
         let by = match event.reason {
             ScalingReason::Throttled(_) => "writer",
-            ScalingReason::TakenOver => "whoever found it",
+            ScalingReason::TakenOver => "the actor that found it",
             ScalingReason::Reported(_) | ScalingReason::Asked => "shard-scaler",
         };
         let partition_key = event.partition_key.as_str().to_owned();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_says_what_it_was_made_by() {
+    fn a_decision_names_its_actor_and_reason() {
         let count = |n| ShardCount::new(n).expect("a count");
         let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
         let event = |step, reason| ScalingEvent {
@@ -58,12 +58,12 @@ mod tests {
             step,
             reason,
         };
-        let told = Decision::of(&event(ScalingStep::Closed(count(13)), ScalingReason::Throttled(seen)));
-        assert_eq!((told.from, told.to, told.outcome, told.by), (4, 13, "closing", "writer"));
-        assert_eq!(told.reason, "62 of 80 first attempts throttled");
+        let decision = Decision::of(&event(ScalingStep::Closed(count(13)), ScalingReason::Throttled(seen)));
+        assert_eq!((decision.from, decision.to, decision.outcome, decision.by), (4, 13, "closing", "writer"));
+        assert_eq!(decision.reason, "62 of 80 first attempts throttled");
         let step = ScalingStep::Unchanged(ScalingDecision::AtMaximum);
-        let told = Decision::of(&event(step, ScalingReason::Reported(seen)));
-        assert_eq!((told.to, told.outcome, told.by), (4, "unchanged", "shard-scaler"));
-        assert_eq!(told.reason, "at MAX_SHARDS (62 throttles reported)");
+        let decision = Decision::of(&event(step, ScalingReason::Reported(seen)));
+        assert_eq!((decision.to, decision.outcome, decision.by), (4, "unchanged", "shard-scaler"));
+        assert_eq!(decision.reason, "at MAX_SHARDS (62 throttles reported)");
     }
 }

@@ -1,4 +1,5 @@
-//! The schedule of the local edition, as the template's `DrainSchedule`: it has the shard-scaler go on with shrinking and settling.
+//! The schedule of the local edition. Like the template's `DrainSchedule`, it makes the
+//! shard-scaler continue with shrinking and settling.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http_api::{SCALER_TIME, now_seconds};
 
-/// Sends the shard-scaler the event of the schedule, for ever.
+/// Sends the schedule's event to the shard-scaler forever.
 pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
     let event = json!({"action": "drain"});
     let mut ticks = interval(period);
@@ -17,7 +18,7 @@ pub(crate) async fn carry_on(scaler: Scaler, period: Duration) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        // A failure is in the log, and the next run is its repetition.
+        // The log contains a failure, and the next run repeats the work.
         let _ = scaler.handle(&event, now_seconds(), Deadline::now() + SCALER_TIME).await;
     }
 }

@@ -1,4 +1,5 @@
-//! The DynamoDB-compatible port: the same engine and limits that the functions use, for `aws dynamodb`, `sam local` and others.
+//! The DynamoDB-compatible port. It gives `aws dynamodb`, `sam local` and other programs the engine
+//! and limits that the functions use.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -7,14 +8,14 @@ use axum::response::Response;
 use embedded_dynamodb::Engine;
 use http::{Method, StatusCode};
 
-/// DynamoDB takes no larger body.
+/// DynamoDB's limit of a body.
 const MAX_BODY_BYTES: usize = 16 * 1_024 * 1_024;
 
 pub(crate) fn router(engine: Engine) -> Router {
-    Router::new().fallback(answer).with_state(engine)
+    Router::new().fallback(handle).with_state(engine)
 }
 
-async fn answer(State(engine): State<Engine>, request: Request) -> Response {
+async fn handle(State(engine): State<Engine>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     if parts.method != Method::POST {
         let health = (parts.method == Method::GET).then_some("healthy: dynamodb.local\n");
@@ -25,10 +26,10 @@ async fn answer(State(engine): State<Engine>, request: Request) -> Response {
         return respond(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is over 16 MB\n".into());
     };
     let target = parts.headers.get("x-amz-target").and_then(|value| value.to_str().ok());
-    let answer = engine.respond(parts.uri.path(), target, &body);
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = respond(status, answer.content_type, answer.body);
-    if answer.content_type == "application/cbor" {
+    let reply = engine.respond(parts.uri.path(), target, &body);
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = respond(status, reply.content_type, reply.body);
+    if reply.content_type == "application/cbor" {
         response.headers_mut().insert("smithy-protocol", http::HeaderValue::from_static("rpc-v2-cbor"));
     }
     response

@@ -1,4 +1,4 @@
-//! The whole edition: engine, tables, functions and their two ports.
+//! The local edition: engine, tables, functions and their two ports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use crate::http_api::Functions;
 use crate::traffic::Meter;
 use crate::{alarm, drain, dynamodb_port, http_api, shortage, tables};
 
-/// What is left to open requests, and then to background work, when the edition is told to stop.
+/// When the edition stops, open requests get this time to finish, and then background work does.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the start waits for the metadata table.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the edition listens and what it stands on.
+/// The addresses and the storage of the edition.
 #[derive(Debug, Clone, Args)]
 pub struct ServeOptions {
-    /// Address to listen on; by default only this machine can connect
+    /// Address to listen on; by default, only this machine can connect
     #[arg(long, default_value = "127.0.0.1")]
     pub host: IpAddr,
-    /// Another name of this machine that requests may be addressed to; its addresses and localhost always are
+    /// Another accepted host name of this machine; its addresses and localhost are always accepted
     #[arg(long, value_name = "NAME")]
     pub allowed_host: Vec<String>,
     /// Port of the API
@@ -40,37 +40,42 @@ pub struct ServeOptions {
     /// Port of the DynamoDB-compatible endpoint
     #[arg(long, default_value_t = 8000)]
     pub dynamodb_port: u16,
-    /// Keep the data in this directory; without it, everything is in memory
+    /// Keep the data in this directory; by default, all data is in memory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Use another DynamoDB server instead of the embedded engine; one on this machine needs no credentials
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "partitions", "partition_write_units", "partition_read_units", "warming", "alarm_period", "drain_period", "drain_wait"])]
+    /// Use another DynamoDB server instead of the embedded engine; a server on this machine needs
+    /// no credentials
+    #[arg(long, value_name = "URL", conflicts_with_all = [
+        "data_dir", "partitions", "partition_write_units", "partition_read_units", "warming", "alarm_period",
+        "drain_period", "drain_wait",
+    ])]
     pub endpoint_url: Option<String>,
     /// Physical partitions of the main table
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: u32,
-    /// Write units a second of each partition
+    /// Write units per second of each partition
     #[arg(long, default_value_t = 1_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
-    /// Read units a second of each partition
+    /// Read units per second of each partition
     #[arg(long, default_value_t = 3_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_read_units: u32,
-    /// Seconds that a raise of the main table's warm throughput takes
+    /// Duration of a raise of the main table's warm throughput, in seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub warming: u32,
-    /// Seconds between two evaluations of the alarm that wakes the shard-scaler (CloudWatch takes 60)
+    /// Seconds between evaluations of the alarm that wakes the shard-scaler (in CloudWatch: 60)
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub alarm_period: u32,
-    /// Seconds between two runs that go on with shrinking and settling
+    /// Seconds between runs that continue shrinking and settling
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub drain_period: u32,
-    /// Seconds that shrinking and settling wait for requests, and again for reads, instead of 960 and 120; not while functions use the DynamoDB port
+    /// Seconds that shrinking and settling wait for requests and for reads, instead of 960 and 120;
+    /// unsafe while functions use the DynamoDB port
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]
     pub drain_wait: Option<u32>,
 }
 
 impl Default for ServeOptions {
-    /// As the command line's defaults.
+    /// The defaults of the command line.
     fn default() -> Self {
         Self {
             host: IpAddr::from([127, 0, 0, 1]),
@@ -90,20 +95,20 @@ impl Default for ServeOptions {
     }
 }
 
-/// Why the edition cannot start; the text says what to do.
+/// An error of the edition's start or its servers. The text contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum EditionError {
     /// A variable of the environment is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address cannot be listened on.
-    #[error("{address} cannot be listened on: {cause}; choose another port with {option}")]
+    /// Listening on an address failed.
+    #[error("cannot listen on {address}: {cause}; choose another port with {option}")]
     Port {
         /// The address.
         address: SocketAddr,
         /// The option that sets it.
         option: &'static str,
-        /// The operating system's word.
+        /// The operating system's error.
         cause: std::io::Error,
     },
     /// The data directory cannot be used.
@@ -111,13 +116,13 @@ pub enum EditionError {
     DataDir {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
-    /// The tables cannot be made or used.
+    /// The tables cannot be created or used.
     #[error("{0}")]
     Tables(String),
-    /// A server ended.
+    /// A server stopped.
     #[error("the server stopped: {0}")]
     Server(#[from] std::io::Error),
 }
@@ -131,22 +136,22 @@ pub struct Edition {
     dynamodb: Option<TcpListener>,
     alarm_period: Duration,
     drain_period: Duration,
-    /// The shard-scaler may raise what the table can serve at once.
+    /// Whether the shard-scaler may raise the table's warm throughput.
     may_warm: bool,
     hosts: Hosts,
 }
 
 impl Edition {
-    /// Takes the ports, opens the engine and makes the tables. Nothing is served yet.
+    /// Binds the ports, opens the engine and creates the tables. It does not serve requests yet.
     ///
     /// # Errors
-    /// [`EditionError`] says what is in the way.
+    /// [`EditionError`] with the cause.
     pub async fn start(options: &ServeOptions, config: TableConfig) -> Result<Self, EditionError> {
         let of_scaler = ScalerConfig::from_variables(|name| std::env::var(name).ok())?;
         Self::start_with(options, config, of_scaler).await
     }
 
-    /// As [`start`](Self::start), with this shard-scaler.
+    /// Like [`start`](Self::start), with this configuration of the shard-scaler.
     pub(crate) async fn start_with(
         options: &ServeOptions,
         config: TableConfig,
@@ -171,12 +176,12 @@ impl Edition {
         tables::create_tables(&clients.dynamodb, &config).await.map_err(EditionError::Tables)?;
         let Clients { dynamodb: client, cloudwatch } = clients;
         let table = TableEngine::new(&client, of_scaler.with_pace(config));
-        let claimed = Box::pin(table.claim_mode(Deadline::now() + PATIENCE)).await;
+        let claimed = Box::pin(table.claim_mode(Deadline::now() + START_TIMEOUT)).await;
         claimed.map_err(|error| EditionError::Tables(error.to_string()))?;
         let clients = ScalerClients { dynamodb: client, cloudwatch };
         let scaler = Scaler::new(table.clone(), clients, of_scaler);
-        // In an account, a schedule has done so before the first request.
-        Box::pin(scaler.learn_warm_throughput(Deadline::now() + PATIENCE)).await;
+        // In an AWS account, a schedule does this before the first request.
+        Box::pin(scaler.learn_warm_throughput(Deadline::now() + START_TIMEOUT)).await;
         let functions = Functions { table, scaler, meter: Meter::default() };
         let alarm_period = Duration::from_secs(options.alarm_period.into());
         let drain_period = Duration::from_secs(options.drain_period.into());
@@ -185,15 +190,16 @@ impl Edition {
         Ok(Self { functions, engine, api, dynamodb, alarm_period, drain_period, may_warm, hosts })
     }
 
-    /// Where the API is, and the DynamoDB-compatible endpoint where the engine is embedded.
+    /// Returns the address of the API, and that of the DynamoDB-compatible endpoint if the engine
+    /// is embedded.
     ///
     /// # Errors
-    /// Where the operating system does not say.
+    /// Fails if the operating system does not report an address.
     pub fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
         Ok((self.api.local_addr()?, self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?))
     }
 
-    /// The embedded engine, where there is one.
+    /// The embedded engine, if there is one.
     #[must_use]
     pub const fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
@@ -209,16 +215,17 @@ impl Edition {
         &self.functions.table
     }
 
-    /// Serves until `stop` resolves; then finishes what was begun, as far as that does not take long.
+    /// Serves requests until `stop` resolves. Then it finishes open requests and background work,
+    /// with a time limit for each.
     ///
     /// # Errors
-    /// [`EditionError::Server`] where a listener fails.
+    /// [`EditionError::Server`] if a listener fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), EditionError> {
-        let (told, stopped) = tokio::sync::watch::channel(false);
+        let (stopping, stopped) = tokio::sync::watch::channel(false);
         tokio::spawn(async move {
             stop.await;
-            // Nobody listening any more is an end, too.
-            let _ = told.send(true);
+            // Sending fails only if the servers have already ended.
+            let _ = stopping.send(true);
         });
         let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
             let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -256,13 +263,14 @@ impl Edition {
         };
         tokio::select! {
             served = servers => served?,
-            // A client that neither reads its answer nor ends its request must not keep the edition alive.
-            () = too_long => tracing::warn!("some requests were still open, and are cut off"),
+            // A client that does not read its response or complete its request must not keep the
+            // edition running.
+            () = too_long => tracing::warn!("some requests were still open and were aborted"),
         }
         console.stop_load();
         watching.shutdown().await;
         if timeout(GRACE, table.finish_background_work()).await.is_err() {
-            tracing::warn!("some background work was still under way, and is left to the next start");
+            tracing::warn!("some background work is unfinished; the next start continues it");
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Who may ask: programs of this machine, and not the pages of other sites that its browser shows.
+//! Rejects requests from web pages of other sites; programs on this machine are accepted.
 //!
-//! A page can have its own host name resolve to this machine, and can send forms anywhere. So a request must name this machine as its
-//! host, and one that a page sends must come from a page of this server.
+//! A page of another site can make its own host name resolve to this machine, and can send forms to
+//! any server. So a request must name this machine as its host, and a request from a page must come
+//! from a page of this server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-/// Host names that are taken besides addresses.
+/// The accepted host names. Addresses are always accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts(Arc<[String]>);
 
 impl Hosts {
-    /// `localhost` and these.
+    /// Accepts `localhost` and these names.
     pub(crate) fn new(names: &[String]) -> Self {
         Self(names.iter().map(|name| name.to_ascii_lowercase()).chain(["localhost".to_owned()]).collect())
     }
@@ -29,7 +30,7 @@ impl Hosts {
         routes.layer(from_fn_with_state(self, check))
     }
 
-    fn takes(&self, host: &str) -> bool {
+    fn accepts(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
@@ -37,24 +38,24 @@ impl Hosts {
 }
 
 async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
-    match refusal(&hosts, request.method(), request.headers()) {
+    match rejection(&hosts, request.method(), request.headers()) {
         None => next.run(request).await,
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
     }
 }
 
-fn refusal(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Option<String> {
+fn rejection(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(HOST);
     if let Some(host) = host
-        && !hosts.takes(host)
+        && !hosts.accepts(host)
     {
-        return Some(format!("{host:?} is no name of this machine; if it is, start with --allowed-host\n"));
+        return Some(format!("{host:?} is not a known name of this machine; if it is one, start with --allowed-host\n"));
     }
     let origin = text(ORIGIN)?;
     let of_this_server = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host));
     let changes_nothing = matches!(*method, Method::GET | Method::HEAD);
-    (!of_this_server && !changes_nothing).then(|| format!("a page of {origin:?} may not change anything here\n"))
+    (!of_this_server && !changes_nothing).then(|| format!("a page of {origin:?} may not change data on this server\n"))
 }
 
 #[cfg(test)]
@@ -63,30 +64,30 @@ mod tests {
 
     use super::*;
 
-    fn refused(method: Method, host: &'static str, origin: Option<&'static str>) -> bool {
+    fn rejected(method: Method, host: &'static str, origin: Option<&'static str>) -> bool {
         let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
         headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
-        refusal(&Hosts::new(&["laptop.lan".to_owned()]), &method, &headers).is_some()
+        rejection(&Hosts::new(&["laptop.lan".to_owned()]), &method, &headers).is_some()
     }
 
     #[test]
-    fn only_names_of_this_machine_are_taken() {
+    fn only_names_of_this_machine_are_accepted() {
         for host in ["127.0.0.1:3000", "[::1]:3000", "192.168.0.7", "localhost:3000", "LOCALHOST", "laptop.lan:8000"] {
-            assert!(!refused(Method::POST, host, None), "{host}");
+            assert!(!rejected(Method::POST, host, None), "{host}");
         }
         for host in ["evil.example", "localhost.evil.example:3000", "", "a b"] {
-            assert!(refused(Method::GET, host, None), "{host}");
+            assert!(rejected(Method::GET, host, None), "{host}");
         }
     }
 
     #[test]
     fn a_page_of_another_site_changes_nothing() {
         let (host, own) = ("localhost:3000", Some("http://localhost:3000"));
-        assert!(!refused(Method::POST, host, own));
-        assert!(!refused(Method::GET, host, Some("http://evil.example")), "it cannot read the answer");
+        assert!(!rejected(Method::POST, host, own));
+        assert!(!rejected(Method::GET, host, Some("http://evil.example")), "it cannot read the response");
         for origin in ["http://evil.example", "null", "http://localhost:3001", "http://localhost:3000.evil.example"] {
-            assert!(refused(Method::POST, host, Some(origin)), "{origin}");
-            assert!(refused(Method::DELETE, host, Some(origin)), "{origin}");
+            assert!(rejected(Method::POST, host, Some(origin)), "{origin}");
+            assert!(rejected(Method::DELETE, host, Some(origin)), "{origin}");
         }
     }
 }

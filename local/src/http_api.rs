@@ -1,4 +1,5 @@
-//! The API on one port: every request goes to the handler of the function that API Gateway would send it to.
+//! The API on one port. Every request goes to the handler of the function that API Gateway would
+//! invoke.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,19 +15,20 @@ use tokio::time::Instant;
 
 use crate::traffic::Meter;
 
-/// What the template gives the writer and the reader, less the margin for the answer.
+/// The template's timeout of the writer and the reader, less the margin for the response.
 const FUNCTION_TIME: Duration = Duration::from_millis(9_600);
-/// What the template gives the shard-scaler.
+/// The template's timeout of the shard-scaler.
 pub(crate) const SCALER_TIME: Duration = Duration::from_secs(59);
-/// The part of the longest read that a request may take.
+/// The part of `longest_read` that a request may take.
 const PART_OF_BOUND: f64 = 0.9;
-/// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the shard-scaler.
+/// The route of Lambda's own Invoke API, so that `aws lambda invoke --endpoint-url` reaches the
+/// shard-scaler.
 const INVOKE_SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
-/// The description of the API, for tools that read one.
+/// The route of the API's OpenAPI description.
 const DESCRIPTION: &str = "/openapi.yaml";
 
-/// What the handlers share.
+/// The shared state of the handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct Functions {
     pub(crate) table: TableEngine,
@@ -35,12 +37,13 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// The response of the function that has the route, or of the reader if none has. It is counted.
-    pub(crate) async fn answer(&self, request: api::Request) -> api::Response<lambda_http::Body> {
+    /// Returns the response of the function that serves the route, or of the reader if there is no
+    /// such route. The meter counts it.
+    pub(crate) async fn respond(&self, request: api::Request) -> api::Response<lambda_http::Body> {
         let began = Instant::now();
         let function = route(request.method().as_str(), request.uri().path()).map(|(function, _)| function);
         if function.unwrap_or(Function::Reader) == Function::Reader {
-            // Where reads have a shorter bound, a page ends early within it, and has something to show.
+            // If reads have a shorter limit, a page ends early within the limit instead of failing.
             let deadline = began + FUNCTION_TIME.min(self.table.config().longest_read.mul_f64(PART_OF_BOUND));
             let response = reader::handle(&self.table, request, deadline).await;
             self.meter.read(response.status(), began.elapsed());
@@ -54,10 +57,10 @@ impl Functions {
 }
 
 pub(crate) fn router(functions: Functions) -> Router {
-    Router::new().fallback(answer).with_state(functions)
+    Router::new().fallback(handle).with_state(functions)
 }
 
-async fn answer(State(functions): State<Functions>, request: Request) -> Response {
+async fn handle(State(functions): State<Functions>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, MAX_PAYLOAD_BYTES).await else {
         let problem = Problem::body_too_large(MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + 1);
@@ -70,7 +73,7 @@ async fn answer(State(functions): State<Functions>, request: Request) -> Respons
         return invoke_scaler(&functions, &body).await;
     }
     let request = http::Request::from_parts(parts, lambda_http::Body::Binary(body.to_vec()));
-    to_axum(functions.answer(request).await)
+    to_axum(functions.respond(request).await)
 }
 
 fn description() -> Response {
@@ -101,7 +104,7 @@ pub(crate) fn to_axum(response: http::Response<lambda_http::Body>) -> Response {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+#[expect(clippy::disallowed_methods, reason = "time enters the program here")]
 pub(crate) fn now_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

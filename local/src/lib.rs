@@ -1,4 +1,5 @@
-//! The laptop edition: the functions' own handlers behind HTTP, over an embedded DynamoDB engine with partition limits.
+//! The local edition: the functions' own handlers behind HTTP, over an embedded DynamoDB engine
+//! with partition limits.
 
 mod alarm;
 mod clients;

@@ -1,4 +1,4 @@
-//! The command line of the laptop edition.
+//! The command line of the local edition.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ use local::{Edition, ServeOptions};
 
 /// Dynamic write sharding for DynamoDB, on a laptop
 ///
-/// The table is configured by the same variables as the functions (SORT_KEY_TYPE, SHARD_PLACEMENT, ...); TABLE_NAME and METADATA_TABLE_NAME
-/// are "items" and "items-metadata" unless they are set.
+/// The same variables as for the functions configure the table (SORT_KEY_TYPE, SHARD_PLACEMENT,
+/// ...). The defaults of TABLE_NAME and METADATA_TABLE_NAME are "items" and "items-metadata".
 #[derive(Parser)]
 #[command(name = "local", version, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -27,9 +27,9 @@ struct Cli {
 enum Command {
     /// Serve the API and the DynamoDB-compatible endpoint (the default)
     Serve(ServeOptions),
-    /// Store JSON Lines through the API
+    /// Store the items of a JSON Lines file through the API
     Load(LoadOptions),
-    /// Play how a key turns hot and is relieved, beside the same load on one shard
+    /// Show how a hot key is relieved, and compare it with the same load on one shard
     Demo(DemoOptions),
 }
 
@@ -48,24 +48,24 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     let tables = format!("{}, {}", config.table_name, config.metadata_table_name);
     let edition = Edition::start(options, config).await?;
     let (api, dynamodb) = edition.addresses()?;
-    let mut told = format!("API       http://{api}\nconsole   http://{api}/console\n");
+    let mut text = format!("API       http://{api}\nconsole   http://{api}/console\n");
     if let Some(dynamodb) = dynamodb {
-        told += &format!("DynamoDB  http://{dynamodb}  (tables {tables})\n");
+        text += &format!("DynamoDB  http://{dynamodb}  (tables {tables})\n");
         let (partitions, units) = (options.partitions, options.partition_write_units);
-        told += &format!("          {partitions} partitions of {units} write units a second\n");
+        text += &format!("          {partitions} partitions of {units} write units a second\n");
     }
     match &options.data_dir {
-        Some(path) => told += &format!("data      {}\n", path.display()),
-        None if options.endpoint_url.is_none() => told += "data      in memory; --data-dir keeps it\n",
+        Some(path) => text += &format!("data      {}\n", path.display()),
+        None if options.endpoint_url.is_none() => text += "data      in memory; use --data-dir to keep it\n",
         None => {}
     }
-    told += "stop with Ctrl-C\n";
-    write_out(&told)?;
+    text += "stop with Ctrl-C\n";
+    write_out(&text)?;
     edition.serve(stop_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Resolves at the first signal to stop; a second one ends the process at once.
+/// Resolves at the first stop signal. A second one ends the process at once.
 async fn stop_signal() {
     signalled().await;
     tokio::spawn(async {

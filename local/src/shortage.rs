@@ -1,4 +1,5 @@
-//! A writer that finds the table short of partitions wakes the shard-scaler: in an account by an invocation, here by a call.
+//! Wakes the shard-scaler when a writer reports that the table is short of partitions. In an AWS
+//! account the writer invokes the function; here this module calls it.
 
 use serde_json::json;
 use shard_scaler::Scaler;
@@ -7,14 +8,15 @@ use writer::shortage;
 
 use crate::http_api::{SCALER_TIME, now_seconds};
 
-/// Has the shard-scaler warm the table whenever a writer has to report that it is short of partitions, for ever.
+/// Makes the shard-scaler raise the table's warm throughput whenever a writer reports a shortage of
+/// partitions. It runs forever.
 pub(crate) async fn warm(scaler: Scaler) {
     let events = scaler.table().scaling_events();
     let report = move |write_units: u64| {
         let scaler = scaler.clone();
         async move {
             let event = json!({"action": "warm", "write_units": write_units});
-            // A failure is in the log, and the next report is its repetition.
+            // The log contains a failure, and the next report repeats the request.
             let _ = scaler.handle(&event, now_seconds(), Deadline::now() + SCALER_TIME).await;
         }
     };

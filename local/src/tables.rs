@@ -1,4 +1,4 @@
-//! The two tables, made where they are not there yet.
+//! Creates the two tables if they do not exist.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
@@ -8,14 +8,15 @@ use aws_sdk_dynamodb::types::{
 };
 use sharding::internal::{SortKeyType, TableConfig};
 
-/// How long another server may take to make a table.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long another server may take to create a table.
+const CREATION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Makes the main table and the metadata table as the template does: composite key with the configured read replicas, and partition
-/// key alone, on demand.
+/// Creates the main table and the metadata table, on demand, as the template does. The main table
+/// has a composite key and the configured read replicas; the metadata table has a partition key
+/// only.
 ///
 /// # Errors
-/// A text that says which table could not be made, and why.
+/// Names the table that could not be created, and the cause.
 pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), String> {
     let sort_key = (config.sort_key_name.as_str(), config.sort_key_type);
     ensure(client, &config.table_name, &config.partition_key_name, Some(sort_key), &config.read_replicas).await?;
@@ -63,7 +64,7 @@ async fn ensure(
         create = create.global_secondary_indexes(index);
     }
     create.send().await.map_err(|error| failed("created", DisplayErrorContext(error).to_string()))?;
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + CREATION_TIMEOUT;
     loop {
         let described = client.describe_table().table_name(table).send().await;
         let described = described.map_err(|error| failed("described", DisplayErrorContext(error).to_string()))?;

@@ -1,6 +1,10 @@
-//! How the functions start, beside a minimal one that puts one item with the SDK, under the same runtime API.
+//! The cold start of the functions, compared with a minimal function that puts one item with the
+//! SDK, under the same runtime API.
 //!
-//! `cargo build --release -p writer -p reader -p shard-scaler -p minimal-function && cargo bench -p system-tests --bench cold_start`
+//! ```sh
+//! cargo build --release -p writer -p reader -p shard-scaler -p minimal-function
+//! cargo bench -p system-tests --bench cold_start
+//! ```
 
 #![expect(clippy::print_stdout, reason = "the table is the product of a benchmark")]
 
@@ -13,7 +17,7 @@ use flate2::write::DeflateEncoder;
 use local::ServeOptions;
 use system_tests::{Function, TestEdition, config, event};
 
-/// How often each function is started, in turn.
+/// The number of starts of each function. The functions take turns.
 const STARTS: usize = 15;
 const FUNCTIONS: [(&str, &str); 4] = [
     ("minimal-function", "writer-post-item"),
@@ -47,9 +51,9 @@ async fn run() {
             measured.ready.push(function.ready().await);
             for request in 0..100 {
                 let begun = now();
-                let answer = function.invoke(event(sample)).await;
+                let response = function.invoke(event(sample)).await;
                 let took = begun.elapsed();
-                assert!(answer.get("function_error").is_none(), "{name}: {answer}");
+                assert!(response.get("function_error").is_none(), "{name}: {response}");
                 match request {
                     0 => measured.first.push(took),
                     99 => measured.hundredth.push(took),
@@ -60,7 +64,8 @@ async fn run() {
         }
     }
     println!(
-        "{STARTS} starts each, medians; targets: ready 1.2 times, zip 1.3 times the minimal function's, peak memory under 40 MB"
+        "{STARTS} starts each, medians; targets: ready 1.2 times, zip 1.3 times the minimal \
+         function's, peak memory under 40 MB"
     );
     println!("  function           ready ms         first ms  hundredth ms   peak MB       zip MB");
     let (mut ready_of_minimal, mut zip_of_minimal) = (f64::NAN, f64::NAN);
@@ -79,7 +84,7 @@ async fn run() {
     edition.stop().await;
 }
 
-/// Bytes of the binary as a zip file holds it.
+/// The size of the binary in a zip file, in bytes.
 fn zipped(binary: &Path) -> usize {
     let bytes = std::fs::read(binary).unwrap_or_else(|error| panic!("{}: {error}; build it first", binary.display()));
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());

@@ -1,4 +1,5 @@
-//! A server that answers at once, the same to all requests of a kind, and a clock that stands: what is left is the product's own work.
+//! A server that responds at once, with the same response to all requests of a kind, and a clock
+//! that stands still. So a measurement contains only the product's own work.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub fn client() -> Client {
     clients_over(SharedHttpClient::new(AtOnce)).dynamodb
 }
 
-/// A table in which no key has grown, and no item stands.
+/// A table in which no key has grown and that has no items.
 #[derive(Debug, Clone)]
 struct AtOnce;
 
@@ -51,7 +52,7 @@ impl HttpConnector for AtOnce {
     }
 }
 
-/// No view ever ages under it.
+/// A clock under which no view ages.
 #[derive(Debug, Clone, Copy)]
 pub struct StandingClock;
 

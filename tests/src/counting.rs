@@ -1,4 +1,4 @@
-//! A connection that counts conditional updates of keys and pages.
+//! A connection that counts conditional updates of metadata, both of keys and of pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,11 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use embedded_dynamodb::InProcess;
 
-/// What instances have seen together is in items whose keys begin so. It is no part of the protocol, and is not counted.
+/// The beginning of the keys of evidence items, which instances share. They are no part of the
+/// protocol, and are not counted.
 const EVIDENCE: &[u8] = b"_sharding:evidence:";
 
-/// Counts the updates that go through it: tried, and made.
+/// Counts the updates on this connection: attempted and successful.
 #[derive(Debug, Clone)]
 pub struct CountingMetadata {
     inner: InProcess,
@@ -22,19 +23,19 @@ pub struct CountingMetadata {
 }
 
 impl CountingMetadata {
-    /// In front of this connection.
+    /// A counter in front of this connection.
     #[must_use]
     pub fn new(inner: InProcess) -> Self {
         Self { inner, tried: Arc::default(), made: Arc::default() }
     }
 
-    /// How many updates were tried, and how many of them succeeded.
+    /// The numbers of attempted and of successful updates.
     #[must_use]
     pub fn updates(&self) -> (u64, u64) {
         (self.tried.load(Ordering::Relaxed), self.made.load(Ordering::Relaxed))
     }
 
-    /// In the form that an SDK configuration takes.
+    /// As an HTTP client for an SDK configuration.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
         SharedHttpClient::new(self)
@@ -53,14 +54,14 @@ impl HttpConnector for CountingMetadata {
         let body = request.body().bytes().unwrap_or_default();
         let is_update = is_update && !body.windows(EVIDENCE.len()).any(|part| part == EVIDENCE);
         let (tried, made) = (Arc::clone(&self.tried), Arc::clone(&self.made));
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         HttpConnectorFuture::new(async move {
-            let answer = answer.await?;
+            let response = response.await?;
             if is_update {
                 tried.fetch_add(1, Ordering::Relaxed);
-                made.fetch_add(u64::from(answer.status().is_success()), Ordering::Relaxed);
+                made.fetch_add(u64::from(response.status().is_success()), Ordering::Relaxed);
             }
-            Ok(answer)
+            Ok(response)
         })
     }
 }

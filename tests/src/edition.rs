@@ -1,4 +1,4 @@
-//! The local edition on ports that the system gives, stopped when the test is done with it.
+//! The local edition on ports that the system assigns. It stops at the end of the test.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use sharding::internal::{TableConfig, TableEngine};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The configuration of the tests: the local edition's own.
+/// The configuration of the tests, which is the local edition's own.
 #[must_use]
 pub fn config() -> TableConfig {
     TableConfig::new("items", "items-metadata")
@@ -27,22 +27,22 @@ pub struct TestEdition {
     server: JoinHandle<Result<(), local::EditionError>>,
 }
 
-/// An answer of the API.
+/// A response of the API.
 #[derive(Debug)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
     /// The headers.
     pub headers: reqwest::header::HeaderMap,
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null if it is not JSON.
     pub body: Value,
 }
 
 impl TestEdition {
-    /// Starts an edition with these options; its ports are chosen by the system.
+    /// Starts an edition with these options, on ports that the system assigns.
     ///
     /// # Panics
-    /// Where it cannot start.
+    /// If it cannot start.
     pub async fn start(options: ServeOptions, config: TableConfig) -> Self {
         let options = ServeOptions { port: 0, dynamodb_port: 0, ..options };
         let edition = Edition::start(&options, config).await.expect("the edition starts");
@@ -50,7 +50,7 @@ impl TestEdition {
         let (engine, table) = (edition.engine().cloned(), edition.table().clone());
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(edition.serve(async {
-            // A dropped sender stops the server, too.
+            // A dropped sender also stops the server.
             let _ = stopped.await;
         }));
         Self { api, dynamodb, engine, table, http: reqwest::Client::new(), stop: Some(stop), server }
@@ -65,7 +65,7 @@ impl TestEdition {
     /// The URL of the DynamoDB-compatible port.
     ///
     /// # Panics
-    /// Where the engine is not embedded.
+    /// If the engine is not embedded.
     #[must_use]
     pub fn dynamodb_url(&self) -> String {
         format!("http://{}", self.dynamodb.expect("the engine is embedded"))
@@ -74,7 +74,7 @@ impl TestEdition {
     /// The embedded engine.
     ///
     /// # Panics
-    /// Where the engine is not embedded.
+    /// If the engine is not embedded.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         self.engine.as_ref().expect("the engine is embedded")
@@ -86,10 +86,10 @@ impl TestEdition {
         &self.table
     }
 
-    /// Sends a request: `GET /items?…`, with a body where one is given.
+    /// Sends a request such as `GET /items?…`, with an optional body.
     ///
     /// # Panics
-    /// Where the server does not answer.
+    /// If the server does not respond.
     pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Response {
         let method = method.parse().expect("a method");
         let mut request = self.http.request(method, format!("{}{path}", self.url()));
@@ -99,18 +99,18 @@ impl TestEdition {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let response = request.send().await.expect("the server answers");
+        let response = request.send().await.expect("the server responds");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let bytes = response.bytes().await.expect("the body comes");
         Response { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_default() }
     }
 
-    /// Sends a GET and returns the body as it came.
+    /// Sends a GET and returns the raw body.
     ///
     /// # Panics
-    /// Where the answer is not 200.
+    /// If the status is not 200.
     pub async fn text(&self, path: &str) -> String {
-        let response = self.http.get(format!("{}{path}", self.url())).send().await.expect("the server answers");
+        let response = self.http.get(format!("{}{path}", self.url())).send().await.expect("the server responds");
         assert_eq!(response.status(), 200, "{path}");
         response.text().await.expect("the body comes")
     }
@@ -125,10 +125,10 @@ impl TestEdition {
         self.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().into_bytes())).await
     }
 
-    /// Reads every page of a key; returns the items, and how many pages there were.
+    /// Reads every page of a key. Returns the items and the number of pages.
     ///
     /// # Panics
-    /// Where a page is not answered with 200.
+    /// If the status of a page is not 200.
     pub async fn read_all(&self, key: &str, parameters: &str) -> (Vec<Value>, usize) {
         let (mut items, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
@@ -144,10 +144,10 @@ impl TestEdition {
         }
     }
 
-    /// Stops the server and waits for its end.
+    /// Stops the server and waits until it has ended.
     ///
     /// # Panics
-    /// Where it ended with an error.
+    /// If it ended with an error.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         drop(self.http);

@@ -1,4 +1,5 @@
-//! A Lambda runtime API: real function binaries ask it for events and answer to it, as they do on Lambda.
+//! A Lambda runtime API: real function binaries fetch events from it and send responses to it, as
+//! on Lambda.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,13 +20,13 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long a function may take to answer in a test.
+/// The time limit of a function's response in a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reads a sample event of `events/`.
 ///
 /// # Panics
-/// Where there is none of that name, or it is no JSON.
+/// If there is no event of that name, or it is not JSON.
 #[must_use]
 pub fn event(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../events").join(format!("{name}.json"));
@@ -33,30 +34,31 @@ pub fn event(name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The same, as if it happened now: the times at which alarms of the samples changed their state are replaced.
+/// As [`event`], but with the current time as the time at which the alarms changed their state.
 ///
 /// # Panics
 /// As [`event`].
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+#[expect(clippy::disallowed_methods, reason = "the sample event needs the current time")]
 pub fn event_of_now(name: &str) -> Value {
     let now = aws_smithy_types::DateTime::from(std::time::SystemTime::now());
-    let now = now.fmt(aws_smithy_types::date_time::Format::DateTime).expect("a time of this age");
+    let now = now.fmt(aws_smithy_types::date_time::Format::DateTime).expect("a current time");
     let text = STATE_CHANGES.iter().fold(event(name).to_string(), |text, time| text.replace(time, &now));
     serde_json::from_str(&text).expect("JSON, as before")
 }
 
-/// When the alarms of the samples changed their state.
+/// The times at which the alarms of the samples changed their state.
 const STATE_CHANGES: [&str; 3] =
     ["2026-11-20T12:03:09.412+0000", "2026-11-20T12:09:09.401+0000", "2026-11-19T08:15:41.093+0000"];
-/// Names a folder with other builds of the functions' binaries, as `cargo lambda build` leaves them in `target/lambda`.
+/// The environment variable that names a folder with other builds of the functions' binaries, in
+/// the layout of `cargo lambda build` in `target/lambda`.
 const BINARIES: &str = "FUNCTION_BINARIES";
 
 /// A function's process. It is killed when dropped.
 #[derive(Debug)]
 pub struct Function {
     events: mpsc::Sender<String>,
-    answers: mpsc::Receiver<Value>,
+    responses: mpsc::Receiver<Value>,
     process: Child,
     log: JoinHandle<String>,
     started: Instant,
@@ -66,7 +68,7 @@ pub struct Function {
 #[derive(Clone)]
 struct RuntimeApi {
     events: Arc<Mutex<mpsc::Receiver<String>>>,
-    answers: mpsc::Sender<Value>,
+    responses: mpsc::Sender<Value>,
     asked: watch::Sender<Option<Instant>>,
 }
 
@@ -74,17 +76,17 @@ impl Function {
     /// Starts a binary as Lambda does, with these variables.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub async fn start(binary: &str, variables: &[(&str, String)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("the port is known");
         let (events, waiting) = mpsc::channel(1);
-        let (told, answers) = mpsc::channel(1);
+        let (sender, responses) = mpsc::channel(1);
         let (first, asked) = watch::channel(None);
-        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), answers: told, asked: first };
+        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), responses: sender, asked: first };
         let routes = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
-            .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(answer))
+            .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(receive_response))
             .route("/2018-06-01/runtime/init/error", post(init_error))
             .with_state(state);
         tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -113,14 +115,14 @@ impl Function {
         let mut stdout = process.stdout.take().expect("it is piped");
         let log = tokio::spawn(async move {
             let mut bytes = Vec::new();
-            // What could be read until the process ended is its log.
+            // The log is everything that the process wrote before its end.
             let _ = stdout.read_to_end(&mut bytes).await;
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Self { events, answers, process, log, started, asked }
+        Self { events, responses, process, log, started, asked }
     }
 
-    /// The variables of a function that finds its tables at a DynamoDB-compatible URL.
+    /// The environment variables of a function that uses the tables at a DynamoDB-compatible URL.
     #[must_use]
     pub fn variables(endpoint_url: &str) -> Vec<(&'static str, String)> {
         vec![
@@ -130,35 +132,35 @@ impl Function {
         ]
     }
 
-    /// Invokes the function with an event, and returns its answer.
+    /// Invokes the function with an event, and returns its response.
     ///
     /// # Panics
-    /// Where it does not answer in half a minute.
+    /// If it does not respond within half a minute.
     pub async fn invoke(&mut self, event: Value) -> Value {
         self.invoke_text(event.to_string()).await
     }
 
-    /// As [`Function::invoke`], with a text that need not be JSON.
+    /// As [`Function::invoke`], with text that may be invalid JSON.
     ///
     /// # Panics
-    /// Where it does not answer in half a minute.
+    /// If it does not respond within half a minute.
     pub async fn invoke_text(&mut self, event: String) -> Value {
         self.events.send(event).await.expect("the runtime API runs");
-        let answer = tokio::time::timeout(PATIENCE, self.answers.recv()).await;
-        answer.expect("the function answers in time").expect("the runtime API runs")
+        let response = tokio::time::timeout(PATIENCE, self.responses.recv()).await;
+        response.expect("the function responds in time").expect("the runtime API runs")
     }
 
-    /// Waits until the function asks for its first event; returns how long it took to start.
+    /// Waits until the function asks for its first event, and returns the duration of its start.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub async fn ready(&mut self) -> Duration {
         let asked = tokio::time::timeout(PATIENCE, self.asked.wait_for(Option::is_some)).await;
         let asked = asked.expect("the function starts in time").expect("the runtime API runs");
         asked.map_or(Duration::ZERO, |at| at.duration_since(self.started))
     }
 
-    /// The most memory that the process has had resident, in kilobytes; 0 where the system does not tell.
+    /// The peak resident memory of the process, in kilobytes; 0 if the system does not report it.
     #[must_use]
     pub fn peak_kilobytes(&self) -> u64 {
         let status = self.process.id().and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
@@ -166,19 +168,19 @@ impl Function {
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
     }
 
-    /// Stops the function; returns what it has logged.
+    /// Stops the function, and returns its log.
     ///
     /// # Panics
-    /// Where it cannot be stopped.
+    /// If it cannot be stopped.
     pub async fn stop(mut self) -> String {
         self.process.kill().await.expect("the function is stopped");
         self.log.await.expect("its log was read")
     }
 
-    /// Runs a binary that must refuse to start; returns what it wrote to its log.
+    /// Runs a binary that must fail to start, and returns its log.
     ///
     /// # Panics
-    /// Where it goes on running.
+    /// If it keeps running.
     pub async fn refusal(binary: &str, variables: &[(&str, String)]) -> String {
         let function = Self::start(binary, variables).await;
         let output = tokio::time::timeout(PATIENCE, function.process.wait_with_output()).await;
@@ -208,11 +210,11 @@ async fn next(State(api): State<RuntimeApi>) -> Response {
         .expect("the parts are valid")
 }
 
-async fn answer(UrlPath((_, kind)): UrlPath<(String, String)>, State(api): State<RuntimeApi>, body: Bytes) -> Response {
+async fn receive_response(UrlPath((_, kind)): UrlPath<(String, String)>, State(api): State<RuntimeApi>, body: Bytes) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let answer = if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
-    // The test may have gone.
-    let _ = api.answers.send(answer).await;
+    let response = if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
+    // The test may have ended.
+    let _ = api.responses.send(response).await;
     respond(StatusCode::ACCEPTED, Body::from("{\"status\":\"OK\"}"))
 }
 

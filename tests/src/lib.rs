@@ -1,4 +1,5 @@
-//! What the whole-system tests stand on: a started local edition, and a Lambda runtime API to run real function binaries under.
+//! The support library of the whole-system tests: it starts a local edition, and a Lambda runtime
+//! API that runs real function binaries.
 
 pub mod at_once;
 mod counting;

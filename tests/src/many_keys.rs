@@ -1,5 +1,5 @@
-//! POSTs and GETs of many keys, none of which grows, beside the bare requests of the SDK: requests, units and times, each side over an engine of
-//! its own.
+//! POSTs and GETs of many keys that never grow, compared with the bare requests of the SDK:
+//! requests, units and times. Each side has its own engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,38 +16,38 @@ use tokio::time::Instant;
 use crate::metadata::claimed_tables;
 use crate::{TestClock, config, soon};
 
-/// What each request takes.
+/// The service time of a request.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
 const SORT_KEY: &str = "123456789101";
 
-/// What is done with every key.
+/// The operation on every key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
-    /// An item is stored.
+pub enum Operation {
+    /// Store an item.
     Post,
-    /// It is read, with strong consistency.
+    /// Read it with strong consistency.
     Get,
 }
 
-/// Both, in this order.
-pub const DEEDS: [Deed; 2] = [Deed::Post, Deed::Get];
+/// Both operations, in their order.
+pub const OPERATIONS: [Operation; 2] = [Operation::Post, Operation::Get];
 
-/// What some keys have cost.
+/// The cost of the operations on some keys.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     /// Requests to both tables.
     pub requests: u64,
     /// Read and write units of both tables.
     pub units: f64,
-    /// What each took.
+    /// The duration of each operation.
     times: Vec<Duration>,
 }
 
 impl Cost {
-    /// So many percent took no longer, in milliseconds.
+    /// The percentile of the durations, in milliseconds.
     ///
     /// # Panics
-    /// Where nothing was done.
+    /// If there was no operation.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> f64 {
         let mut times = self.times.clone();
@@ -55,7 +55,7 @@ impl Cost {
         times[(times.len() - 1) * percent / 100].as_secs_f64() * 1_000.0
     }
 
-    /// As if both had been done in one go.
+    /// Adds the cost of other operations.
     pub fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.units += other.units;
@@ -86,16 +86,16 @@ impl Side {
     /// The bare requests of the SDK.
     ///
     /// # Panics
-    /// Where the engine does not answer.
+    /// If the engine does not respond.
     pub async fn bare() -> Self {
         let (engine, client) = Self::tables().await;
         Self { engine, client, table: None }
     }
 
-    /// The crate, in a process that has started.
+    /// This product, in a process that has completed its start.
     ///
     /// # Panics
-    /// Where the engine does not answer.
+    /// If the engine does not respond.
     pub async fn ours() -> Self {
         let (engine, client) = Self::tables().await;
         let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
@@ -103,11 +103,11 @@ impl Side {
         Self { engine, client, table: Some(table) }
     }
 
-    /// Does it with each of these keys, so many at once.
+    /// Performs the operation on each of these keys, `at_once` of them concurrently.
     ///
     /// # Panics
-    /// Where one fails.
-    pub async fn carry_out(&self, deed: Deed, keys: std::ops::Range<usize>, at_once: usize) -> Cost {
+    /// If an operation fails.
+    pub async fn carry_out(&self, operation: Operation, keys: std::ops::Range<usize>, at_once: usize) -> Cost {
         let before = self.counts();
         let next = Arc::new(AtomicUsize::new(keys.start));
         let mut workers = JoinSet::new();
@@ -121,7 +121,7 @@ impl Side {
                         return times;
                     }
                     let sent = Instant::now();
-                    side.carry_out_one(deed, number).await;
+                    side.carry_out_one(operation, number).await;
                     times.push(sent.elapsed());
                 }
             });
@@ -131,27 +131,27 @@ impl Side {
         Cost { requests: after.0 - before.0, units: after.1 - before.1, times }
     }
 
-    async fn carry_out_one(&self, deed: Deed, number: usize) {
+    async fn carry_out_one(&self, operation: Operation, number: usize) {
         let key = format!("/shared/path-{number:07}.txt");
-        match (deed, &self.table) {
-            (Deed::Post, Some(table)) => {
+        match (operation, &self.table) {
+            (Operation::Post, Some(table)) => {
                 let attributes = Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
                 let item = Item { partition_key: logical(&key), sort_key: sort_key(), attributes };
                 table.put(&item, soon()).await.expect("stored");
             }
-            (Deed::Get, Some(table)) => {
-                let found = table.get(&logical(&key), &sort_key(), true, soon()).await.expect("an answer");
+            (Operation::Get, Some(table)) => {
+                let found = table.get(&logical(&key), &sort_key(), true, soon()).await.expect("a response");
                 assert!(found.is_some(), "{key}");
             }
-            (Deed::Post, None) => {
+            (Operation::Post, None) => {
                 let put = self.client.put_item().table_name("items").item("partition_key", AttributeValue::S(key));
                 let put = put.item("sort_key", AttributeValue::S(SORT_KEY.to_owned()));
                 put.item("bytes", AttributeValue::N("1024".to_owned())).send().await.expect("stored");
             }
-            (Deed::Get, None) => {
+            (Operation::Get, None) => {
                 let get = self.client.get_item().table_name("items").key("partition_key", AttributeValue::S(key));
                 let get = get.key("sort_key", AttributeValue::S(SORT_KEY.to_owned())).consistent_read(true);
-                assert!(get.send().await.expect("an answer").item.is_some());
+                assert!(get.send().await.expect("a response").item.is_some());
             }
         }
     }

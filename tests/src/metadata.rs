@@ -1,4 +1,4 @@
-//! The metadata table, past the product: what another program stores there, what an actor leaves behind that died, and what is lost.
+//! Direct access to the metadata table, to simulate other programs, dead actors and lost items.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,20 @@ use sharding::internal::{PAGES, PartitionKey, TableConfig, TableEngine};
 
 use crate::soon;
 
-/// The key of the item that says what the table takes.
+/// The key of the item with the table's mode.
 pub const TABLE_ITEM: &str = "_sharding:table";
 
-/// An item of the metadata table, its key among the attributes.
+/// An item of the metadata table, including its key.
 pub type Stored = HashMap<String, AttributeValue>;
 
 const TABLE: &str = "items-metadata";
 const KEY: &str = "partition_key";
 
-/// Makes the tables of a configuration, and their directory, as the first process does that starts: what a test counts is without it.
+/// Creates the tables of a configuration, with their directory, as the first process does. So a
+/// test's counts do not include this work.
 ///
 /// # Panics
-/// Where the tables cannot be made.
+/// If the tables cannot be created.
 pub async fn claimed_tables(client: &Client, config: &TableConfig) {
     create_tables(client, config).await.expect("tables");
     let table = TableEngine::new(client, config.clone());
@@ -32,16 +33,16 @@ pub async fn claimed_tables(client: &Client, config: &TableConfig) {
 /// Reads an item.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn read(client: &Client, key: &str) -> Option<Stored> {
     let get = client.get_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned())).consistent_read(true);
-    get.send().await.expect("an answer").item
+    get.send().await.expect("a response").item
 }
 
-/// Stores these attributes as the item of a key, whatever stands.
+/// Stores these attributes as the item of a key, unconditionally.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn store<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
     let mut item: Stored = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     item.insert(KEY.to_owned(), AttributeValue::S(key.to_owned()));
@@ -51,15 +52,15 @@ pub async fn store<const N: usize>(client: &Client, key: &str, attributes: [(&st
 /// Stores an item as it was read before.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn put_back(client: &Client, item: Stored) {
     client.put_item().table_name(TABLE).set_item(Some(item)).send().await.expect("stored");
 }
 
-/// Sets attributes of a key's item, and leaves the others.
+/// Sets attributes of a metadata item, and keeps the others.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn set<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
     let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
     let terms: Vec<String> = (0..N).map(|index| format!("#a{index} = :a{index}")).collect();
@@ -71,20 +72,20 @@ pub async fn set<const N: usize>(client: &Client, key: &str, attributes: [(&str,
     update.send().await.expect("set");
 }
 
-/// Removes an attribute of a key's item.
+/// Removes an attribute of a metadata item.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn remove(client: &Client, key: &str, attribute: &str) {
     let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
     let update = update.update_expression("REMOVE #a").expression_attribute_names("#a", attribute);
     update.send().await.expect("removed");
 }
 
-/// Loses an item.
+/// Deletes an item, to simulate its loss.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn lose(client: &Client, key: &str) {
     let delete = client.delete_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
     delete.send().await.expect("deleted");
@@ -93,7 +94,7 @@ pub async fn lose(client: &Client, key: &str) {
 /// The key of a copy of the page that lists a logical key.
 ///
 /// # Panics
-/// Where it is no logical key.
+/// If it is not a logical key.
 #[must_use]
 pub fn page_key(key: &str, copy: u32) -> String {
     let key = PartitionKey::new(key).expect("a key");
@@ -106,31 +107,31 @@ pub fn entry_name(key: &str) -> String {
     format!("key:{key}")
 }
 
-/// What a copy of its page says of a logical key.
+/// A logical key's entry in a copy of its page.
 ///
 /// # Panics
-/// Where the table does not answer.
+/// If the table does not respond.
 pub async fn entry(client: &Client, key: &str, copy: u32) -> Option<String> {
     let page = read(client, &page_key(key, copy)).await?;
     page.get(&entry_name(key))?.as_s().ok().cloned()
 }
 
-/// A number as DynamoDB has it.
+/// A number in DynamoDB's format.
 #[must_use]
 pub fn number(n: u64) -> AttributeValue {
     AttributeValue::N(n.to_string())
 }
 
-/// A text as DynamoDB has it.
+/// A string in DynamoDB's format.
 #[must_use]
 pub fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// A number of an item.
+/// A numeric attribute of an item.
 ///
 /// # Panics
-/// Where the item has none of that name.
+/// If the item has no such number.
 #[must_use]
 pub fn number_of(item: &Stored, name: &str) -> u64 {
     let text = item.get(name).and_then(|value| value.as_n().ok());

@@ -1,5 +1,5 @@
-//! A key with many items, on one shard or on several, and what a page of it costs: unsharded, by an oracle, by us, and by asking each
-//! shard for the whole page.
+//! The cost of a page of a key with many items, on one shard or on several: unsharded, with prior
+//! knowledge, by this product, and by a full page from each shard.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 use crate::config;
 
 const ITEMS: usize = 3_000;
-/// Items of a page.
+/// The number of items of a page.
 pub const PAGE: usize = 100;
-/// Bytes of an item, all its attributes and their names included.
+/// The size of an item in bytes, including all attributes and their names.
 const ITEM_BYTES: usize = 1_024;
-/// Bytes that one half of a read unit pays for.
+/// The number of bytes that half a read unit pays for.
 const UNIT_BYTES: usize = 4_096;
-/// Numbers of shards to compare.
+/// The numbers of shards to compare.
 pub const WIDTHS: [u32; 3] = [4, 16, 64];
 
 /// The key.
@@ -35,23 +35,23 @@ pub struct PageBench {
     width: u32,
 }
 
-/// Where the items lie in sort-key order.
+/// The distribution of the items in sort-key order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// As counters and regular times do: where a page ends can be foreseen.
+    /// Even, as counters and regular times: the end of a page is predictable.
     Even,
-    /// In bursts, with gaps between 1 and some thousands, as a heavy tail draws them.
+    /// In bursts, with gaps between 1 and some thousands, from a heavy-tailed distribution.
     Uneven,
 }
 
-/// One divided by a number that is spread evenly below one.
+/// One divided by a number that is evenly distributed below one.
 fn gap(number: usize) -> usize {
     let spread = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11;
     let below_one = (spread.wrapping_mul(0xD129_0D3F_2B5C_6A17) >> 11) as f64 / (1u64 << 53) as f64;
     (1.0 / (below_one + 0.0001)) as usize
 }
 
-/// Where the uneven keys lie.
+/// The positions of the uneven keys.
 static UNEVEN: LazyLock<Vec<usize>> = LazyLock::new(|| {
     let next = |place: &mut usize, number| Some(std::mem::replace(place, *place + gap(number)));
     (0..=ITEMS).scan(0, next).collect()
@@ -77,10 +77,10 @@ fn key() -> PartitionKey {
 }
 
 impl PageBench {
-    /// A key of this width, filled with items that look as this product stores them.
+    /// A key of this width, with items in this product's format.
     ///
     /// # Panics
-    /// Where the engine does not answer.
+    /// If the engine does not respond.
     pub async fn new(width: u32, keys: Keys) -> Self {
         let engine = Engine::in_memory().expect("an engine");
         let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
@@ -101,7 +101,7 @@ impl PageBench {
         bench
     }
 
-    /// A client whose requests take this long.
+    /// A client with this service time per request.
     #[must_use]
     pub fn client(&self, service_time: Duration) -> Client {
         in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time)).dynamodb
@@ -131,9 +131,9 @@ impl PageBench {
     }
 }
 
-/// One shard, asked plainly for so many items after a position; the units.
+/// Queries one shard for a number of items after a position, and returns the units.
 async fn ask(client: &Client, shard_key: String, after: SortKey, limit: i32) -> f64 {
-    let answer = client
+    let response = client
         .query()
         .table_name("items")
         .key_condition_expression("partition_key = :p AND sort_key > :a")
@@ -144,16 +144,16 @@ async fn ask(client: &Client, shard_key: String, after: SortKey, limit: i32) -> 
         .send()
         .await
         .expect("a page");
-    answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
+    response.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units")
 }
 
 impl PageBench {
-    /// A plain query of the first shard; the units.
+    /// The units of a plain query of the first shard.
     pub async fn unsharded(&self, client: &Client, after: usize) -> f64 {
         ask(client, self.shard_key(1), self.keys.sort_key(after), PAGE as i32).await
     }
 
-    /// Every shard, asked for the whole page; the units.
+    /// The units of a query of every shard for the whole page.
     pub async fn ask_all(&self, client: &Client, after: usize) -> f64 {
         let mut asked = JoinSet::new();
         for shard in 1..=self.width {
@@ -163,10 +163,10 @@ impl PageBench {
         asked.join_all().await.into_iter().sum()
     }
 
-    /// The page as this product reads it; the units.
+    /// The units of the page as this product reads it.
     ///
     /// # Panics
-    /// Where it is not the right page.
+    /// If it is not the right page.
     pub async fn ours(&self, table: &TableEngine, after: usize) -> f64 {
         let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
         let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
@@ -175,7 +175,7 @@ impl PageBench {
         page.consumed_capacity
     }
 
-    /// What the page costs who knows beforehand how many items each shard contributes.
+    /// The units of the page with prior knowledge of the number of items on each shard.
     #[must_use]
     pub fn oracle(&self, after: usize) -> f64 {
         let mut contributes = vec![0usize; self.width as usize];
@@ -186,7 +186,7 @@ impl PageBench {
     }
 }
 
-/// Places to start pages from, all over the key, in no order.
+/// The positions at which pages start, all over the key, in no order.
 pub fn starts() -> impl Iterator<Item = usize> {
     (0..150).map(|i| (i * 67) % 150 * 18)
 }

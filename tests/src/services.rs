@@ -1,4 +1,5 @@
-//! AWS's services between a function's binary and the local edition's port: the test answers some operations itself.
+//! A proxy between a function's binary and the local edition's port. The test itself responds to
+//! some operations of AWS's services.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// An operation that the test answers: its status and its body, or `None` for the edition's own answer.
-type Answers = dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync;
+/// The test's response to an operation, as status and body, or `None` for the edition's own
+/// response.
+type Responses = dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync;
 
-/// The services. They end with the test's runtime.
+/// The proxy. It ends with the test's runtime.
 #[derive(Debug)]
 pub struct Services {
     url: String,
@@ -22,33 +24,34 @@ pub struct Services {
 
 #[derive(Clone)]
 struct Port {
-    answers: Arc<Answers>,
+    responses: Arc<Responses>,
     asked: Arc<Mutex<Vec<String>>>,
     edition: String,
     http: reqwest::Client,
 }
 
 impl Services {
-    /// In front of the edition's port; `answers` takes the name of an operation, for example `DescribeTable`.
+    /// Starts a proxy in front of the edition's port. `responses` gets the name of an operation,
+    /// for example `DescribeTable`.
     ///
     /// # Panics
-    /// Where no port is free.
-    pub async fn start(edition: &str, answers: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
+    /// If no port is free.
+    pub async fn start(edition: &str, responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("the port is known"));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let port = Port {
-            answers: Arc::new(answers),
+            responses: Arc::new(responses),
             asked: Arc::clone(&asked),
             edition: edition.to_owned(),
             http: reqwest::Client::new(),
         };
-        let routes = Router::new().fallback(answer).with_state(port);
+        let routes = Router::new().fallback(handle).with_state(port);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { url, asked }
     }
 
-    /// Where they answer.
+    /// The URL of the proxy.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -61,7 +64,7 @@ impl Services {
     }
 }
 
-async fn answer(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn handle(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
     let in_cbor = target.is_none();
     let operation = match target {
@@ -70,7 +73,7 @@ async fn answer(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: By
     };
     let operation = operation.unwrap_or_default();
     port.asked.lock().unwrap_or_else(PoisonError::into_inner).push(operation.to_owned());
-    match (port.answers)(operation) {
+    match (port.responses)(operation) {
         Some((status, value)) => respond(status, in_cbor, &value),
         None => forward(&port, &uri, headers, body).await,
     }
@@ -89,7 +92,7 @@ fn respond(status: u16, in_cbor: bool, value: &Value) -> Response {
 async fn forward(port: &Port, uri: &Uri, mut headers: HeaderMap, body: Bytes) -> Response {
     headers.remove("host");
     let request = port.http.post(format!("{}{}", port.edition, uri.path())).headers(headers).body(body);
-    let answer = request.send().await.expect("the edition answers");
-    let (status, headers) = (answer.status(), answer.headers().clone());
-    (status, headers, answer.bytes().await.expect("the answer is whole")).into_response()
+    let response = request.send().await.expect("the edition responds");
+    let (status, headers) = (response.status(), response.headers().clone());
+    (status, headers, response.bytes().await.expect("the response is complete")).into_response()
 }

@@ -1,9 +1,10 @@
-//! How much the longest tests do: little while somebody waits, and all of it with `TEST_SIZE=large`, as in `.ci/run`.
+//! The size of the longest tests: small by default, and complete with `TEST_SIZE=large`, as in
+//! `.ci/run`.
 
 /// Whether the environment asks for the large form of the longest tests.
 ///
 /// # Panics
-/// Where `TEST_SIZE` is neither `small` nor `large`.
+/// If `TEST_SIZE` is neither `small` nor `large`.
 #[must_use]
 pub fn large_tests() -> bool {
     match std::env::var("TEST_SIZE").as_deref() {
@@ -13,7 +14,7 @@ pub fn large_tests() -> bool {
     }
 }
 
-/// The first in the large form, else the second.
+/// Returns the first value in the large form, and the second in the small form.
 #[must_use]
 pub fn large_or<T>(large: T, small: T) -> T {
     if large_tests() { large } else { small }

@@ -1,20 +1,20 @@
-//! Values that tests name all the time.
+//! Frequent values of tests.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use sharding::internal::{Deadline, ShardCount, SortKey, SortKeyType};
 
-/// Long enough for what should take milliseconds.
+/// A deadline that is long enough for an operation of milliseconds.
 #[must_use]
 pub fn soon() -> Deadline {
     Deadline::now() + Duration::from_secs(20)
 }
 
-/// So many shards.
+/// A number of shards.
 ///
 /// # Panics
-/// For none.
+/// If the number is 0.
 #[must_use]
 pub fn count(n: u32) -> ShardCount {
     ShardCount::new(n).expect("a count")
@@ -23,13 +23,13 @@ pub fn count(n: u32) -> ShardCount {
 /// A string sort key.
 ///
 /// # Panics
-/// Where it cannot be one.
+/// If the text is not a valid sort key.
 #[must_use]
 pub fn sort_key(text: &str) -> SortKey {
     SortKey::parse(SortKeyType::String, text).expect("a sort key")
 }
 
-/// Texts of sort keys, in order.
+/// The texts of numbered sort keys, in order.
 pub fn numbered(n: Range<u32>) -> impl Iterator<Item = String> {
     n.map(|i| format!("order-{i:04}"))
 }

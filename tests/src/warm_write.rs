@@ -1,4 +1,5 @@
-//! A write of a warm key beside a bare `PutItem` of the same item, and the instructions of both by valgrind: the same whatever else the machine does.
+//! A write of a warm key, compared with a bare `PutItem` of the same item. Valgrind counts the
+//! instructions of both, so other load on the machine does not matter.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,16 +13,17 @@ use sharding::internal::{
 use crate::at_once::{self, StandingClock};
 use crate::config;
 
-/// The environment variable by which a program, called by itself, knows which side to run.
+/// The environment variable that selects the side when this program starts itself.
 const SIDE: &str = "INSTRUCTIONS_SIDE";
-/// How often the side runs its operation.
+/// The environment variable for the number of operations of the side.
 const TIMES: &str = "INSTRUCTIONS_TIMES";
 
-/// Instructions of one bare `PutItem` and of one write of ours: each the difference of two runs of this program with these arguments, which must
-/// reach [`run_side`], so that start and warm-up do not count. `None` without valgrind.
+/// The instructions of one bare `PutItem` and of one write by this product. Each is the difference
+/// of two runs of this program with these arguments, which must reach [`run_side`]; so start and
+/// warm-up do not count. `None` without valgrind.
 ///
 /// # Panics
-/// Where a run fails.
+/// If a run fails.
 #[must_use]
 pub fn per_write(arguments: &[&str], few: u64, many: u64) -> Option<(f64, f64)> {
     let of_side = |side: &str| {
@@ -41,13 +43,13 @@ fn count(arguments: &[&str], side: &str, times: u64) -> Option<u64> {
         .env(TIMES, times.to_string())
         .output()
         .ok()?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
-    let line = told.lines().find(|line| line.contains("Collected :"))?;
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    let line = log.lines().find(|line| line.contains("Collected :"))?;
     line.split(':').nth(1)?.trim().parse().ok()
 }
 
-/// An item of about a KB.
+/// An item of about 1 KB.
 ///
 /// # Panics
 /// Never.
@@ -62,10 +64,10 @@ pub fn item(number: usize) -> Item {
     Item { partition_key: PartitionKey::new("k").expect("a key"), sort_key, attributes }
 }
 
-/// What a user of the SDK writes without this product.
+/// The write of a user of the SDK without this product.
 ///
 /// # Panics
-/// Where it fails.
+/// If it fails.
 pub async fn bare(client: &Client, number: usize) {
     client
         .put_item()
@@ -80,18 +82,18 @@ pub async fn bare(client: &Client, number: usize) {
         .expect("stored");
 }
 
-/// The same by this product.
+/// The same write by this product.
 ///
 /// # Panics
-/// Where it fails.
+/// If it fails.
 pub async fn ours(table: &TableEngine, item: &Item) {
     table.put(item, Deadline::now() + Duration::from_secs(5)).await.expect("stored");
 }
 
-/// Runs one side of the comparison, if the program is called for that; says whether it was.
+/// Runs one side of the comparison, if the environment selects one. Returns whether it did.
 ///
 /// # Panics
-/// Where a write fails.
+/// If a write fails.
 #[must_use]
 pub fn run_side() -> bool {
     let Ok(side) = std::env::var(SIDE) else { return false };
@@ -99,7 +101,7 @@ pub fn run_side() -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = at_once::client();
     runtime.block_on(async {
-        // Under valgrind a second passes quickly; the clock of a warm key stands, so that no view ages.
+        // Under valgrind a second passes quickly. The clock stands still, so that no view ages.
         let table = TableEngine::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
         ours(&table, &item(0)).await;
         table.finish_background_work().await;

@@ -1,4 +1,4 @@
-//! A connection on which a test decides what becomes of each request.
+//! A connection on which a test decides the fate of each request.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,39 +16,39 @@ use serde_json::Value;
 use sharding::internal::{Clock, Moment};
 use tokio::time::Instant;
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The operation, for example `PutItem`.
     pub operation: String,
-    /// Whether it names the main table of the tests.
+    /// Whether it concerns the main table of the tests.
     pub to_items: bool,
-    /// The partition key of the item that it names, as it is stored.
+    /// The partition key of its item, as it is stored.
     pub key: Option<String>,
-    /// The index that it names.
+    /// Its index, if it names one.
     pub index: Option<String>,
-    /// How many keys a `BatchGetItem` asks for.
+    /// The number of keys of a `BatchGetItem`.
     pub keys: usize,
-    /// How many calls of the same operation to the same table went before it.
+    /// The number of earlier calls of the same operation to the same table.
     pub before: usize,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is applied and answered.
+    /// It is applied, and the response is returned.
     Pass,
-    /// It is applied and answered after this time.
+    /// It is applied after this time, and the response is returned.
     Hold(Duration),
-    /// It is applied, and its answer is lost.
-    LoseAnswer,
-    /// It is applied, and its answer comes after this time.
+    /// It is applied, and the response is lost.
+    LoseResponse,
+    /// It is applied, and the response is returned after this time.
     Delay(Duration),
-    /// It is applied after this time, and nobody hears of it.
+    /// It is applied after this time, without any response.
     Late(Duration),
-    /// It is not applied, and answered with this body and status 400.
+    /// It is not applied, and the response has this body and status 400.
     Refuse(&'static str),
-    /// Of a `BatchGetItem`, the last key is not processed.
+    /// The last key of a `BatchGetItem` is not processed.
     HoldBack,
 }
 
@@ -67,12 +67,12 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// In front of this connection.
+    /// A wire in front of this connection.
     pub fn new(inner: InProcess, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Self {
         Self { inner, decide: Arc::new(decide), calls: Arc::default() }
     }
 
-    /// In the form that an SDK configuration takes.
+    /// As an HTTP client for an SDK configuration.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
         SharedHttpClient::new(self)
@@ -128,14 +128,14 @@ impl HttpConnector for Wire {
                     inner.call(request).await
                 }
                 Fate::HoldBack => hold_back(inner, request, body).await,
-                Fate::LoseAnswer => {
+                Fate::LoseResponse => {
                     drop(inner.call(request).await?);
                     Err(ConnectorError::io("the connection broke".into()))
                 }
                 Fate::Delay(time) => {
-                    let answer = inner.call(request).await;
+                    let response = inner.call(request).await;
                     tokio::time::sleep(time).await;
-                    answer
+                    response
                 }
                 Fate::Late(time) => {
                     tokio::spawn(async move {
@@ -153,7 +153,7 @@ impl HttpConnector for Wire {
     }
 }
 
-/// Sends all keys but the last, and answers that one as unprocessed.
+/// Sends all keys but the last, and returns that one as unprocessed.
 async fn hold_back(
     inner: InProcess,
     mut request: HttpRequest,
@@ -165,12 +165,12 @@ async fn hold_back(
     *request.body_mut() = SdkBody::from(body.to_string());
     let response = inner.call(request).await?;
     let status = response.status();
-    let mut answer: Value = serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
-    answer["UnprocessedKeys"] = serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
-    Ok(HttpResponse::new(status, SdkBody::from(answer.to_string())))
+    let mut body: Value = serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
+    body["UnprocessedKeys"] = serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
+    Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
 }
 
-/// A clock that stands with tokio's, and that a test can put forward.
+/// A clock that follows tokio's clock, and that a test can put forward.
 #[derive(Debug, Clone)]
 pub struct TestClock {
     origin: Instant,
@@ -184,7 +184,7 @@ impl Default for TestClock {
 }
 
 impl TestClock {
-    /// Time passes at once, as if the process had been frozen.
+    /// Puts the clock forward, as if the process had been frozen.
     pub fn jump(&self, by: Duration) {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) += by;
     }

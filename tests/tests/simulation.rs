@@ -1,5 +1,6 @@
-//! The seeded simulation. `SIMULATION_SEEDS` sets how many seeds are run, `SIMULATION_SEED` replays one; `TEST_SIZE=large` runs those that guard
-//! `main`. Each group prints a table of what happened in its runs.
+//! The seeded simulation. `SIMULATION_SEEDS` sets the number of seeds, and `SIMULATION_SEED`
+//! replays one seed. `TEST_SIZE=large` runs the seeds that guard `main`. Each group prints a table
+//! of the events of its runs.
 
 #![expect(clippy::print_stdout, reason = "tests print what they have counted")]
 
@@ -11,13 +12,14 @@ use system_tests::large_or;
 use system_tests::simulation::{Failure, Plan, Shrinking, Totals, run};
 use tokio::time::Instant;
 
-/// Seeds of a large run, and of another.
+/// The number of seeds of a large run and of a small one.
 const SEEDS: (u64, u64) = (60, 10);
 
-/// Seeds in which keys shrink again: such a run takes longer.
+/// The number of seeds in which keys shrink again. Such a run takes longer.
 const SHRINKING_SEEDS: (u64, u64) = (8, 1);
 
-/// Seeds of an append-only table, where what a seed can find is weaker: with growth only, and as these.
+/// The number of seeds of an append-only table, which can find fewer faults: with growth only, and
+/// with shrinking.
 const APPENDING_SEEDS: [(u64, u64); 2] = [(8, 2), (4, 1)];
 
 fn as_built(seed: u64) -> Plan {
@@ -38,7 +40,8 @@ fn variable(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}; a whole number is needed")))
 }
 
-/// So many of a large or of a small run, or what the variables ask for: of runs that take longer, fewer in proportion.
+/// The seeds to run: the default number of a large or small run, or what the variables set. A group
+/// of longer runs has proportionally fewer.
 fn seeds((large, small): (u64, u64)) -> Range<u64> {
     match variable("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
@@ -49,7 +52,7 @@ fn seeds((large, small): (u64, u64)) -> Range<u64> {
     }
 }
 
-/// Runs seeds on all cores until one fails; returns the totals, or the lowest seed that failed.
+/// Runs seeds on all cores until one fails. Returns the totals, or the lowest seed that failed.
 fn run_seeds(
     seeds: impl Iterator<Item = u64> + Send,
     plan: impl Fn(u64) -> Plan + Sync,
@@ -59,17 +62,17 @@ fn run_seeds(
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while found.lock().expect("no seed panics while it holds it").is_none()
-                    && let Some(seed) = { seeds.lock().expect("no seed panics while it holds it").next() }
+                while found.lock().expect("no seed panics while it holds the lock").is_none()
+                    && let Some(seed) = { seeds.lock().expect("no seed panics while it holds the lock").next() }
                 {
                     match run(plan(seed)) {
                         Ok(of_seed) => {
                             count.fetch_add(1, Ordering::Relaxed);
-                            let mut totals = totals.lock().expect("no seed panics while it holds it");
+                            let mut totals = totals.lock().expect("no seed panics while it holds the lock");
                             *totals = totals.plus(&of_seed);
                         }
                         Err(failure) => {
-                            let mut found = found.lock().expect("no seed panics while it holds it");
+                            let mut found = found.lock().expect("no seed panics while it holds the lock");
                             if found.as_ref().is_none_or(|(before, _)| seed < *before) {
                                 *found = Some((seed, failure));
                             }
@@ -79,13 +82,14 @@ fn run_seeds(
             });
         }
     });
-    match found.into_inner().expect("no seed panics while it holds it") {
+    match found.into_inner().expect("no seed panics while it holds the lock") {
         Some(found) => Err(found),
-        None => Ok((count.into_inner(), totals.into_inner().expect("no seed panics while it holds it"))),
+        None => Ok((count.into_inner(), totals.into_inner().expect("no seed panics while it holds the lock"))),
     }
 }
 
-/// Runs the seeds, and prints what they did; what must have happened in them is `enough`, unless one is replayed.
+/// Runs the seeds and prints their totals. The totals must satisfy `enough`, unless one seed is
+/// replayed.
 fn hold(about: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan + Sync, enough: impl Fn(u64, &Totals) -> bool) {
     let began = Instant::now();
     match run_seeds(seeds, plan) {
@@ -166,7 +170,7 @@ fn no_seed_finds_a_violation_while_bare_items_are_migrated() {
 
 #[test]
 fn no_seed_finds_a_violation_while_keys_of_an_append_only_table_shrink_again() {
-    // Seeds 2 and 3 go by shorter views, so that more of their drains come to an end.
+    // Seeds 2 and 3 use shorter views, so more of their drains finish.
     let some = match variable("SIMULATION_SEED") {
         Some(_) => seeds(APPENDING_SEEDS[1]),
         None => 2..2 + seeds(APPENDING_SEEDS[1]).end,
@@ -175,8 +179,8 @@ fn no_seed_finds_a_violation_while_keys_of_an_append_only_table_shrink_again() {
     hold("shrinking, append-only", some, plan, |count, totals| totals.shrinks > 0 && totals.reads > 100 * count);
 }
 
-/// Runs seeds of a build that leaves out one of its waits until one finds a violation, and prints it. They begin with one that is known to, or
-/// with `SIMULATION_SEED`.
+/// Runs seeds of a build without one of its waits until one finds a violation, and prints it. The
+/// first seed is a known one, or `SIMULATION_SEED`.
 fn caught(about: &str, known: u64, broken: impl Fn(u64) -> Plan) {
     let (began, first) = (Instant::now(), variable("SIMULATION_SEED").unwrap_or(known));
     for seed in first..first + 40 {
@@ -185,12 +189,12 @@ fn caught(about: &str, known: u64, broken: impl Fn(u64) -> Plan) {
                 println!("{about}: seed {seed} finds, after {} s: {what}", began.elapsed().as_secs());
                 return;
             }
-            // It proves nothing.
+            // A failed simulation proves nothing.
             Err(failure @ Failure::Harness(_)) => println!("{about}: seed {seed}: {failure}"),
             Ok(_) => {}
         }
     }
-    panic!("{about}: none of 40 seeds from {first} on notices that the wait is missing");
+    panic!("{about}: none of 40 seeds from {first} on detects the missing wait");
 }
 
 #[test]

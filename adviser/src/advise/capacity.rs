@@ -1,30 +1,31 @@
-//! What a partition takes, and how many shards a rate needs.
+//! Write units of items, and the shards that a rate needs.
 
 use sharding::internal::{PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
 use crate::plan::kept_partitions;
 
-/// Shards are counted up to here, beyond what a deployment allows, so that a key that needs more of them is told how
-/// many.
+/// The most shards of the calculation. It is above the limit of a deployment, so that the report
+/// names the number that a key needs.
 const MOST_SHARDS: u32 = 1_000_000;
-/// One write unit writes so many bytes.
+/// The bytes of one write unit.
 const WRITE_UNIT_BYTES: u64 = 1_024;
 
-/// Write units of an item: one for each started KB.
+/// The write units of an item: one for each started KB.
 pub(super) fn write_units(bytes: u64) -> u64 {
     bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
 }
 
-/// The fewest shards that take a rate, were it spread evenly and each on a partition of its own.
+/// The fewest shards for a rate, if it is spread evenly and each shard has its own partition.
 pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
     units_a_second.div_ceil(PARTITION_WRITE_UNITS).max(1)
 }
 
-/// The shards that the product's policy gives a key of one shard that takes this rate, on a table that has taken it
-/// before. The policy knows the partitions of the table; on more of them it gives fewer shards.
+/// The shards that the product's policy gives a key with one shard and this rate, on a table that
+/// has taken the rate before. The policy knows the number of partitions, and gives fewer shards on
+/// more partitions.
 pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
     let policy = ScalingPolicy {
-        // A whole second's writes were counted; nothing is estimated from samples.
+        // The writes of a whole second were counted, not sampled.
         confidence: 0.0,
         evidence: 1,
         max_shards: ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE),
@@ -58,11 +59,11 @@ mod tests {
     #[test]
     fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
         let rows = [
-            // A hundredth too much is ridden out by repetitions.
+            // Retries absorb a rate that is 1 % too high.
             (0, 1..=1),
             (1_000, 1..=1),
             (1_005, 1..=1),
-            // On four partitions, five and 41.
+            // The tables have 4, 4, 5 and 41 partitions.
             (1_600, 6..=12),
             (2_000, 10..=20),
             (2_400, 12..=24),

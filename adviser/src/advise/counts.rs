@@ -1,7 +1,8 @@
-//! How often each partition key is written: exactly while that fits, else by sketches of fixed size.
+//! Counts the writes of each partition key: exactly while the counts fit into memory, and then by
+//! sketches of fixed size.
 //!
-//! The sketches are those of Apache DataSketches: HyperLogLog for how many keys there are, and a Misra-Gries variant for the heavy ones,
-//! which never misses a key that is written more than its error.
+//! The sketches are those of Apache DataSketches: HyperLogLog for the number of keys, and a
+//! Misra-Gries variant for heavy keys, which never misses a key whose writes exceed its error.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,29 +14,29 @@ use datasketches::hll::{HllSketch, HllType};
 /// 2^16 registers of a byte each: a standard error of a third of a percent.
 const REGISTERS_LOG2: u8 = 16;
 
-/// What a key takes.
+/// The writes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Count {
     pub(super) items: u64,
     pub(super) units: u64,
 }
 
-/// What bounds the memory.
+/// The limits of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// Up to so many keys are counted one by one,
+    /// The most keys that are counted exactly.
     pub(super) exact_keys: usize,
-    /// while all their names together have no more bytes than this.
+    /// The most bytes of the names of these keys together.
     pub(super) exact_bytes: usize,
-    /// Keys of the sketch of heavy ones, a power of two from 8 on.
+    /// The number of keys of the sketch of heavy keys: a power of two, at least 8.
     pub(super) heavy_keys: usize,
 }
 
-/// How many keys there are.
+/// The number of keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Distinct {
     Exactly(u64),
-    /// With 95 % confidence between the bounds.
+    /// An estimate. The number is between the bounds with 95 % confidence.
     About {
         estimate: u64,
         lower: u64,
@@ -48,13 +49,14 @@ pub(super) enum Distinct {
 pub(super) struct Ranking {
     pub(super) distinct: Distinct,
     pub(super) heaviest: Vec<(String, Count)>,
-    /// Whether the counts are exact; else they are write units within the sketch's error, and no items.
+    /// Whether the counts are exact. Otherwise they have write units within the sketch's error, and
+    /// no items.
     pub(super) is_exact: bool,
-    /// A key that is not listed takes no more write units than this.
+    /// A key that is not in `heaviest` takes no more write units than this.
     pub(super) unlisted_at_most: u64,
 }
 
-/// Counts write after write.
+/// Counts the writes of each key.
 pub(super) struct KeyCounts {
     room: Room,
     exact: HashMap<Box<str>, Count>,
@@ -89,7 +91,8 @@ impl KeyCounts {
             return;
         }
         let mut sketches = Sketches::new(self.room.heavy_keys);
-        // In order, for the sketches' errors depend on it, and two runs should answer alike.
+        // The errors of the sketches depend on the order of the keys. Sorting them makes runs
+        // reproducible.
         let mut exact: Vec<(Box<str>, Count)> = std::mem::take(&mut self.exact).into_iter().collect();
         exact.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for (key, count) in exact {
@@ -99,7 +102,7 @@ impl KeyCounts {
         self.sketches = Some(sketches);
     }
 
-    /// The heaviest keys, at most so many.
+    /// Returns up to `listed` of the heaviest keys.
     pub(super) fn rank(self, listed: usize) -> Ranking {
         match self.sketches {
             Some(sketches) => sketches.rank(listed, self.items),
@@ -130,7 +133,7 @@ impl Sketches {
     }
 
     fn rank(self, listed: usize, items: u64) -> Ranking {
-        // Each key has an item at the least.
+        // Each key has at least one item, so there are no more keys than items.
         let bound = |bound: f64| (bound.round().max(0.0) as u64).min(items);
         let distinct = Distinct::About {
             estimate: bound(self.distinct.estimate()),
@@ -147,7 +150,8 @@ impl Sketches {
     }
 }
 
-/// Heaviest first; keys of one weight by name, so that a run can be compared with another.
+/// Sorts the heaviest key first. Keys of equal weight are sorted by name, so that runs can be
+/// compared.
 pub(super) fn sort(keys: &mut [(String, Count)]) {
     keys.sort_unstable_by(|a, b| {
         (Reverse(a.1.units), Reverse(a.1.items), &a.0).cmp(&(Reverse(b.1.units), Reverse(b.1.items), &b.0))

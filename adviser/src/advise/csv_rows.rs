@@ -1,7 +1,8 @@
-//! The records of a CSV file.
+//! Reads the records of a CSV file.
 //!
-//! Why `csv_core`, fed line by line? The reader of `csv` above it bounds no record, so that a quote that is never closed swallows the
-//! file, and it counts lines otherwise than an editor does where some are blank.
+//! This module feeds `csv_core` line by line instead of using the reader of the crate `csv`. That
+//! reader does not limit the length of a record, so a quote that is never closed would swallow the
+//! file. It also counts lines differently than an editor if some are blank.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use super::rows::{Row, Scalar, shortened};
+use super::row::{Row, Scalar};
+use super::shown::shortened;
 use cli::records::{self, Lines, MAX_RECORD_BYTES, RecordsError, refused};
 
 /// Reads record after record.
@@ -17,7 +19,7 @@ pub(super) struct CsvRows {
     path: PathBuf,
     lines: Lines,
     record: Record,
-    /// Where the wanted fields stand.
+    /// The column of each wanted field.
     columns: Vec<usize>,
     header: Header,
 }
@@ -48,7 +50,7 @@ impl CsvRows {
             };
             rows.columns.push(places.next().ok_or_else(|| refuse("has no field"))?);
             if places.next().is_some() {
-                return Err(refuse("names twice the field"));
+                return Err(refuse("repeats the field"));
             }
         }
         rows.header = Header { fields: rows.record.fields, bytes: rows.record.bytes() };
@@ -67,7 +69,7 @@ impl CsvRows {
         Ok(Some(Row { line, values, bytes: self.header.bytes + self.record.bytes() }))
     }
 
-    /// The first line of the next record, which may go on over several.
+    /// Reads the next record, which may span several lines. Returns the number of its first line.
     fn read(&mut self) -> Result<Option<u64>, RecordsError> {
         self.record.clear();
         let mut first = None;
@@ -85,7 +87,7 @@ impl CsvRows {
             let first = *first.get_or_insert(number);
             bytes += line.len() as u64 + 1;
             if bytes > MAX_RECORD_BYTES {
-                return Err(refused(&self.path, first, format!("{}; is a quote not closed?", records::too_long())));
+                return Err(refused(&self.path, first, format!("{}; a quote may be unclosed", records::too_long())));
             }
             if self.record.push(line) {
                 return Ok(Some(first));
@@ -94,7 +96,7 @@ impl CsvRows {
     }
 }
 
-/// A record as it is read.
+/// The current record.
 struct Record {
     parser: Reader,
     text: Vec<u8>,
@@ -105,7 +107,7 @@ struct Record {
 
 impl Record {
     fn new() -> Self {
-        // Lines come without their ends.
+        // The lines have no line breaks; `push` adds one.
         let parser = ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
         Self { parser, text: Vec::new(), ends: Vec::new(), length: 0, fields: 0 }
     }
@@ -114,9 +116,10 @@ impl Record {
         (self.length, self.fields) = (0, 0);
     }
 
-    /// Takes one more line; whether the record ends with it.
+    /// Adds a line. Returns whether the record ends with it.
     fn push(&mut self, line: &str) -> bool {
-        // Unescaped text is no longer than escaped text, and there are no more fields than commas, and one.
+        // Unescaped text is no longer than escaped text. A line has at most one field more than
+        // commas.
         let (bytes, commas) = (line.len() + 1, line.bytes().filter(|byte| *byte == b',').count());
         self.text.resize(self.text.len().max(self.length + bytes), 0);
         self.ends.resize(self.ends.len().max(self.fields + commas + 1), 0);
@@ -133,7 +136,7 @@ impl Record {
         false
     }
 
-    /// Of all fields together.
+    /// The length of all fields together.
     fn bytes(&self) -> u64 {
         self.length as u64
     }
@@ -141,7 +144,7 @@ impl Record {
     fn field(&self, place: usize) -> &str {
         let end = |place: usize| self.ends.get(place).copied().unwrap_or(0);
         let from = place.checked_sub(1).map_or(0, end);
-        // Lines are UTF-8 and are cut at ASCII characters, so that fields are UTF-8, too.
+        // Lines are UTF-8 and are cut at ASCII characters, so fields are also UTF-8.
         self.text.get(from..end(place)).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
     }
 }

@@ -1,27 +1,29 @@
-//! How evenly each placement spreads a key's writes over shards.
+//! Measures how evenly each placement spreads a key's writes over shards.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use sharding::internal::{PartitionKey, Placement, ShardCount, SortKey};
 
-/// Any: a run can be repeated.
+/// A fixed seed, so that a run can be repeated.
 const SEED: u64 = 1;
 
-/// How even a spread is.
+/// The evenness of a spread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Evenness {
     /// The shard with the most writes, from 1.
     pub busiest_shard: u64,
     /// Its share of the writes, 0 to 1.
     pub busiest_share: f64,
-    /// How many shards of an even spread give as much: the busiest is full first, and the others' room is lost.
+    /// The number of evenly loaded shards with the same throughput. The busiest shard is full
+    /// first, and the rest of the others' capacity is unused.
     pub worth_shards: f64,
-    /// The chi-squared statistic over its degrees of freedom: about 1 is what chance gives, far more is uneven.
+    /// The chi-squared statistic over its degrees of freedom: about 1 by chance, and far more for
+    /// an uneven spread.
     pub chi_squared_per_degree: f64,
 }
 
-/// The evenness of the writes on each shard; `None` where there are none.
+/// Calculates the evenness of the writes on each shard; `None` without writes.
 pub(super) fn evenness(writes: &[u64]) -> Option<Evenness> {
     let total: u64 = writes.iter().sum();
     if total == 0 {
@@ -40,10 +42,10 @@ pub(super) fn evenness(writes: &[u64]) -> Option<Evenness> {
     })
 }
 
-/// The writes of one key by placement, width and shard.
+/// Counts the writes of one key by placement, width and shard.
 pub(super) struct Spread {
     widths: Vec<ShardCount>,
-    /// For each width and placement, in the order of [`Placement::NAMES`].
+    /// The writes of each shard, by width and by placement in the order of [`Placement::NAMES`].
     shards: Vec<[Vec<u64>; Placement::NAMES.len()]>,
     chance: StdRng,
 }
@@ -66,7 +68,8 @@ impl Spread {
         }
     }
 
-    /// Width, placement and evenness, in the order of the widths and of [`Placement::NAMES`].
+    /// Returns width, placement and evenness, in the order of the widths and of
+    /// [`Placement::NAMES`].
     pub(super) fn finish(&self) -> Vec<(ShardCount, &'static str, Evenness)> {
         let mut all = Vec::new();
         for (width, shards) in self.widths.iter().zip(&self.shards) {

@@ -1,20 +1,26 @@
-//! `advise`: whether a file's partition key spreads its writes, and what to do if not.
+//! `advise`: judges how a partition key spreads the writes of a file, and advises what to do.
 //!
-//! The guide's table of good and bad partition keys asks two things: are there many values, and are they written evenly? This command
-//! answers both for the user's own data. The file is read twice in bounded memory: once to count the keys, then to look closely at
-//! the hottest ones: their peaks, and how each placement would spread them over shards.
+//! A good partition key has many values that are written evenly ("Designing partition keys to
+//! distribute your workload in DynamoDB",
+//! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
+//! This command measures both for the user's own data. It reads the file twice in bounded memory.
+//! The first pass counts the keys. The second pass analyzes the hottest keys: their peaks, and how
+//! each placement would spread them over shards.
 
 mod capacity;
 mod counts;
 mod csv_rows;
 mod evenness;
 mod moments;
+mod over_time;
 mod passes;
 mod picture;
 mod report;
+mod row;
 mod rows;
 mod seconds;
 mod series;
+mod shown;
 mod source;
 mod text;
 mod time;
@@ -26,10 +32,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 pub use evenness::Evenness;
+pub use over_time::{OverTime, Overload, Peak, RateSeries};
 pub use picture::render_svg;
-pub use report::{
-    Advice, BreakingRate, HotKey, KeySpread, OverTime, Overload, PartitionKeys, Peak, PlacementSpread, RateSeries,
-};
+pub use report::{Advice, BreakingRate, HotKey, KeySpread, PartitionKeys, PlacementSpread};
 pub use rows::FileFormat;
 pub use text::text;
 pub(crate) use time::rfc3339;
@@ -40,36 +45,38 @@ use passes::Bounds;
 use source::Source;
 use write::Roles;
 
-/// What to look at.
+/// The options of `advise`.
 #[derive(Debug, Clone, Args)]
 pub struct AdviseOptions {
-    /// JSON Lines, or CSV with a header; plain or gzip; '-' is standard input
+    /// File of writes: JSON Lines, or CSV with a header; plain or gzip; '-' for standard input
     pub file: PathBuf,
     /// Field that holds the partition key
     #[arg(long, value_name = "FIELD")]
     pub partition_key: String,
-    /// Field that holds the sort key; given more than once, the fields are joined by '#'. With it, placements are compared
+    /// Field that holds the sort key. Repeat the option to join several fields by '#'. Enables the
+    /// comparison of placements
     #[arg(long, value_name = "FIELD")]
     pub sort_key: Vec<String>,
-    /// Field that holds the time of the write: epoch seconds or milliseconds, or RFC 3339. With it, peaks are found
+    /// Field that holds the time of the write: epoch seconds or milliseconds, or RFC 3339. Enables
+    /// the search for peaks
     #[arg(long, value_name = "FIELD")]
     pub time: Option<String>,
-    /// Field that holds the item's bytes [default: the length of the line]
+    /// Field that holds the size of the item in bytes [default: the length of the line]
     #[arg(long, value_name = "FIELD")]
     pub size: Option<String>,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     pub format: OutputFormat,
     /// Draw the hottest keys and their rates to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Numbers of shards to compare placements at
+    /// Numbers of shards for the comparison of placements
     #[arg(long, value_delimiter = ',', default_values_t = [10, 200], value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub shards: Vec<u32>,
 }
 
 impl AdviseOptions {
-    /// The options of a command line that names nothing but a file and the field of its partition key.
+    /// Creates the options of a command line with only a file and the field of its partition key.
     #[must_use]
     pub fn of(file: PathBuf, partition_key: String) -> Self {
         Self {
@@ -85,7 +92,7 @@ impl AdviseOptions {
     }
 }
 
-/// How to answer.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// For people
@@ -94,14 +101,14 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Why there is no advice.
+/// The file cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum AdviseError {
-    /// The file cannot be read, or a line of it is not what it should be.
+    /// The file cannot be read, or it has an invalid line.
     #[error(transparent)]
     Records(RecordsError),
-    /// There is nothing to judge.
-    #[error("{path}: there is no item in it")]
+    /// The file has no item.
+    #[error("{path}: the file has no item")]
     Empty {
         /// The file.
         path: PathBuf,
@@ -111,7 +118,7 @@ pub enum AdviseError {
 /// Reads the file and judges its partition key.
 ///
 /// # Errors
-/// [`AdviseError`] where the file cannot be read, has no item, or has a line that is not one.
+/// [`AdviseError`] if the file cannot be read, has no item, or has an invalid line.
 pub fn advise(options: &AdviseOptions) -> Result<Advice, AdviseError> {
     advise_within(options, &Bounds::default())
 }
@@ -123,8 +130,8 @@ fn advise_within(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Adv
     if totals.items == 0 {
         return Err(AdviseError::Empty { path: source.path().to_owned() });
     }
-    let close = passes::look_closely(&source, &roles, options, bounds, &totals).map_err(AdviseError::Records)?;
-    Ok(report::advice(&source, &totals, close))
+    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals).map_err(AdviseError::Records)?;
+    Ok(report::advice(&source, &totals, hottest))
 }
 
 #[cfg(test)]

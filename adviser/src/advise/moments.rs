@@ -1,25 +1,32 @@
-//! How much of what is written at one time goes to a single key.
+//! Measures the share of the writes at one time that goes to a single key.
 //!
-//! Why not simply the shares of the whole file? A date takes no more than its share of a year, and yet every write of a day goes to one
-//! key: the guide calls such keys bad. So the file is cut into stretches, and the heaviest key of each counts. That says something only
-//! where the lines are in the order of time.
+//! The shares of the whole file are not enough. A date takes only its share of a year, but every
+//! write of a day goes to one key, which makes it a bad partition key ("Designing partition keys to
+//! distribute your workload in DynamoDB",
+//! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
+//! So the file is cut into stretches, and the heaviest key of each stretch counts. This works only
+//! if the lines are in the order of time.
 //!
-//! Why halves? Among few writes some key is the heaviest by chance: of ten writes, one takes a tenth at the least. So every stretch is
-//! divided at random; the heaviest key of one half is chosen there, and measured in the other, which knows nothing of the choice. Where
-//! the keys do not change with time, what is measured is then no more than the share of the file's hottest key, but for noise.
+//! Each stretch is divided into two random halves, because some key is always the heaviest of few
+//! writes by chance: one of ten writes takes at least a tenth. The heaviest key is chosen in one
+//! half and measured in the other, which is independent of the choice. If the keys do not change
+//! with time, the result is then no more than the share of the file's hottest key, except for
+//! noise.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use sharding::internal::PARTITION_WRITE_UNITS;
 
-/// A stretch has as many write units as a partition takes in a second, and no fewer lines than this.
+/// The fewest lines of a stretch. A stretch also has at least as many write units as a partition
+/// serves in a second.
 pub(super) const STRETCH_LINES: u64 = 1_000;
-/// Writers' clocks differ, and logs are flushed late: a line that is not further back is still in order.
+/// A line may be this late and still count as in order, because writers' clocks differ and logs are
+/// flushed late.
 const TOLERANCE_SECONDS: i64 = 60;
-/// Of so many lines, one may be further back.
-const LINES_PER_STRAY: u64 = 100;
-/// What is beyond so many standard deviations is not noise.
+/// One in this many lines may be later.
+const LINES_PER_LATE_LINE: u64 = 100;
+/// A deviation beyond this number of standard deviations is not noise.
 const DEVIATIONS: f64 = 3.0;
 
 /// The share of the heaviest key of a moment, over all moments.
@@ -31,34 +38,37 @@ pub(super) struct Momentary {
 }
 
 impl Momentary {
-    /// Whether that is more than a key that takes such a share of the whole file explains.
+    /// Whether a key with this share of the whole file does not explain the momentary share.
     pub(super) fn exceeds(&self, share: f64) -> bool {
         let deviation = self.noise_at_half * 2.0 * (share * (1.0 - share)).max(0.0).sqrt();
         self.mean_share > share + DEVIATIONS * deviation
     }
 }
 
-/// Follows the lines in the file's order.
+/// Measures the moments, line by line in the file's order.
 #[derive(Default)]
 pub(super) struct Moments {
-    // By hash: two keys of one hash in one stretch would be a wonder, and would hardly matter.
+    // The units of both halves, by the hash of the key. A collision within a stretch is very
+    // unlikely, and hardly matters.
     stretch: HashMap<u64, [u64; 2]>,
     stretch_lines: u64,
     stretch_units: u64,
     stretch_squares: f64,
-    /// Of all stretches: write units, the sum of their writes' squares, and what the heaviest keys took.
+    /// The write units of all stretches.
     units: u64,
+    /// The sum of the squares of their writes' units.
     squares: f64,
+    /// The units of their heaviest keys.
     taken: f64,
     lines: u64,
-    strays: u64,
+    late_lines: u64,
     latest: i64,
 }
 
 impl Moments {
     pub(super) fn add(&mut self, key: &str, second: i64, units: u64) {
         self.lines += 1;
-        self.strays += u64::from(second < self.latest - TOLERANCE_SECONDS);
+        self.late_lines += u64::from(second < self.latest - TOLERANCE_SECONDS);
         self.latest = self.latest.max(second);
         let halves = self.stretch.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(key)).or_default();
         let [one, other] = halves;
@@ -76,16 +86,18 @@ impl Moments {
         }
     }
 
-    /// `None` where the lines are not in the order of time, or are too few.
+    /// Returns the result; `None` if the lines are not in the order of time, or if there are too
+    /// few.
     pub(super) fn finish(&self) -> Option<Momentary> {
-        let in_order = self.strays * LINES_PER_STRAY <= self.lines;
+        let in_order = self.late_lines * LINES_PER_LATE_LINE <= self.lines;
         let units = self.units as f64;
         (in_order && self.units > 0)
             .then(|| Momentary { mean_share: self.taken / units, noise_at_half: self.squares.sqrt() / units / 2.0 })
     }
 }
 
-/// What the key that is the heaviest of the first half takes of the second; where several are, what they take on average.
+/// The units in the second half of the key that is the heaviest of the first half; the average if
+/// several keys are.
 fn of_heaviest(keys: impl Iterator<Item = [u64; 2]>) -> f64 {
     let (_, number, taken) = keys.fold((0, 0u64, 0), |(most, number, taken), [first, second]| match first.cmp(&most) {
         std::cmp::Ordering::Less => (most, number, taken),
@@ -95,7 +107,8 @@ fn of_heaviest(keys: impl Iterator<Item = [u64; 2]>) -> f64 {
     taken as f64 / number.max(1) as f64
 }
 
-/// A coin for each line, the same in each run and without a pattern that a file could share: SplitMix64 of the line's number.
+/// Tosses a coin for each line: SplitMix64 of the line's number. It is the same in each run, and
+/// has no pattern that a file could share.
 fn coin(line: u64) -> bool {
     let mut mixed = line.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -136,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_sorted_by_key_say_nothing() {
+    fn lines_that_are_sorted_by_key_have_no_momentary_share() {
         let by_key = momentary((0..100_000).map(|i| (format!("device {}", i / 1_000), i % 1_000)), 1);
         assert_eq!(by_key, None);
         assert_eq!(momentary((0..999).map(|i| ("few".to_owned(), i)), 400), None);

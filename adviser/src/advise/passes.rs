@@ -13,18 +13,20 @@ use super::source::Source;
 use super::write::{Roles, Write};
 use cli::records::{RecordsError, refused};
 
-/// Keys whose spread is looked at: more than are told, for an estimated ranking is not quite in order.
+/// The number of keys whose spread is measured. It is more than are reported, because an estimated
+/// ranking is only roughly in order.
 const SPREAD_KEYS: usize = 20;
-/// Series that are kept: one for all keys together, and one each for the hottest, of which those with the highest peaks are told.
+/// The number of series: one for all keys together, and one for each of the 200 hottest keys. The
+/// report has those with the highest peaks.
 const SERIES: usize = 201;
 
-/// What bounds the memory: by default to some 200 MB.
+/// The limits of the memory, by default about 200 MB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) keys: Room,
-    /// Hottest keys that are looked at closely.
+    /// The number of hottest keys that the second pass analyzes.
     pub(super) followed: usize,
-    /// Counts of a key and a second.
+    /// The number of counts, each for one key and second.
     pub(super) seconds: usize,
 }
 
@@ -38,26 +40,26 @@ impl Default for Bounds {
     }
 }
 
-/// What the first pass tells.
+/// The result of the first pass.
 pub(super) struct Totals {
     pub(super) items: u64,
     pub(super) units: u64,
-    /// The first and the last second, where times are given.
+    /// The first and the last second, if times are given.
     pub(super) span: Option<(i64, i64)>,
     pub(super) momentary: Option<Momentary>,
     pub(super) ranking: Ranking,
 }
 
-/// What the second pass tells of the hottest keys, in the order of the ranking.
-pub(super) struct CloseLook {
+/// The result of the second pass for the hottest keys, in the order of the ranking.
+pub(super) struct HottestKeys {
     pub(super) keys: Vec<(String, Count)>,
-    /// Of all writes together, then of each key; only where times are given.
+    /// The rates of all writes together, then of each key; only if times are given.
     pub(super) rates: Option<Rates>,
-    /// Of the hottest keys, where sort keys are given.
+    /// The spreads of the hottest keys, if sort keys are given.
     pub(super) spreads: Vec<Spread>,
 }
 
-/// Counts the keys; finds every line that is not an item.
+/// Counts the keys. Fails at the first invalid line.
 pub(super) fn count(source: &Source, roles: &Roles, bounds: &Bounds) -> Result<Totals, RecordsError> {
     let mut counts = KeyCounts::new(bounds.keys);
     let mut moments = Moments::default();
@@ -75,17 +77,17 @@ pub(super) fn count(source: &Source, roles: &Roles, bounds: &Bounds) -> Result<T
     Ok(Totals { items, units, span, momentary: moments.finish(), ranking: counts.rank(bounds.followed) })
 }
 
-/// Looks at the hottest keys once more, where there is anything to learn from that.
-pub(super) fn look_closely(
+/// Reads the file again for the hottest keys, unless the first pass has all results.
+pub(super) fn analyze_hottest(
     source: &Source,
     roles: &Roles,
     options: &AdviseOptions,
     bounds: &Bounds,
     totals: &Totals,
-) -> Result<CloseLook, RecordsError> {
+) -> Result<HottestKeys, RecordsError> {
     let ranking = &totals.ranking;
     if ranking.is_exact && options.time.is_none() && options.sort_key.is_empty() {
-        return Ok(CloseLook { keys: ranking.heaviest.clone(), rates: None, spreads: Vec::new() });
+        return Ok(HottestKeys { keys: ranking.heaviest.clone(), rates: None, spreads: Vec::new() });
     }
     let numbers: HashMap<&str, KeyNumber> = ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
     let mut counts = vec![Count::default(); numbers.len()];
@@ -95,8 +97,9 @@ pub(super) fn look_closely(
         true => Vec::new(),
         false => numbers.keys().take(SPREAD_KEYS).map(|_| Spread::new(&widths)).collect(),
     };
-    // Lines that were appended to the file since the first pass are none of its totals.
-    each(source, "looking at the hottest", roles, totals.items, |write| {
+    // The limit excludes lines that were appended after the first pass, which the totals do not
+    // have.
+    each(source, "analyzing the hottest keys", roles, totals.items, |write| {
         if let Some(second) = write.second {
             seconds.add(0, second, write.units);
         }
@@ -113,17 +116,17 @@ pub(super) fn look_closely(
         }
     })?;
     let keys = ranking.heaviest.iter().map(|(key, _)| key.clone()).zip(counts).collect();
-    Ok(CloseLook { keys, rates: options.time.as_ref().map(|_| seconds.finish()), spreads })
+    Ok(HottestKeys { keys, rates: options.time.as_ref().map(|_| seconds.finish()), spreads })
 }
 
 fn each(
     source: &Source,
-    doing: &str,
+    activity: &str,
     roles: &Roles,
     most: u64,
     mut take: impl FnMut(Write),
 ) -> Result<(), RecordsError> {
-    let (mut rows, bar) = source.rows(doing, roles.names())?;
+    let (mut rows, bar) = source.rows(activity, roles.names())?;
     let mut left = most;
     while left > 0
         && let Some(row) = rows.next()?

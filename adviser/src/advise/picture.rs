@@ -1,4 +1,4 @@
-//! The answer as a picture.
+//! The advice as an SVG picture.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,8 +8,9 @@ use plotters::coord::types::{RangedCoordf64, RangedCoordi64};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::{Advice, OverTime, RateSeries};
-use super::text::{one_line, plain};
+use super::over_time::{OverTime, RateSeries};
+use super::report::Advice;
+use super::shown::{one_line, plain};
 use super::time::rfc3339;
 use cli::numbers::{count, counted, percent};
 use sharding::internal::PARTITION_WRITE_UNITS;
@@ -18,8 +19,9 @@ const WIDTH: u32 = 960;
 const SHARES_HEIGHT: u32 = 380;
 const TOTAL_HEIGHT: u32 = 190;
 const KEYS_HEIGHT: u32 = 300;
-/// Left of the bars, and right of the lines.
+/// The width left of the bars.
 const NAMES_WIDTH: i32 = 320;
+/// The width right of the lines.
 const LEGEND_WIDTH: i32 = 240;
 const LEGEND_CHARACTERS: usize = 30;
 const GREY: RGBColor = RGBColor(120, 120, 120);
@@ -36,10 +38,11 @@ const COLOURS: [RGBColor; 5] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The shares of the hottest keys as bars and, where times are given, the busiest seconds over time.
+/// Draws the shares of the hottest keys as bars and, if times are given, the busiest seconds over
+/// time.
 ///
 /// # Errors
-/// Where the file cannot be drawn.
+/// The picture cannot be drawn, or the file cannot be written.
 pub fn render_svg(advice: &Advice, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(advice, &mut svg)?;
@@ -64,12 +67,12 @@ fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
 }
 
 fn draw_shares(advice: &Advice, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
-    let (keys, told) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
+    let (keys, drawn) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
     let units = counted(advice.write_units, "write unit");
     title(area, &format!("The hottest of {}, by share of {units}", counted(keys, "partition key")))?;
     let bars = advice.hottest_keys.iter().map(|key| (plain(&key.partition_key), key.share, true));
-    let others = keys.saturating_sub(told);
-    // Its bar would dwarf all others; the number says it.
+    let others = keys.saturating_sub(drawn);
+    // The row of the other keys has only the number, because its bar would dwarf all others.
     let rest =
         (format!("{} together", counted(others, "other key")), 1.0 - advice.partition_keys.ten_hottest_share, false);
     let widest = advice.partition_keys.hottest_share.max(f64::MIN_POSITIVE);
@@ -97,14 +100,14 @@ fn draw_keys(over_time: &OverTime, area: &Area<'_>) -> Result<(), Box<dyn Error>
     let limit = PARTITION_WRITE_UNITS as f64;
     let keys = || over_time.series.iter().skip(1).zip(COLOURS);
     let highest = keys().map(|(series, _)| series.highest()).max().unwrap_or(0) as f64;
-    // The limit is drawn where it is near enough to tell something.
+    // The limit is drawn only if the peaks are near enough.
     let is_near = highest * 4.0 >= limit;
     let mut chart = chart(over_time, area, if is_near { highest.max(limit) } else { highest })?;
-    // The highest on top.
+    // The highest series is drawn last, on top of the others.
     for (series, colour) in keys().collect::<Vec<_>>().into_iter().rev() {
         chart.draw_series(LineSeries::new(steps(series, over_time), colour.stroke_width(1)))?;
     }
-    let limit_name = format!("a partition gives {}", count(PARTITION_WRITE_UNITS));
+    let limit_name = format!("limit of a partition: {}", count(PARTITION_WRITE_UNITS));
     if is_near {
         let line = [(over_time.from, limit), (last(over_time), limit)];
         chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(2)))?;
@@ -157,7 +160,7 @@ fn chart<'a>(over_time: &OverTime, area: &Area<'a>, highest: f64) -> Result<Char
     Ok(chart)
 }
 
-/// A bucket's peak from its first second to its last.
+/// The points of a step for each bucket, from its first second to its last.
 fn steps(series: &RateSeries, over_time: &OverTime) -> Vec<(i64, f64)> {
     let width = i64::try_from(over_time.bucket_seconds).unwrap_or(i64::MAX);
     let last = last(over_time);

@@ -1,4 +1,4 @@
-//! The wanted fields of each line, of JSON Lines or of CSV.
+//! Reads the wanted fields of each line of a JSON Lines or CSV file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,11 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::csv_rows::CsvRows;
-use super::text::one_line;
+use super::row::{Row, Scalar};
+use super::shown::shortened;
 use cli::records::{self, RecordsError, refused};
 
-/// Of a value that is refused, a message shows so many characters.
-const SHOWN_CHARACTERS: usize = 60;
-
-/// What a file is made of.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileFormat {
@@ -28,7 +26,8 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// By the name where it ends as one of the formats' names do, else by the first character.
+    /// Detects the format by the file name's extension, or else by the first character of the
+    /// content.
     pub(super) fn of(path: &Path, start: &[u8]) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -44,24 +43,7 @@ impl FileFormat {
     }
 }
 
-/// The value of a field.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Scalar<'a> {
-    pub(super) text: Cow<'a, str>,
-    /// A JSON number; CSV has only texts.
-    pub(super) is_number: bool,
-}
-
-/// A line's wanted fields, in the order in which they were asked for.
-#[derive(Debug)]
-pub(super) struct Row<'a> {
-    pub(super) line: u64,
-    pub(super) values: Vec<Scalar<'a>>,
-    /// Of the JSON text, or of all names and values of a CSV record.
-    pub(super) bytes: u64,
-}
-
-/// Reads row after row. A field's name must not be asked for twice.
+/// Reads row after row. The names of the wanted fields must be distinct.
 pub(super) enum Rows {
     JsonLines { path: PathBuf, lines: records::Lines, wanted: Vec<String> },
     Csv(Box<CsvRows>),
@@ -102,10 +84,10 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
     let found = found.map_err(|error| match error.classify() {
         Category::Data => "it is not a JSON object".to_owned(),
         Category::Io | Category::Syntax | Category::Eof => {
-            // The line that serde_json names is the first of this text, always.
-            let said = error.to_string();
-            let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
-            format!("it is not JSON: {what}, column {}", error.column())
+            // The text is one line, so the line number of serde_json is always 1 and is removed.
+            let message = error.to_string();
+            let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
+            format!("it is not JSON: {reason}, column {}", error.column())
         }
     })?;
     let each = wanted.iter().zip(found);
@@ -116,13 +98,13 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
     .collect()
 }
 
-/// A JSON string or number; a number as `load` writes it into keys.
+/// Reads a JSON string or number. A number gets the text that `load` writes into keys.
 fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
     if let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         if !inner.contains('\\') {
             return Ok(Scalar { text: Cow::Borrowed(inner), is_number: false });
         }
-        // It was read as JSON before: all that can be wrong with an escape is a half of a pair.
+        // The text is valid JSON, so its escapes can only fail by a lone surrogate.
         let text = serde_json::from_str(raw).map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
         return Ok(Scalar { text: Cow::Owned(text), is_number: false });
     }
@@ -136,12 +118,8 @@ fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
     Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
 }
 
-/// A value as a message shows it.
-pub(super) fn shortened(value: &str) -> String {
-    one_line(value, SHOWN_CHARACTERS)
-}
-
-/// Takes the wanted fields out of an object and passes over the others. Of a field that is there twice, the last counts.
+/// Deserializes the wanted fields of an object and skips the others. The last of several fields
+/// with one name counts.
 struct Fields<'w>(&'w [String]);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
@@ -171,7 +149,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// Where a name stands among the wanted ones.
+/// Deserializes a field's name to its index among the wanted fields.
 struct Position<'w>(&'w [String]);
 
 impl<'de> DeserializeSeed<'de> for Position<'_> {
@@ -203,20 +181,20 @@ mod tests {
         let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
         let path = Path::new(name);
         let reader = Box::new(std::io::Cursor::new(content.to_vec()));
-        let said = |error| match error {
+        let line_and_reason = |error| match error {
             RecordsError::Line { line, why, .. } => (line, why),
             RecordsError::File { cause, .. } => panic!("{cause}"),
         };
-        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted).map_err(said)?;
+        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted).map_err(line_and_reason)?;
         let mut all = Vec::new();
-        while let Some(row) = rows.next().map_err(said)? {
+        while let Some(row) = rows.next().map_err(line_and_reason)? {
             all.push(row.values.iter().map(|value| value.text.clone().into_owned()).collect());
         }
         Ok(all)
     }
 
     #[test]
-    fn the_format_is_told_by_name_or_content() {
+    fn the_format_is_detected_by_name_or_content() {
         let rows = [
             ("a.csv", "{", FileFormat::Csv),
             ("a.CSV.gz", "", FileFormat::Csv),
@@ -242,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_error_names_its_line_and_its_reason() {
         let good = "{\"a\":1,\"b\":2}\n";
         let unclosed = format!("a,b\n1,\"{}", "x\n".repeat(5_000_000));
         let long = format!("{good}{{\"a\":\"{}\"}}", "x".repeat(9_000_000));
@@ -257,17 +235,17 @@ mod tests {
             ("j", [good.as_bytes(), b"{\"a\":\"\xff\"}"].concat(), 2, "it is not UTF-8"),
             ("j", long.into(), 2, "longer than"),
             ("c", "a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
-            ("c", "a,b,a\n1,2,3\n".into(), 1, "the header names twice the field \"a\""),
+            ("c", "a,b,a\n1,2,3\n".into(), 1, "the header repeats the field \"a\""),
             ("c", "a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
             ("c", b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
-            ("c", unclosed.into(), 2, "is a quote not closed?"),
+            ("c", unclosed.into(), 2, "a quote may be unclosed"),
             ("c", "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields, the header has 2"),
             ("c", "a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
         ];
         for (name, content, line, why) in rows {
             let start = String::from_utf8_lossy(&content[..content.len().min(80)]).into_owned();
             match read(name, content, &["a", "b"]) {
-                Err((at, said)) => assert!(at == *line && said.contains(why), "{start}: line {at}: {said}"),
+                Err((at, message)) => assert!(at == *line && message.contains(why), "{start}: line {at}: {message}"),
                 Ok(rows) => panic!("{start}: {rows:?}"),
             }
         }

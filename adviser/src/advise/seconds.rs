@@ -1,47 +1,49 @@
-//! Write units of each key in each second, in bounded memory, whatever the order of the lines.
+//! Counts write units by key and second in bounded memory, whatever the order of the lines.
 //!
-//! When the room is full, the smaller half of what is old is forgotten, all but the peaks. That is exact as long as no later line belongs
-//! to a second that was forgotten, as in a file in the order of time; else what the forgotten counts can have added to a peak is told.
+//! If the memory is full, the smaller half of the old counts is dropped, and only peaks are kept.
+//! The peaks stay exact unless a later line belongs to a dropped second, which does not happen in a
+//! file in the order of time. Otherwise the result includes the most that the dropped counts can
+//! have added to a peak.
 
 use std::collections::HashMap;
 
 use super::series::Series;
 use sharding::internal::PARTITION_WRITE_UNITS;
 
-/// Seconds so young still fill in a file that is in order.
+/// The counts of seconds this recent still grow in a file that is in the order of time.
 const YOUNG_SECONDS: i64 = 60;
 
-/// The number of a key among those that are followed.
+/// The number of a key among the analyzed keys.
 pub(super) type KeyNumber = u32;
 
-/// A stretch of seconds without a gap.
+/// Consecutive seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) from: i64,
     pub(super) seconds: u64,
 }
 
-/// What one key took over time.
+/// The rate of one key over time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct KeyRate {
-    /// Of the busiest second; 0 where there was none.
+    /// The write units of the busiest second; 0 if there is none.
     pub(super) peak_units: u64,
-    /// The first second of this rate.
+    /// The first of the busiest seconds.
     pub(super) peak_at: i64,
-    /// Every run of seconds in which the key took more than a partition's write units.
+    /// Every run of seconds in which the key exceeded a partition's write units.
     pub(super) over: Vec<Run>,
 }
 
-/// What all keys took over time.
+/// The rates of all keys over time.
 #[derive(Debug)]
 pub(super) struct Rates {
     pub(super) keys: Vec<KeyRate>,
-    /// Peaks are at least what is said, and at most so much more: 0 where they are exact.
+    /// The peaks may be higher by up to this number of write units: 0 if they are exact.
     pub(super) at_most_more: u64,
     pub(super) series: Series,
 }
 
-/// Counts write after write.
+/// Counts the write units of each write.
 pub(super) struct SecondCounts {
     room: usize,
     full_at: usize,
@@ -49,14 +51,14 @@ pub(super) struct SecondCounts {
     keys: Vec<KeyRate>,
     series: Series,
     latest: i64,
-    /// Seconds after this one were never forgotten.
+    /// The counts of seconds after this one are complete.
     forgotten_until: i64,
     forgotten_units: u64,
     is_late: bool,
 }
 
 impl SecondCounts {
-    /// Follows keys 0 to `keys` (exclusive), of which the first `drawn` get a series.
+    /// Creates the counts for keys 0 to `keys` (exclusive). The first `drawn` keys get a series.
     pub(super) fn new(keys: usize, drawn: usize, room: usize) -> Self {
         Self {
             room,
@@ -86,7 +88,8 @@ impl SecondCounts {
 
     fn forget(&mut self) {
         let old = self.latest.saturating_sub(YOUNG_SECONDS);
-        // Seconds above the limit are kept: there is at most one for every 1,000 write units of the file.
+        // Counts above the limit are kept. There is at most one for every 1,000 write units of the
+        // file.
         let small = |second: i64, units: u64, before: i64| second < before && units <= PARTITION_WRITE_UNITS;
         let of_age = self.counts.iter().filter(|((second, _), units)| small(*second, **units, old)).count();
         let before = if of_age * 4 >= self.counts.len() { old } else { i64::MAX };
@@ -109,7 +112,8 @@ impl SecondCounts {
             self.forgotten_until = until;
             self.forgotten_units += median;
         }
-        // What cannot be forgotten must not be looked through again with every line.
+        // The limit rises, so that counts that cannot be dropped are not scanned again for every
+        // line.
         self.full_at = self.room.max(self.counts.len() + self.counts.len() / 4 + 1);
     }
 
@@ -178,11 +182,11 @@ mod tests {
         }
 
         #[test]
-        fn without_room_the_truth_is_within_what_is_told(writes in writes(), room in 1usize..40) {
+        fn without_room_the_true_peak_is_within_the_reported_bounds(writes in writes(), room in 1usize..40) {
             let rates = rates(&writes, room);
             for (rate, truth) in rates.keys.iter().zip(peaks(&writes)) {
-                let told = rate.peak_units..=rate.peak_units + rates.at_most_more;
-                prop_assert!(told.contains(&truth), "{truth} in {told:?}");
+                let reported = rate.peak_units..=rate.peak_units + rates.at_most_more;
+                prop_assert!(reported.contains(&truth), "{truth} in {reported:?}");
             }
         }
 
@@ -190,7 +194,7 @@ mod tests {
         fn in_the_order_of_time_a_small_room_suffices(mut writes in writes(), step in 1i64..40) {
             writes.sort_by_key(|(_, second, _)| *second);
             let spread: Vec<_> = writes.iter().map(|(key, second, units)| (*key, second * step, *units)).collect();
-            // Room for what can be young, four times over.
+            // The room is four times the number of recent counts.
             let rates = rates(&spread, 1_000);
             prop_assert_eq!(rates.at_most_more, 0);
             prop_assert_eq!(rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(), peaks(&spread));
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_above_the_limit_are_told_apart() {
+    fn runs_above_the_limit_are_separate() {
         let rows = [(0, 10, 1_001), (0, 11, 2_000), (0, 12, 1_000), (0, 13, 1_500), (1, 12, 9_000), (0, 11, 1)];
         let rates = rates(&rows, 100);
         assert_eq!(rates.keys[0].over, [Run { from: 10, seconds: 2 }, Run { from: 13, seconds: 1 }]);

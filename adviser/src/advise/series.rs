@@ -1,11 +1,11 @@
-//! Peaks over time for a picture: as many buckets as it has room for, however long the file.
+//! Peaks over time for a picture, in a bounded number of buckets, whatever the length of the file.
 
 use std::collections::BTreeMap;
 
-/// More would not be told apart.
+/// The most buckets. The picture could not show more of them.
 const BUCKETS: i64 = 480;
 
-/// The busiest second of each stretch of time, for each of some keys.
+/// The busiest second of each bucket of time, for several keys.
 #[derive(Debug)]
 pub(super) struct Series {
     width: i64,
@@ -19,7 +19,7 @@ impl Series {
         Self { width: 1, first: i64::MAX, last: i64::MIN, peaks: vec![BTreeMap::new(); keys] }
     }
 
-    /// Notes what a key took in a second; nothing for a key without a series.
+    /// Adds the write units of a key in a second. Ignores a key without a series.
     pub(super) fn raise(&mut self, key: usize, second: i64, units: u64) {
         if key >= self.peaks.len() {
             return;
@@ -43,12 +43,12 @@ impl Series {
         }
     }
 
-    /// Seconds of a bucket.
+    /// The length of a bucket in seconds.
     pub(super) fn bucket_seconds(&self) -> u64 {
         self.width.unsigned_abs()
     }
 
-    /// The first second of each bucket from the first to the last, and what the busiest second in it took.
+    /// Returns the first second of each bucket, and the write units of its busiest second.
     pub(super) fn of(&self, key: usize) -> Vec<(i64, u64)> {
         let Some(peaks) = self.peaks.get(key).filter(|_| self.first <= self.last) else { return Vec::new() };
         let buckets = self.first.div_euclid(self.width)..=self.last.div_euclid(self.width);

@@ -1,4 +1,4 @@
-//! A file that is read more than once, standard input included.
+//! A file, or standard input, that can be read more than once.
 
 use std::fs::File;
 use std::io::{self, BufRead, Seek};
@@ -10,7 +10,7 @@ use super::rows::{FileFormat, Rows};
 use cli::output::bar_style;
 use cli::records::{self, RecordsError};
 
-/// What can be read again from its start.
+/// A file that can be read again from its start.
 pub(super) struct Source {
     path: PathBuf,
     file: File,
@@ -18,7 +18,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Opens the file. Standard input (`-`) and what else cannot be read twice is copied into a temporary file that has no name.
+    /// Opens the file. Standard input (`-`), and any other source that cannot be read twice, is
+    /// copied to an unnamed temporary file.
     pub(super) fn open(path: &Path) -> Result<Self, RecordsError> {
         let (path, file) = if path == Path::new("-") {
             let shown = PathBuf::from("standard input");
@@ -36,7 +37,7 @@ impl Source {
         Ok(source)
     }
 
-    /// The name for messages.
+    /// The file's name for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -45,10 +46,10 @@ impl Source {
         self.format
     }
 
-    /// The rows from the start on, with a progress bar of this name.
-    pub(super) fn rows(&self, doing: &str, wanted: &[String]) -> Result<(Rows, ProgressBar), RecordsError> {
+    /// Returns the rows from the start of the file, with a progress bar that names the activity.
+    pub(super) fn rows(&self, activity: &str, wanted: &[String]) -> Result<(Rows, ProgressBar), RecordsError> {
         let bar = ProgressBar::new(0).with_style(bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
-        let bar = bar.with_message(doing.to_owned());
+        let bar = bar.with_message(activity.to_owned());
         let reader = self.reader(Some(&bar))?;
         Ok((Rows::new(&self.path, self.format, reader, wanted)?, bar))
     }

@@ -24,7 +24,7 @@ fn audit_log() -> AdviseOptions {
     }
 }
 
-/// What a script of a few lines of Python counts in the same file.
+/// The expected numbers were counted by a short Python script.
 fn assert_is_the_audit_log(advice: &Advice) {
     assert_eq!((advice.items, advice.write_units), (61_299, 61_299));
     let hottest: Vec<(&str, u64)> =
@@ -49,7 +49,8 @@ fn the_audit_log_is_counted_exactly() {
     assert_eq!((peak.write_units_per_second, peak.at), (17, 1_476_225_722));
     let momentary = advice.partition_keys.momentary_share.unwrap();
     assert!((momentary - 0.082_131_147_541).abs() < 1e-11, "{momentary}");
-    // More than the 6.4 % of the hottest file, and not by chance: other files take turns.
+    // This is more than the 6.4 % of the hottest file, and not by chance: different files are hot
+    // at different times.
     assert_eq!((advice.breaking_rate.write_units_per_second, &advice.breaking_rate.partition_key), (12_175, &None));
     let spread = &advice.spreads[0];
     let busiest = |name: &str, shards: u32| {
@@ -78,13 +79,13 @@ fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
     let keys = &advice.partition_keys;
     assert!((keys.distinct_at_least..=keys.distinct_at_most).contains(&5_301), "{keys:?}");
     let time = advice.over_time.as_ref().unwrap();
-    let told = time.peak.write_units_per_second..=time.peak.write_units_per_second + time.peaks_at_most_more;
-    assert!(told.contains(&504), "{told:?}");
+    let reported = time.peak.write_units_per_second..=time.peak.write_units_per_second + time.peaks_at_most_more;
+    assert!(reported.contains(&504), "{reported:?}");
     assert_eq!(advice.hottest_keys[0].items, 3_952);
 }
 
 #[test]
-fn a_key_that_exceeds_its_partition_is_told_with_what_it_needs() {
+fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
     let mut lines = String::from("device,at,order,bytes\n");
     for second in 0..4 {
         for write in 0..(if second == 3 { 900 } else { 1_200 }) {
@@ -109,9 +110,9 @@ fn a_key_that_exceeds_its_partition_is_told_with_what_it_needs() {
     assert_eq!((overload.fewest_shards, overload.shards_by_policy), (3, by_policy));
     assert_eq!(advice.verdict.uniformity, Uniformity::Bad);
     let text = text(&advice);
-    let given = format!("would be given {by_policy} on a table that has taken as much before");
-    for said in ["\"hot\" took 2,400 write units in a second", &given, "4 shards"] {
-        assert!(text.contains(said), "{said}: {text}");
+    let given = format!("would get {by_policy} on a table that has served as much before");
+    for part in ["\"hot\" took 2,400 write units in a second", &given, "4 shards"] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 
@@ -134,7 +135,7 @@ fn a_date_is_bad_though_no_date_takes_much() {
     assert_eq!(by_device.verdict.uniformity, Uniformity::Good);
 }
 
-/// A log of so many writes of one size, ten a second.
+/// The advice for a log of this number of writes of one size, ten per second.
 fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
     let line = |i: u64| format!("{{\"k\":{},\"t\":{},\"n\":{bytes}}}\n", key(i), 1_700_000_000 + i / 10);
     let log = file(&(0..writes).map(line).collect::<String>());
@@ -147,7 +148,7 @@ fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
 }
 
 #[test]
-fn what_is_judged_does_not_depend_on_how_large_items_are() {
+fn the_verdict_does_not_depend_on_the_size_of_the_items() {
     for kb in [1, 4, 10, 100] {
         let once = log(5_000, kb * 1_024, |i| i);
         assert_eq!(once.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", once.verdict.reason);
@@ -171,12 +172,12 @@ fn what_is_judged_does_not_depend_on_how_large_items_are() {
 }
 
 #[test]
-fn one_is_not_many() {
+fn a_count_of_one_is_singular() {
     let one = file("{\"k\":\"a\",\"s\":1}\n");
     let options = AdviseOptions { sort_key: vec!["s".into()], ..AdviseOptions::of(one.path().into(), "k".into()) };
     let text = text(&advise(&options).unwrap());
-    for said in [": 1 item, 1 write unit\n", "1 item is few", "| 1 write of \"a\" on "] {
-        assert!(text.contains(said), "{said}: {text}");
+    for part in [": 1 item, 1 write unit\n", "1 item is too few", "| 1 write of \"a\" on "] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 
@@ -185,17 +186,17 @@ fn wrong_input_is_an_error_that_names_it() {
     let options =
         |path: &Path| AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(path.to_owned(), "k".into()) };
     let rows = [
-        ("", "there is no item in it"),
-        ("\n \n", "there is no item in it"),
-        ("k,t\n", "there is no item in it"),
+        ("", "the file has no item"),
+        ("\n \n", "the file has no item"),
+        ("k,t\n", "the file has no item"),
         ("{\"k\":\"a\",\"t\":1}\n{\"k\":\"a\"}\n", "line 2: it has no field \"t\""),
         ("{\"k\":\"a\",\"t\":\"noon\"}\n", "line 1: its field \"t\" is \"noon\": epoch seconds"),
         ("{\"k\":\"\",\"t\":1}\n", "line 1: its field \"k\" is \"\": it is empty"),
     ];
-    for (content, said) in rows {
+    for (content, message) in rows {
         let file = file(content);
         let error = advise(&options(file.path())).unwrap_err().to_string();
-        assert!(error.contains(said) && error.contains(&file.path().display().to_string()), "{error}");
+        assert!(error.contains(message) && error.contains(&file.path().display().to_string()), "{error}");
     }
     let error = advise(&options(Path::new("no/such/file"))).unwrap_err().to_string();
     assert!(error.starts_with("no/such/file: No such file"), "{error}");

@@ -1,17 +1,18 @@
-//! Times as they stand in logs.
+//! Times in logs.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// From here on a number counts milliseconds: as seconds it would lie beyond the year 5138, as milliseconds it is in 1973.
+/// From this number on, a number is in milliseconds. In seconds it would be after the year 5138, in
+/// milliseconds it is in 1973.
 const FIRST_MILLISECONDS: f64 = 1e11;
 /// The first second of the year 10000.
 const END: i64 = 253_402_300_800;
 
-/// The epoch second of a time: epoch seconds or milliseconds, or RFC 3339.
+/// Parses a time in epoch seconds, epoch milliseconds or RFC 3339 to an epoch second.
 ///
 /// # Errors
-/// What is allowed, where the text is none of these.
+/// The allowed formats, if the text has none of them.
 pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
     let number = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.'));
     let second = match text.parse::<f64>() {
@@ -20,7 +21,7 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
         Err(_) => None,
     };
     let second = match second {
-        // Within the range that is checked below, a float holds every second.
+        // A float is exact for every second of the range that is checked below.
         Some(second) if number && second.is_finite() => Some(second as i64),
         _ => OffsetDateTime::parse(text, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp),
     };
@@ -30,9 +31,10 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
     })
 }
 
-/// An epoch second as RFC 3339 writes it.
+/// Formats an epoch second in RFC 3339.
 pub(crate) fn rfc3339(second: i64) -> String {
-    // By hand, for the formatting of `time` is a feature that would be compiled for every function.
+    // Formatted by hand, because the feature `formatting` of `time` would be compiled for every
+    // function.
     OffsetDateTime::from_unix_timestamp(second).map_or_else(
         |_| second.to_string(),
         |at| {
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn a_text_that_is_not_a_time_is_refused() {
         for text in ["", "now", "-1", "NaN", "inf", "1e400", "253402300800000", "2014-07-09", "1403710614s", "12:00"] {
             assert!(epoch_second(text).is_err(), "{text}");
         }

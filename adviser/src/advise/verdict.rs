@@ -1,46 +1,53 @@
-//! Good, uneven or bad, and why.
+//! The verdict on a partition key: good, uneven or bad, with the reason and the advice.
 //!
-//! The guide calls a partition key good whose values are many and evenly written, and bad one of few values, one that follows the time, or
-//! one of which a single value is by far the most popular. What it says in words is measured here by the share that the hottest key takes of
-//! what is written at one time, for that says how much the table can take until this key fills its partition. A share of 2.5 % lets
-//! it reach 40,000 write units a second, which is the default quota of a table: up to there, no key is in the way. From 10 %
-//! on the table stops at a quarter of its quota or less.
+//! A good partition key has many values that are written evenly. A bad one has few values, follows
+//! the time, or has a single value that is by far the most popular ("Designing partition keys to
+//! distribute your workload in DynamoDB",
+//! <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html>).
+//!
+//! The verdict measures this by the hottest key's share of the writes at one time. The share
+//! determines the rate of the table at which this key fills its partition. With a share of 2.5 %, a
+//! table reaches 40,000 write units per second, its default quota, before a key limits it. From 10
+//! % on, a table stops at a quarter of its quota or less.
 
 use serde::Serialize;
 use sharding::internal::ScalingPolicy;
 
-use super::report::Overload;
-use super::text::quoted;
+use super::over_time::Overload;
+use super::shown::quoted;
 use cli::numbers::{count, counted, percent};
 use sharding::internal::PARTITION_WRITE_UNITS;
 
-/// Up to this share of the hottest key, no key is in the way of the table's default quota of 40,000 write units a second.
+/// Up to this share of the hottest key, the table reaches its default quota of 40,000 write units
+/// per second.
 const GOOD_SHARE: f64 = 0.025;
-/// From this share of the hottest key on, a table takes a quarter of that quota at the most.
+/// From this share of the hottest key on, a table reaches at most a quarter of that quota.
 const BAD_SHARE: f64 = 0.1;
-/// By far more popular than all the others: so many times the next.
+/// A key is by far the most popular if its share is this many times that of the next key.
 const FAR_MORE: f64 = 10.0;
-/// Where a moment's hottest key takes so many times what any takes of the whole file, keys are hot by turns.
+/// Keys are hot by turns if the momentary share is this many times the share of the file's hottest
+/// key.
 const BY_TURNS: f64 = 2.0;
-/// A key at so many times the even share is no longer explained by there being few.
+/// Up to this many times the even share, a high share is explained by the small number of keys.
 const ABOUT_EVEN: f64 = 2.0;
-/// Fewer items are hardly enough to judge by.
+/// Fewer items are hardly enough for a verdict.
 const FEW_ITEMS: u64 = 1_000;
 
-/// How a partition key spreads the writes.
+/// The evenness of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Uniformity {
     /// Many values, evenly written.
     Good,
-    /// Something between.
+    /// Between good and bad.
     Uneven,
-    /// Few values, one that dominates, keys that are hot by turns, or one that took more than a partition gives.
+    /// Few values, one dominant value, keys that are hot by turns, or a key that took more than a
+    /// partition serves.
     Bad,
 }
 
 impl Uniformity {
-    /// The word for it.
+    /// Returns the word in the text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,18 +58,18 @@ impl Uniformity {
     }
 }
 
-/// The judgement in words.
+/// The verdict in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// In one word.
+    /// The verdict in one word.
     pub uniformity: Uniformity,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What to do, the most important first.
+    /// The advice, most important first.
     pub advice: Vec<String>,
 }
 
-/// What is judged.
+/// The facts that the verdict depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Facts<'a> {
     pub(super) items: u64,
@@ -70,15 +77,16 @@ pub(super) struct Facts<'a> {
     pub(super) hottest: &'a str,
     pub(super) hottest_share: f64,
     pub(super) next_share: f64,
-    /// Of the hottest key of a moment, on average; only where the hottest key of the whole file does not explain it.
+    /// The average share of the hottest key of a moment, unless the hottest key of the whole file
+    /// explains it.
     pub(super) momentary_share: Option<f64>,
-    /// The highest peak of a key, where times are known.
+    /// The highest peak of a key, if times are known.
     pub(super) peak_units: Option<u64>,
-    /// By peak, highest first.
+    /// The overloads, highest peak first.
     pub(super) overloads: &'a [Overload],
 }
 
-/// Why a key is not good.
+/// The reason that a key is not good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     ByTurns,
@@ -87,7 +95,7 @@ enum Cause {
 }
 
 impl Facts<'_> {
-    /// The share that the hottest key takes of what is written at one time.
+    /// The hottest key's share of the writes at one time.
     pub(super) fn share(&self) -> f64 {
         self.momentary_share.unwrap_or(0.0).max(self.hottest_share)
     }
@@ -103,7 +111,8 @@ impl Facts<'_> {
         }
     }
 
-    /// The key with the highest peak, if the policy would shard it: what is above the limit by a hundredth is ridden out by repetitions.
+    /// The key with the highest peak, if the policy would shard it. Retries absorb a peak that is 1
+    /// % above the limit.
     fn needs_shards(&self) -> Option<&Overload> {
         self.overloads.first().filter(|overload| overload.shards_by_policy > 1)
     }
@@ -131,8 +140,8 @@ impl Facts<'_> {
             Cause::ByTurns => {
                 let momentary = percent(self.momentary_share.unwrap_or(0.0));
                 format!(
-                    "at any one time a single key takes {momentary} of the writes, though none takes more than {share} of all: \
-                     keys are hot by turns, as dates are"
+                    "at any one time, a single key takes {momentary} of the writes, though no key takes more than {share} \
+                     of all: keys are hot by turns, as dates are"
                 )
             }
             Cause::FewValues if self.distinct == 1 => format!("there is only one partition key, {hottest}"),
@@ -153,13 +162,14 @@ impl Facts<'_> {
             [] => by_share,
             [only] => {
                 let (key, peak) = (quoted(&only.partition_key), count(only.peak.write_units_per_second));
-                format!("{key} took {peak} write units in a second, and a partition gives {partition}; {by_share}")
+                format!("{key} took {peak} write units in a second, and a partition serves {partition}; {by_share}")
             }
             [first, ..] => {
                 let (keys, peak) = (count(self.overloads.len() as u64), count(first.peak.write_units_per_second));
                 let key = quoted(&first.partition_key);
                 format!(
-                    "{keys} keys took more write units in a second than a partition gives ({partition}), {key} as many as {peak}; {by_share}"
+                    "{keys} keys took more write units in a second than a partition serves ({partition}), {key} up to \
+                     {peak}; {by_share}"
                 )
             }
         }
@@ -170,7 +180,7 @@ impl Facts<'_> {
         let mut advice = Vec::new();
         if uniformity == Uniformity::Good {
             advice.push(
-                "Keep it: a key that never gets hot stays on one shard, and costs what it costs without this product."
+                "Keep it: a key that never gets hot stays on one shard and costs the same as without this product."
                     .to_owned(),
             );
         } else {
@@ -178,44 +188,54 @@ impl Facts<'_> {
             let needs = first.map_or_else(String::new, |overload| {
                 let (fewest, policy) = (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
                 format!(
-                    " {} needs {fewest} at the least, and would be given {policy} on a table that has taken as much \
-                     before.",
+                    " {} needs at least {fewest}, and would get {policy} on a table that has served as much before.",
                     quoted(&overload.partition_key)
                 )
             });
             advice.push(format!(
-                "Shard it: this product gives a key more shards by itself as soon as it is throttled, or beforehand by the shard-scaler's action \"set\".{needs}"
+                "Shard it: this product gives a key more shards by itself as soon as it is throttled, or beforehand by \
+                 the shard-scaler's action \"set\".{needs}"
             ));
             let highest = u64::from(ScalingPolicy::default().max_shards.get());
             if first.is_some_and(|overload| overload.shards_by_policy > highest) {
-                advice.push(format!("Raise MAX_SHARDS: by itself, a key is given {highest} shards at the most."));
+                advice.push(format!("Raise MAX_SHARDS: by default, a key gets at most {highest} shards."));
             }
             advice.push(match self.cause() {
-                Cause::ByTurns => "Or choose a partition key that does not follow the time: join a field to it that differs from item to item.".to_owned(),
-                Cause::FewValues => "Or choose a partition key with many more values: join a field to it that differs from item to item.".to_owned(),
-                Cause::OneDominates => "Or choose a partition key that divides the hottest key's items: join a field to it by which they differ.".to_owned(),
-            });
+                Cause::ByTurns => {
+                    "Or choose a partition key that does not follow the time: append a field that differs between items."
+                }
+                Cause::FewValues => {
+                    "Or choose a partition key with many more values: append a field that differs between items."
+                }
+                Cause::OneDominates => {
+                    "Or choose a partition key that divides the hottest key's items: append a field that differs \
+                     between them."
+                }
+            }
+            .to_owned());
         }
         match self.peak_units {
             Some(peak) if self.overloads.is_empty() && uniformity != Uniformity::Good => advice.push(format!(
-                "There is time: at the rate of this file no key exceeds its partition; the busiest second of a key takes {} of {partition} write units.",
+                "It is not urgent: at the rate of this file, no key exceeds its partition. The busiest second of a key \
+                 takes {} of {partition} write units.",
                 count(peak)
             )),
             Some(_) => {}
             None => advice.push(
-                "Give --time as well: then keys are found that exceed a partition for some seconds, and keys that are hot by turns, as dates are."
+                "Use --time as well, to find keys that exceed a partition for some seconds, and keys that are hot by \
+                 turns, as dates are."
                     .to_owned(),
             ),
         }
         if self.items < FEW_ITEMS {
             let are = if self.items == 1 { "is" } else { "are" };
-            advice.push(format!("Take this with caution: {} {are} few to judge by.", counted(self.items, "item")));
+            advice.push(format!("Be careful: {} {are} too few for a reliable verdict.", counted(self.items, "item")));
         }
         advice
     }
 }
 
-/// Judges.
+/// Judges a partition key by the facts.
 pub(super) fn verdict(facts: &Facts<'_>) -> Verdict {
     let uniformity = facts.uniformity();
     Verdict { uniformity, reason: facts.reason(), advice: facts.advice(uniformity) }
@@ -240,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_table_is_answered_as_it_answers() {
+    fn the_verdicts_match_the_table_of_the_aws_document() {
         let rows = [
             (
                 "User ID, where the application has many users",
@@ -293,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_needs_is_told_where_it_needs_shards() {
+    fn the_shards_of_a_key_are_reported_if_it_needs_more_than_one() {
         let rows = [
             (1_005, Uniformity::Good, "k\" took 1,005 write units", "Keep it"),
-            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs 2 shards at the least, and would be given"),
+            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs at least 2 shards, and would get"),
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {

@@ -1,4 +1,4 @@
-//! A line as a write.
+//! Converts a line to a write.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,11 @@ use sharding::internal::{MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType};
 
 use super::AdviseOptions;
 use super::capacity::write_units;
-use super::rows::{Row, Scalar, shortened};
+use super::row::{Row, Scalar};
+use super::shown::shortened;
 use super::time::epoch_second;
 
-/// Which fields hold what.
+/// The roles of the fields.
 #[derive(Debug, Clone)]
 pub(super) struct Roles {
     names: Vec<String>,
@@ -19,12 +20,12 @@ pub(super) struct Roles {
     size: Option<usize>,
 }
 
-/// What a line writes.
+/// The write that a line describes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
     pub(super) partition_key: PartitionKey,
     pub(super) sort_key: Option<SortKey>,
-    /// Of the epoch.
+    /// The time in epoch seconds.
     pub(super) second: Option<i64>,
     pub(super) units: u64,
 }
@@ -45,12 +46,12 @@ impl Roles {
         Self { names, partition_key, sort_key, time, size }
     }
 
-    /// The fields to read, each once.
+    /// The names of the fields to read, each once.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Reads a row that holds the fields of [`names`](Self::names).
+    /// Converts a row with the fields of [`names`](Self::names).
     pub(super) fn write(&self, row: &Row<'_>) -> Result<Write, String> {
         let (partition_key, text) = self.value(row, self.partition_key)?;
         let key =
@@ -65,7 +66,8 @@ impl Roles {
         let bytes = match self.size {
             None if row.bytes > MAX_ITEM_BYTES as u64 => {
                 return Err(format!(
-                    "it has {} bytes, and an item has {MAX_ITEM_BYTES} at the most; where an item has fewer than its line, give --size",
+                    "it has {} bytes, and an item may have at most {MAX_ITEM_BYTES}; use --size if items are smaller \
+                     than their lines",
                     row.bytes
                 ));
             }
@@ -77,7 +79,7 @@ impl Roles {
                     self.wrong(
                         name,
                         &value.text,
-                        &format!("whole bytes from 0 to {MAX_ITEM_BYTES}, the most of an item, are allowed"),
+                        &format!("whole bytes from 0 to {MAX_ITEM_BYTES}, the maximum of an item, are allowed"),
                     )
                 })?
             }
@@ -85,7 +87,8 @@ impl Roles {
         Ok(Write { partition_key: key, sort_key: self.sort_key(row)?, second, units: write_units(bytes) })
     }
 
-    /// As `load` makes it: one field's number stays a number, several fields are joined.
+    /// Creates the sort key as `load` does: a number in one field stays a number, and several
+    /// fields are joined.
     fn sort_key(&self, row: &Row<'_>) -> Result<Option<SortKey>, String> {
         let (name, text, key_type) = match self.sort_key.as_slice() {
             [] => return Ok(None),
@@ -152,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_item_is_refused_unless_its_size_is_told() {
+    fn a_line_larger_than_an_item_is_refused_without_a_field_for_the_size() {
         let long = |bytes: u64| Row { bytes, ..row(&[("a", false), ("7", true), ("1", true)]) };
         let by_line = Roles::new(&AdviseOptions::of("f".into(), "k".into()));
         assert_eq!(by_line.write(&long(409_600)).unwrap().units, 400);
-        let said = by_line.write(&long(2_000_000)).unwrap_err();
-        assert!(said.contains("it has 2000000 bytes") && said.contains("--size"), "{said}");
+        let message = by_line.write(&long(2_000_000)).unwrap_err();
+        assert!(message.contains("it has 2000000 bytes") && message.contains("--size"), "{message}");
         assert_eq!(roles(&["t"]).write(&long(2_000_000)).unwrap().units, 1);
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_value() {
+    fn an_error_names_the_field_and_its_value() {
         let long = "x".repeat(2_049);
         let rows = [
             (
@@ -175,10 +178,10 @@ mod tests {
             ([("a", false), ("7", true), ("409601", true)], "0 to 409600"),
         ];
         for (values, why) in rows {
-            let said = roles(&["t"]).write(&row(&values)).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let message = roles(&["t"]).write(&row(&values)).unwrap_err();
+            assert!(message.contains(why), "{message}");
         }
-        let said = roles(&["t", "k"]).write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)])).unwrap_err();
-        assert!(said.contains("its field \"t#k\"") && said.contains("at most 1024"), "{said}");
+        let message = roles(&["t", "k"]).write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)])).unwrap_err();
+        assert!(message.contains("its field \"t#k\"") && message.contains("at most 1024"), "{message}");
     }
 }

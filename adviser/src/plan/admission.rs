@@ -1,33 +1,38 @@
-//! What one partition refuses of the demand that falls on it.
+//! The share of its demand that one partition refuses.
 //!
-//! A partition is a token bucket: it gives `rate` units a second, saves up to `holds` of them, lets a request in while there is a token
-//! at all, and takes what the request really costs. Writes arrive as a Poisson process. What the bucket lacks is then the work of a
-//! queue with Poisson arrivals, equal jobs and one server (M/D/1) that turns arrivals away while it has `holds` or more to do. Below
-//! that bound the work is distributed as in the queue that turns nobody away, up to a factor, and that is a delay equation:
+//! A partition is a token bucket. It gains `rate` units per second, saves up to `holds` of them,
+//! accepts a request while it has any token, and then charges the real cost of the request. Writes
+//! arrive as a Poisson process. The bucket's missing tokens are the work of a queue with Poisson
+//! arrivals, equal jobs and one server (M/D/1) that rejects arrivals while it has `holds` or more
+//! work. Below that bound, the work is distributed as in the queue that rejects no arrivals, up to
+//! a factor. This gives a delay equation:
 //!
-//! F'(x) = rho / k (F(x) - F(x - k)),  F(0) = 1,  and what is let in is F(holds) / (1 + rho F(holds))
+//! F'(x) = rho / k (F(x) - F(x - k)),  F(0) = 1,  and the accepted share is F(holds) / (1 + rho
+//! F(holds))
 //!
-//! with rho the demand over the rate and k the units of a request. (Level crossings: P. H. Brill, "Level Crossing Methods in Stochastic
-//! Models".) Why so exact? For small items it hardly differs from 1 - 1/rho. But ten writes of 100 KB make a partition's second, and
-//! then it refuses some of a demand that is well below its rate.
+//! Here rho is the demand over the rate, and k is the units of a request. (Level crossings: P. H.
+//! Brill, "Level Crossing Methods in Stochastic Models".) For small items, the result hardly
+//! differs from 1 - 1/rho. But ten writes of 100 KB fill a partition's second, and then the
+//! partition refuses a share of a demand that is well below its rate.
 
-/// So many steps of the demand between nothing and one time the rate.
+/// The number of steps of the tabulated demand between zero and the rate.
 const STEPS_PER_RATE: usize = 100;
-/// Beyond this many times the rate, what is let in is the rate.
+/// Beyond this many times the rate, a partition accepts exactly its rate.
 const TABLED_RATES: usize = 4;
-/// A sum that has grown to this, or no longer grows, has decided.
+/// The sum ends when it has grown to this, or no longer grows.
 const DECIDED: f64 = 1e12;
 
-/// The part of a demand that one partition refuses in the long run, with repetitions left out.
+/// The share of a demand that one partition refuses in the long run, without retries.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     rate: f64,
-    /// Refused parts at equal steps of the demand.
+    /// The refused shares at equal steps of the demand.
     refused: Vec<f64>,
 }
 
 impl Admission {
-    /// Of a partition with this rate, for writes of so many units. A bucket holds what its rate gives in a second.
+    /// Tabulates the shares for a partition with this rate and writes of these units. A bucket
+    /// holds the units of one second.
     pub(super) fn new(rate: f64, units_per_write: u32) -> Self {
         let refused = (0..=TABLED_RATES * STEPS_PER_RATE)
             .map(|step| refused_part(step as f64 / STEPS_PER_RATE as f64, f64::from(units_per_write), rate))
@@ -35,19 +40,20 @@ impl Admission {
         Self { rate, refused }
     }
 
-    /// Write units a second that the partition gives.
+    /// Write units per second that the partition serves.
     pub(super) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// The part of so many units a second that is refused.
+    /// The share of this demand that is refused.
     pub(super) fn refused(&self, units_per_second: f64) -> f64 {
         let rho = units_per_second / self.rate;
         let place = (rho * STEPS_PER_RATE as f64).max(0.0);
         let step = place as usize;
         match (self.refused.get(step), self.refused.get(step + 1)) {
             (Some(low), Some(high)) => {
-                // Linear in the units that are refused, which are convex; a part of them is not.
+                // The interpolation is linear in the refused units, which are convex. The refused
+                // share is not.
                 let (below, above) = (step as f64, (step + 1) as f64);
                 let units = low * below + (high * above - low * below) * (place - below);
                 if place > 0.0 { units / place } else { 0.0 }
@@ -57,14 +63,15 @@ impl Admission {
     }
 }
 
-/// The refused part where the demand is `rho` times the rate, requests cost `k` units and the bucket holds so many.
+/// The refused share if the demand is `rho` times the rate, requests cost `k` units, and the bucket
+/// holds `holds`.
 fn refused_part(rho: f64, k: f64, holds: f64) -> f64 {
     if rho <= 0.0 {
         return 0.0;
     }
     let steps_per_request = (8.0 * k).clamp(8.0, 64.0) as usize;
     let step = k / steps_per_request as f64;
-    // Exact in F(x), and linear between the steps in F(x - k).
+    // The steps are exact in F(x), and interpolate F(x - k) linearly.
     let z = rho / k * step;
     let growth = z.exp();
     let (flat, slope) = (growth - 1.0, (growth - 1.0) / z - 1.0);
@@ -115,7 +122,8 @@ mod tests {
 
     #[test]
     fn one_write_at_a_time_is_refused_as_erlang_says() {
-        // A write that fills the bucket: nobody is let in until it is paid back, so of rho a part rho / (1 + rho) is refused.
+        // A write empties the bucket, and no other is accepted until it is paid back. So rho / (1 +
+        // rho) of rho is refused.
         for rho in [0.2, 0.5, 1.0, 3.0] {
             let found = refused_part(rho, 1_000.0, 1_000.0 * 1e-9);
             assert!((found - rho / (1.0 + rho)).abs() < 1e-4, "{rho}: {found}");
@@ -132,9 +140,9 @@ mod tests {
         #[test]
         fn more_demand_never_gets_less_and_never_gets_more_than_the_rate(units in 1u32..=400, rho in 0.0f64..6.0, more in 0.0f64..2.0) {
             let admission = Admission::new(1_000.0, units);
-            let let_in = |rho: f64| rho * (1.0 - admission.refused(rho * 1_000.0));
-            prop_assert!(let_in(rho) <= rho.min(1.0) + 1e-9);
-            prop_assert!(let_in(rho + more) >= let_in(rho) - 1e-9);
+            let accepted = |rho: f64| rho * (1.0 - admission.refused(rho * 1_000.0));
+            prop_assert!(accepted(rho) <= rho.min(1.0) + 1e-9);
+            prop_assert!(accepted(rho + more) >= accepted(rho) - 1e-9);
         }
     }
 }

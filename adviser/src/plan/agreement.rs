@@ -1,6 +1,7 @@
-//! The reckoning against the partition model, which is driven as the simulation drives it: Poisson writes of fixed shards in steps of ten
-//! milliseconds, over many placements. Repetitions and split for heat are off; the first ten of twenty seconds, in which partitions spend
-//! what they had saved, does not count.
+//! Compares the calculation with the partition model, which runs as in the simulation: Poisson
+//! writes to fixed shards in steps of ten milliseconds, over many placements. Retries and split for
+//! heat are off. The first ten of twenty seconds, in which partitions spend their saved burst
+//! capacity, do not count.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::throttling::throttled;
 const STEP: Duration = Duration::from_millis(10);
 const STEPS: u32 = 2_000;
 const WARM_UP: u32 = 1_000;
-/// The reckoned part and the measured one may differ by this part of the measured one.
+/// The calculated share may differ from the measured one by this share of the measured one.
 const TOLERATED: f64 = 0.2;
 
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +29,7 @@ struct Workload {
     partitions: u32,
 }
 
-/// Five writes a second of 400 KB, ten thousand of 1 KB; few partitions and many; keys together.
+/// Workloads with large and small writes, few and many partitions, and one or several keys.
 const DEMANDING: [Workload; 7] = [
     Workload { writes: 5_000, item_bytes: 1_024, keys: 1, shards: 5, partitions: 8 },
     Workload { writes: 20_000, item_bytes: 1_000, keys: 1, shards: 24, partitions: 64 },
@@ -44,12 +45,12 @@ impl Workload {
         Demand::new(self.writes, self.item_bytes, self.keys)
     }
 
-    fn reckoned(&self) -> f64 {
+    fn calculated(&self) -> f64 {
         let demand = self.demand();
         throttled(&demand, &Admission::new(1_000.0, demand.units_per_write), self.shards, self.partitions)
     }
 
-    /// The mean over so many placements, with its standard error.
+    /// The mean over this number of placements, with its standard error.
     fn measured(&self, placements: u64) -> (f64, f64) {
         let shares: Vec<f64> = (0..placements).map(|placement| self.measure(placement)).collect();
         let count = shares.len() as f64;
@@ -58,7 +59,7 @@ impl Workload {
         (mean, (variance / count).sqrt())
     }
 
-    /// The throttled part of the first attempts, for keys of these names.
+    /// The throttled share of the first attempts, for keys with the names of this placement.
     fn measure(&self, placement: u64) -> f64 {
         let demand = self.demand();
         let units = f64::from(demand.units_per_write);
@@ -69,24 +70,25 @@ impl Workload {
             names.map(|(key, shard)| StoredKey::new(format!("hot-{placement}-{key}.{shard}"))).collect();
         let mut rng = StdRng::seed_from_u64(placement);
         let per_step = Poisson::new(demand.writes_per_second / shards.len() as f64 * STEP.as_secs_f64()).unwrap();
-        let (mut attempts, mut let_in) = (0.0, 0.0);
+        let (mut attempts, mut accepted) = (0.0, 0.0);
         for step in 0..STEPS {
             let now = STEP * step;
             for shard in &shards {
                 let writes = per_step.sample(&mut rng);
                 let taken = if units > 1.0 {
-                    // As the engine does it: let in while there is a token at all, then charged in full.
+                    // As in the engine, a write is accepted while there is any token, and then
+                    // charged in full.
                     (0..writes as u64).filter(|_| write(&mut model, shard, units, now)).count() as f64
                 } else {
                     model.take(shard, None, writes, now)
                 };
                 if step >= WARM_UP {
                     attempts += writes;
-                    let_in += taken;
+                    accepted += taken;
                 }
             }
         }
-        1.0 - let_in / attempts
+        1.0 - accepted / attempts
     }
 }
 
@@ -98,41 +100,41 @@ fn write(model: &mut Partitions, shard: &StoredKey, units: f64, now: Duration) -
     open
 }
 
-fn differ(reckoned: f64, measured: f64) -> bool {
-    (reckoned / measured - 1.0).abs() >= TOLERATED
+fn differ(calculated: f64, measured: f64) -> bool {
+    (calculated / measured - 1.0).abs() >= TOLERATED
 }
 
 #[test]
-fn what_is_reckoned_is_what_the_partition_model_measures() {
-    println!("writes/s  bytes   keys  shards  partitions  reckoned  measured (standard error)");
+fn the_calculation_agrees_with_the_partition_model() {
+    println!("writes/s  bytes   keys  shards  partitions  calculated  measured (standard error)");
     for workload in DEMANDING {
         let placements = 5_600 / u64::from(workload.shards * workload.keys);
-        let (reckoned, (measured, error)) = (workload.reckoned(), workload.measured(placements));
+        let (calculated, (measured, error)) = (workload.calculated(), workload.measured(placements));
         let Workload { writes, item_bytes, keys, shards, partitions } = workload;
         println!(
-            "{writes:8}  {item_bytes:6}  {keys:4}  {shards:6}  {partitions:10}  {:7.2}%  {:7.2}% ({:.2})",
-            reckoned * 100.0,
+            "{writes:8}  {item_bytes:6}  {keys:4}  {shards:6}  {partitions:10}  {:9.2}%  {:7.2}% ({:.2})",
+            calculated * 100.0,
             measured * 100.0,
             error * 100.0
         );
         assert!(error < 0.05 * measured, "{workload:?}: too few placements: {measured} +- {error}");
-        assert!(!differ(reckoned, measured), "{workload:?}: reckoned {reckoned}, measured {measured} +- {error}");
+        assert!(!differ(calculated, measured), "{workload:?}: calculated {calculated}, measured {measured} +- {error}");
     }
 }
 
 #[test]
-fn where_nothing_is_throttled_nothing_is_reckoned() {
+fn the_calculation_agrees_if_nothing_is_throttled() {
     for workload in [
         Workload { writes: 2_000, item_bytes: 1_024, keys: 1, shards: 16, partitions: 200 },
         Workload { writes: 300, item_bytes: 1_024, keys: 1, shards: 1, partitions: 4 },
     ] {
-        let (reckoned, (measured, _)) = (workload.reckoned(), workload.measured(100));
-        assert!(reckoned < 0.001 && measured < 0.001, "{workload:?}: {reckoned} {measured}");
+        let (calculated, (measured, _)) = (workload.calculated(), workload.measured(100));
+        assert!(calculated < 0.001 && measured < 0.001, "{workload:?}: {calculated} {measured}");
     }
 }
 
 #[test]
-fn the_comparison_tells_a_wrong_reckoning() {
+fn the_comparison_detects_a_wrong_calculation() {
     let measured = DEMANDING.map(|workload| workload.measured(60).0);
     let caught = |wrong: &dyn Fn(&Workload) -> f64| {
         DEMANDING.iter().zip(measured).filter(|(workload, measured)| differ(wrong(workload), *measured)).count()
@@ -152,8 +154,8 @@ fn the_comparison_tells_a_wrong_reckoning() {
         let demand = workload.demand();
         throttled(&demand, &Admission::new(850.0, demand.units_per_write), workload.shards, workload.partitions)
     };
-    assert_eq!(caught(&Workload::reckoned), 0);
-    assert_eq!(caught(&each_shard_alone), 7, "shards that meet");
+    assert_eq!(caught(&Workload::calculated), 0);
+    assert_eq!(caught(&each_shard_alone), 7, "shards that share partitions");
     assert_eq!(caught(&evenly_over_partitions), 7, "uneven partitions");
     assert_eq!(caught(&every_write_of_one_unit), 1, "the one of the largest items");
     assert!(caught(&smaller_partitions) >= 4, "a rate that is wrong: {}", caught(&smaller_partitions));

@@ -1,33 +1,35 @@
-//! What a stack costs while nobody uses it: alarms, the dashboard, Contributor Insights, and one schedule.
+//! The costs of an idle stack: alarms, the dashboard, Contributor Insights, and one schedule.
 //!
-//! The functions, the API, the queue and on-demand tables cost nothing without requests, and the functions publish no custom metric then:
-//! the embedded format writes only what has happened. What remains is counted here for each profile of the template. The tests hold the
-//! counts against the templates.
+//! The functions, the API, the queue and on-demand tables cost nothing without requests. The
+//! functions also publish no custom metrics then, because the embedded metric format only writes
+//! events. This module counts the other parts for each profile of the template. Its tests compare
+//! the counts with the templates.
 
 use serde::Serialize;
 use sharding::internal::PAGES;
 
-use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB, MONTH_HOURS};
+use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB};
 use super::options::Architecture;
-use super::prices::{Evidence, Price, Prices};
+use super::prices::{Evidence, MONTH_HOURS, Price, Prices};
 
-/// Metrics that the alarms of every stack look at. AWS bills an alarm on a metric-math expression once for each metric in it, here 5xx and
-/// requests of the API. (CloudWatch user guide, "CloudWatch billing and cost".)
+/// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
+/// for each of its metrics, here 5xx and requests of the API. (CloudWatch user guide, "CloudWatch
+/// billing and cost".)
 const ALARM_METRICS: u32 = 17;
-/// The same of the alarms that a canary deployment waits for, one for each function.
+/// The metrics of the alarms of a canary deployment, one for each function.
 const CANARY_ALARM_METRICS: u32 = 3;
 /// Minutes between two runs of the schedule that sets alarms back to OK.
 const REARM_MINUTES: f64 = 5.0;
-/// How long such a run takes. Assumed: it waits for a few requests to CloudWatch and DynamoDB.
+/// The duration of such a run. Assumed: it waits for a few requests to CloudWatch and DynamoDB.
 const REARM_SECONDS: f64 = 1.0;
-/// How often such a run makes DynamoDB ask KMS for the key of the metadata table. Assumed: DynamoDB keeps a key for about as long as the
-/// runs lie apart.
+/// DynamoDB's requests to KMS for the metadata table's key during such a run. Assumed: DynamoDB
+/// caches a key for about the time between two runs.
 const KMS_REQUESTS: f64 = 1.0;
 const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
 
-/// A profile of the template, by what costs something at rest.
+/// The settings of a template profile that cause costs at rest.
 struct Profile {
-    /// As the template calls it.
+    /// The profile's name in the template.
     name: &'static str,
     /// `CanaryDeployment`
     canary: bool,
@@ -35,9 +37,9 @@ struct Profile {
     dashboard: bool,
     /// `LogRetentionDays`
     log_days: u32,
-    /// `XRayTracing`: Active, and the runs are too few for X-Ray to leave one out.
+    /// `XRayTracing` is Active. The runs are so few that X-Ray samples all of them.
     traced: bool,
-    /// `EncryptionKey`: not the one that DynamoDB owns.
+    /// `EncryptionKey` is not the key that DynamoDB owns.
     encrypted_by_kms: bool,
 }
 
@@ -55,12 +57,12 @@ const PROFILES: [Profile; 3] = [
     Profile { name: "production", canary: true, dashboard: true, log_days: 365, traced: true, encrypted_by_kms: true },
 ];
 
-/// A month of stacks without requests, at list prices without free allowances.
+/// The costs of a month of idle stacks, at list prices without free allowances.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AtRest {
-    /// Each profile of the template, with its other settings as they are.
+    /// The costs of each profile of the template with its default settings.
     pub profiles: Vec<IdleStack>,
-    /// What each GB that is stored adds: storage and point-in-time recovery.
+    /// The costs of each stored GB: storage and point-in-time recovery.
     pub usd_per_stored_gb: f64,
 }
 
@@ -69,28 +71,28 @@ pub struct AtRest {
 pub struct IdleStack {
     /// The profile.
     pub profile: &'static str,
-    /// What is paid for.
+    /// The lines.
     pub lines: Vec<IdleLine>,
     /// The sum.
     pub usd: f64,
 }
 
-/// One line of what it costs.
+/// One line of the costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IdleLine {
-    /// What of the stack it is for.
+    /// The part of the stack.
     pub part: IdlePart,
-    /// How much of it in a month.
+    /// The quantity in a month.
     pub quantity: f64,
-    /// In what unit.
+    /// The unit of the quantity.
     pub unit: String,
-    /// What it costs in a month.
+    /// The cost of a month.
     pub usd: f64,
-    /// How sure the price is.
+    /// The reliability of the price.
     pub evidence: Evidence,
 }
 
-/// A part of a stack that costs something at rest.
+/// A part of a stack with costs at rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdlePart {
@@ -100,7 +102,8 @@ pub enum IdlePart {
     Dashboard,
     /// Contributor Insights of the main table.
     ContributorInsights,
-    /// The schedule that sets alarms back to OK: its runs, and what they make the function and the table do.
+    /// The schedule that sets alarms back to OK: its runs, and their use of the function and the
+    /// table.
     Schedule,
 }
 
@@ -108,7 +111,7 @@ impl IdlePart {
     /// Every part, in the order of the table.
     pub(super) const ALL: [Self; 4] = [Self::Alarms, Self::Dashboard, Self::ContributorInsights, Self::Schedule];
 
-    /// As people read it.
+    /// The name in the text.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Alarms => "alarms",
@@ -120,13 +123,13 @@ impl IdlePart {
 }
 
 impl IdleStack {
-    /// What one part costs.
+    /// The costs of one part.
     pub(super) fn usd_of(&self, part: IdlePart) -> f64 {
         self.lines.iter().filter(|line| line.part == part).map(|line| line.usd).sum()
     }
 }
 
-/// Reckons a month of every profile.
+/// Calculates the costs of a month of every profile.
 pub(super) fn at_rest(architecture: Architecture, prices: &Prices) -> AtRest {
     AtRest {
         profiles: PROFILES.iter().map(|profile| idle(profile, architecture, prices)).collect(),
@@ -147,7 +150,8 @@ fn idle(profile: &Profile, architecture: Architecture, prices: &Prices) -> IdleS
 
 fn schedule(profile: &Profile, architecture: Architecture, prices: &Prices) -> Vec<IdleLine> {
     let runs = MONTH_HOURS * 60.0 / REARM_MINUTES;
-    // Each run reads the table's item and every page of the directory, of which a new table has one copy.
+    // Each run reads the table's item and every page of the directory. A new table has one copy of
+    // each page.
     let read_units = runs * f64::from(1 + PAGES);
     let logs = runs * LOG_BYTES / GB;
     let per_gb_second = match architecture {
@@ -181,10 +185,11 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn an_idle_month_is_what_a_person_reckons() {
+    fn an_idle_month_costs_what_a_calculation_by_hand_gives() {
         let at_rest = at_rest(Architecture::Arm64, &Prices::published().unwrap());
-        // 730 x 12 = 8,760 runs: at 1.00 a million; at 0.20 a million; a second of 0.25 GB each at 0.0000133334; 5 read units each at
-        // 0.125 a million; 1,600 bytes of logs each at 0.50 a GB.
+        // 730 x 12 = 8,760 runs: 1.00 a million for the schedule; 0.20 a million for requests;
+        // 0.0000133334 for a second of 0.25 GB each; 0.125 a million for 5 read units each; 0.50 a
+        // GB for 1,600 bytes of logs each.
         let runs = 0.008_76 + 0.001_752 + 0.029_2 + 0.005_475 + 0.007_008;
         // 0.014016 GB of logs a month at 0.03 a GB-month, for 7, 30 and 365 days.
         let kept = [0.000_097, 0.000_415, 0.005_046];
@@ -268,7 +273,7 @@ mod tests {
                 None => of_all += metrics,
                 Some("Canary") => of_canaries += metrics,
                 Some(other) => {
-                    panic!("{} exists on the condition {other}, which no profile is reckoned with", alarm.0[0])
+                    panic!("{} exists on the condition {other}, which no profile includes", alarm.0[0])
                 }
             }
             // Alarms of 10 and 30 seconds cost three times as much.
@@ -289,13 +294,13 @@ mod tests {
         assert!(matches!(with_insights[..], [only] if only.has("        Mode: THROTTLED_KEYS")));
     }
 
-    /// What a profile's value of a setting must be.
+    /// A profile's expected value of a setting.
     type ValueOf = fn(&Profile) -> String;
 
     #[test]
     fn the_profiles_are_the_columns_of_the_settings() {
         let template = root_template();
-        // Each setting that costs something at rest.
+        // Each setting that can cause costs at rest.
         let settings: [(&str, ValueOf); 10] = [
             ("CanaryDeployment", |profile| profile.canary.to_string()),
             ("Dashboard", |profile| profile.dashboard.to_string()),

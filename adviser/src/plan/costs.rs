@@ -1,42 +1,38 @@
-//! What a month costs: plain DynamoDB, this product's crate, and the three functions behind API Gateway.
+//! The costs of a month: plain DynamoDB, this product's crate, and the three functions behind API
+//! Gateway.
 //!
-//! Left out: free allowances, savings plans, taxes, data transfer, backups, and what other keys of the table cost.
+//! Not included: free allowances, savings plans, taxes, data transfer, backups, and the costs of
+//! the table's other keys.
 
 use serde::Serialize;
 
-use super::demand::Demand;
 use super::directory;
 use super::options::{Architecture, CapacityMode};
-use super::prices::{Evidence, Price, Prices};
-use super::reads::PageCost;
+use super::prices::{Evidence, HOUR_SECONDS, MONTH_HOURS, Price, Prices};
+use super::usage::Usage;
 
-/// AWS reckons a month as 730 hours.
-pub(super) const MONTH_HOURS: f64 = 730.0;
-const HOUR_SECONDS: f64 = 3_600.0;
-/// The part of provisioned capacity that auto scaling lets be used (`TargetUtilization` of template.yaml).
+/// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
+/// template.yaml).
 pub(super) const TARGET_UTILISATION: f64 = 0.7;
 /// Memory of the writer and the reader (template.yaml).
 pub(super) const MEMORY_GB: f64 = 256.0 / 1_024.0;
-/// How long a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
-const REQUEST_SECONDS: f64 = 0.005;
-/// What a function does besides. (README, "Deploy": the hundredth request takes half of it.)
-const OWN_SECONDS: f64 = 0.001;
-/// Items of a batch that are on their way at once.
-const AT_ONCE: u32 = 64;
-/// Lines of the log that one HTTP request makes: API Gateway's about 500 bytes, Lambda's own about 700, the metrics about 400. Assumed.
+/// Bytes of log lines for one HTTP request. Assumed: API Gateway writes about 500, Lambda about
+/// 700, and the metrics have about 400.
 pub(super) const LOG_BYTES: f64 = 1_600.0;
-/// API Gateway counts requests in steps of so many bytes.
+/// API Gateway meters requests in steps of this many bytes.
 const METERED_BYTES: f64 = 512.0 * 1_024.0;
-/// What the throttled-keys mode of Contributor Insights makes for a table with a sort key.
+/// The number of rules of the throttled-keys mode of Contributor Insights, for a table with a sort
+/// key.
 pub(super) const INSIGHT_RULES: f64 = 2.0;
-/// What DynamoDB counts as stored with each item, besides the item. (DynamoDB pricing, "Data storage".)
+/// The bytes that DynamoDB adds to the stored size of each item. (DynamoDB pricing, "Data
+/// storage".)
 const STORED_WITH_ITEM: f64 = 100.0;
 pub(super) const GB: f64 = 1e9;
-/// The same in words.
+/// The assumptions in words.
 pub(super) const ASSUMED: &str =
     "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
-/// A service that is paid for.
+/// A billed service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Service {
     /// Tables.
@@ -54,7 +50,7 @@ impl Service {
     /// Every service, in the order of the table.
     pub const ALL: [Self; 4] = [Self::DynamoDB, Self::Lambda, Self::ApiGateway, Self::CloudWatch];
 
-    /// As it is called.
+    /// Returns the service's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,79 +65,65 @@ impl Service {
 /// One line of a bill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// Who is paid.
+    /// The service.
     pub service: Service,
-    /// For what.
+    /// The billed item.
     pub what: &'static str,
-    /// How much of it in the time that is billed, mostly a month.
+    /// The quantity in the billed time, mostly a month.
     pub quantity: f64,
-    /// In what unit.
+    /// The unit of the quantity.
     pub unit: String,
-    /// What it costs in that time.
+    /// The cost in the billed time.
     pub usd: f64,
-    /// How sure the price is.
+    /// The reliability of the price.
     pub evidence: Evidence,
 }
 
-/// What part of a bill one service makes.
+/// One service's share of a bill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ServiceShare {
     /// The service.
     pub service: Service,
-    /// Its part of the bill.
+    /// Its share of the bill, 0 to 1.
     pub share: f64,
 }
 
-/// A month of one way to do it.
+/// The bill of a month for one alternative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bill {
-    /// The way.
+    /// The name of the alternative.
     pub name: &'static str,
-    /// What is paid for.
+    /// The lines.
     pub lines: Vec<Line>,
     /// The sum.
     pub usd: f64,
-    /// Who gets what part of it.
+    /// The shares of the services.
     pub shares: Vec<ServiceShare>,
 }
 
-/// The month, three ways.
+/// The bills of a month for all three alternatives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MonthlyCost {
-    /// One partition key, as it would be billed if DynamoDB took all of it.
+    /// One partition key, if DynamoDB served the whole demand.
     pub unsharded: Bill,
-    /// This product's crate in a service of one's own.
+    /// This product's crate in the user's own service.
     pub own_service: Bill,
     /// This product's functions behind API Gateway.
     pub functions: Bill,
-    /// What each month's items cost for every month that they are kept, sharded or not.
+    /// The cost of storing one month's items for a month, sharded or not.
     pub storage_of_a_months_items: Line,
 }
 
-/// What an hour costs, in dollars.
+/// The costs of an hour, in dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HourlyCost {
-    /// With this product's crate in a service of one's own.
+    /// With this product's crate in the user's own service.
     pub own_service_usd: f64,
     /// With this product's functions behind API Gateway.
     pub functions_usd: f64,
 }
 
-/// What the bills depend on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usage<'a> {
-    pub(super) demand: &'a Demand,
-    pub(super) pages_per_second: f64,
-    pub(super) page: &'a PageCost,
-    pub(super) throttled: f64,
-    pub(super) capacity: CapacityMode,
-    pub(super) items_per_request: u32,
-    pub(super) architecture: Architecture,
-    /// Instances that are busy at once, where they are given.
-    pub(super) instances: Option<u32>,
-}
-
-/// Reckons all three bills.
+/// Calculates the bills of a month.
 pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
     let own_service = sharded(usage, prices, MONTH_HOURS);
     let functions = own_service.iter().cloned().chain(around(usage, prices, MONTH_HOURS)).collect();
@@ -158,7 +140,7 @@ pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
     }
 }
 
-/// What an hour costs by itself, where each write is also one of so many indexes.
+/// Calculates the costs of an hour, if each write also goes to this number of indexes.
 pub(super) fn hour(usage: &Usage<'_>, indexes: u32, prices: &Prices) -> HourlyCost {
     let usd = |lines: &[Line]| lines.iter().map(|line| line.usd).sum::<f64>();
     let of_indexes = writes(usage, prices, 1.0).usd * f64::from(indexes);
@@ -166,14 +148,15 @@ pub(super) fn hour(usage: &Usage<'_>, indexes: u32, prices: &Prices) -> HourlyCo
     HourlyCost { own_service_usd, functions_usd: own_service_usd + usd(&around(usage, prices, 1.0)) }
 }
 
-/// The sharded table and the directory.
+/// The lines of the sharded table and the directory.
 fn sharded(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
     let mut lines = table(usage, usage.page.units.uneven, prices, hours);
     lines.push(directory_reads(usage, prices, hours));
     lines
 }
 
-/// The table itself: the same writes, sharded or not, and pages of so many read units.
+/// The lines of the table: writes, which cost the same sharded or not, and pages of these read
+/// units.
 fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices, hours: f64) -> Vec<Line> {
     let units = usage.pages_per_second * units_of_page;
     let (price, each) = match usage.capacity {
@@ -191,28 +174,18 @@ fn writes(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
     line(Service::DynamoDB, "writes", usage.demand.write_units_per_second * each, price)
 }
 
-/// The metadata table, always on demand: every busy instance renews its pages.
-pub(super) fn directory_reads(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
+/// The line of the metadata table, which is always on demand. Every busy instance renews its pages
+/// of the directory.
+fn directory_reads(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
     let units = directory::read_units(usage) * hours * HOUR_SECONDS;
     line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
 }
 
-/// Instances that are busy at once, on average: requests a second times the seconds of each. (AWS Lambda developer guide, "Understanding
-/// Lambda function scaling".)
-pub(super) fn busy_instances(usage: &Usage<'_>) -> f64 {
-    requests_of_writer(usage) * seconds_of_writer(usage) + usage.pages_per_second * seconds_of_reader(usage)
-}
-
-/// Requests a second that an instance serves: writes, or batches of them, and pages.
-pub(super) fn requests(usage: &Usage<'_>) -> f64 {
-    requests_of_writer(usage) + usage.pages_per_second
-}
-
-/// What stands around the table.
+/// The lines of the services around the table.
 fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
     let seconds = hours * HOUR_SECONDS;
-    let (writes, pages) = (requests_of_writer(usage), usage.pages_per_second);
-    let gb_seconds = MEMORY_GB * (writes * billed(seconds_of_writer(usage)) + pages * billed(seconds_of_reader(usage)));
+    let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second);
+    let gb_seconds = MEMORY_GB * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
     let steps = |items: u32| (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0);
     let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
     let per_gb_second = match usage.architecture {
@@ -235,19 +208,7 @@ fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
     ]
 }
 
-fn requests_of_writer(usage: &Usage<'_>) -> f64 {
-    usage.demand.writes_per_second / f64::from(usage.items_per_request.max(1))
-}
-
-fn seconds_of_writer(usage: &Usage<'_>) -> f64 {
-    REQUEST_SECONDS * f64::from(usage.items_per_request.div_ceil(AT_ONCE)) + OWN_SECONDS
-}
-
-fn seconds_of_reader(usage: &Usage<'_>) -> f64 {
-    REQUEST_SECONDS * f64::from(usage.page.unsharded_requests) * usage.page.latency.uneven + OWN_SECONDS
-}
-
-/// Lambda bills started milliseconds.
+/// Rounds up to milliseconds, as Lambda's bill does.
 fn billed(seconds: f64) -> f64 {
     (seconds * 1_000.0).ceil() / 1_000.0
 }
@@ -268,9 +229,15 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::demand::Demand;
     use crate::plan::reads::page;
 
-    fn with_usage<T>(capacity: CapacityMode, items: u32, shards: u32, reckon: impl Fn(&Usage<'_>, &Prices) -> T) -> T {
+    fn with_usage<T>(
+        capacity: CapacityMode,
+        items: u32,
+        shards: u32,
+        calculate: impl Fn(&Usage<'_>, &Prices) -> T,
+    ) -> T {
         let demand = Demand::new(5_000, 1_024, 1);
         let page = page(100, 1_024, shards, false);
         let usage = Usage {
@@ -283,7 +250,7 @@ mod tests {
             architecture: Architecture::Arm64,
             instances: None,
         };
-        reckon(&usage, &Prices::published().unwrap())
+        calculate(&usage, &Prices::published().unwrap())
     }
 
     fn cost(capacity: CapacityMode, items_per_request: u32, shards: u32) -> MonthlyCost {
@@ -297,7 +264,8 @@ mod tests {
     #[test]
     fn a_month_is_the_rate_times_the_price() {
         let month = cost(CapacityMode::OnDemand, 1, 16);
-        // 5,000 units for 2,628,000 seconds at 0.625 a million; 20 pages of 12.5 units at 0.125 a million.
+        // 5,000 units for 2,628,000 seconds at 0.625 a million; 20 pages of 12.5 units at 0.125 a
+        // million.
         assert!((usd(&month.unsharded, Service::DynamoDB, "writes") - 8_212.5).abs() < 0.01);
         assert!((usd(&month.unsharded, Service::DynamoDB, "reads") - 82.125).abs() < 0.01);
         // 13,192.56 million requests, 300 million of them at 1.00 and the others at 0.90 a million.
@@ -327,7 +295,7 @@ mod tests {
             let hour = |indexes| with_usage(capacity, 25, 16, |usage, prices| hour(usage, indexes, prices));
             let of_month = month.own_service.usd / MONTH_HOURS;
             assert!((hour(0).own_service_usd - of_month).abs() < 1e-6, "{capacity:?}: {:?}", hour(0));
-            // An hour is too little for the lower tiers of a month.
+            // An hour's use is too small for the cheaper tiers of a month.
             assert!(hour(0).functions_usd >= month.functions.usd / MONTH_HOURS - 1e-6, "{capacity:?}: {:?}", hour(0));
             let writes = usd(&month.unsharded, Service::DynamoDB, "writes") / MONTH_HOURS;
             let more = hour(2).own_service_usd - hour(0).own_service_usd;

@@ -1,27 +1,27 @@
-//! The demand in the units that DynamoDB counts.
+//! The demand in DynamoDB's units.
 
 use serde::Serialize;
 
-/// What one write unit pays for. (DynamoDB developer guide, "Read and write operations".)
+/// The bytes of one write unit. (DynamoDB developer guide, "Read and write operations".)
 const WRITE_UNIT_BYTES: u32 = 1_024;
 
-/// What the hot keys are written with, all of them together.
+/// The writes of all hot keys together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Demand {
-    /// Writes a second.
+    /// Writes per second.
     pub writes_per_second: f64,
-    /// Bytes of an item as it is stored.
+    /// Bytes of a stored item.
     pub item_bytes: u32,
     /// Write units of one write: the started KBs of an item.
     pub units_per_write: u32,
-    /// Write units a second.
+    /// Write units per second.
     pub write_units_per_second: f64,
-    /// Hot keys that share this evenly.
+    /// The number of hot keys that share the demand evenly.
     pub keys: u32,
 }
 
 impl Demand {
-    /// Of so many writes a second of such items, shared by so many keys.
+    /// Creates the demand of this many writes per second of items of this size, shared by the keys.
     #[must_use]
     pub fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
         let units_per_write = started_kbs(item_bytes);
@@ -35,20 +35,21 @@ impl Demand {
         }
     }
 
-    /// Write units a second of one key.
+    /// Returns the write units per second of one key.
     #[must_use]
     pub fn units_per_key(&self) -> f64 {
         self.write_units_per_second / f64::from(self.keys)
     }
 
-    /// Write units a second of one shard, where each key has so many: a hash deals the items out evenly.
+    /// Returns the write units per second of one shard, if each key has this many. A hash spreads
+    /// the items evenly.
     #[must_use]
     pub fn units_per_shard(&self, shards: u32) -> f64 {
         self.units_per_key() / f64::from(shards.max(1))
     }
 }
 
-/// Write units of an item of so many bytes.
+/// The write units of an item of this size.
 pub(super) fn started_kbs(bytes: u32) -> u32 {
     bytes.div_ceil(WRITE_UNIT_BYTES).max(1)
 }

@@ -1,9 +1,11 @@
-//! The directory: how often instances read its pages, how many copies keep those cool, and what the reads cost.
+//! The directory: the reads of its pages by instances, the copies that these reads need, and their
+//! costs.
 //!
-//! Why copies? A copy of a page is one item, and its partition gives 3,000 read units a second. An instance that is busy renews a page at
-//! 0.8 of its lease of a second, so it reads it 1.25 times a second, however many requests it has. At 45 % of its partition, a
-//! copy that is read for one unit supports 1,080 instances. The rest is for what comes at once: instances that start together, wait for an
-//! open, or happen to choose the same copy.
+//! A page needs copies because a copy is one item, whose partition serves 3,000 read units per
+//! second. A busy instance renews a page after 0.8 of its lease of a second, so it reads the page
+//! 1.25 times per second, whatever its number of requests. A copy that costs one unit may use 45 %
+//! of its partition, which supports 1,080 instances. The rest is for bursts: instances that start
+//! together, wait for an open, or happen to choose the same copy.
 
 use std::time::Duration;
 
@@ -11,49 +13,52 @@ use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
 use sharding::internal::{MAX_COPIES, MAX_LEASE, PAGES};
 
-use super::costs::{self, Usage};
-use super::prices::Prices;
+use super::prices::{HOUR_SECONDS, MONTH_HOURS, Prices};
+use super::usage::Usage;
 
-/// The part of its lease after which an instance renews a page. (`RENEW_AT` in `shared/src/sharded_table/views.rs`.)
+/// The share of its lease after which an instance renews a page. (`RENEW_AT` in
+/// `shared/src/sharded_table/views.rs`.)
 const RENEW_AT: f64 = 0.8;
-/// The part of a partition's read units that the renewals of a copy may take.
+/// The share of a partition's read units that the renewals of a copy may take.
 const SHARE: f64 = 0.45;
-/// Keys on a page that is read for one unit. ([`PAGES`])
+/// The most keys on a page that costs one read unit. ([`PAGES`])
 const KEYS_PER_UNIT: u32 = 25;
 
-/// What the directory needs, and what it costs.
+/// The needs of the directory, and their costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectoryNeed {
-    /// Instances that are busy at once, of all functions and services that use the table.
+    /// The number of busy instances of all functions and services that use the table.
     pub instances: u32,
-    /// They were not given, but follow from the demand.
+    /// Whether the number is calculated from the demand. Otherwise the user gave it.
     pub assumed: bool,
     /// Read units of a page.
     pub units_per_read: u32,
-    /// Read units a second of all instances, over all pages that list the hot keys.
+    /// Read units per second of all instances, over all pages that list the hot keys.
     pub read_units_per_second: f64,
-    /// Copies of each page. A table has [`MAX_COPIES`] at most.
+    /// Copies of each page. A table has at most [`MAX_COPIES`].
     pub copies: u32,
-    /// What the shard-scaler is invoked with to make as many; absent where the one copy of a new table is enough.
+    /// The event for the shard-scaler that makes these copies; absent if the one copy of a new
+    /// table is enough.
     pub event: Option<String>,
-    /// What the reads cost in a month.
+    /// The costs of the reads in a month.
     pub usd: f64,
 }
 
-/// How long after it has read a page an instance reads it again, while it is busy.
+/// Returns the time after which a busy instance reads a page again.
 #[must_use]
 pub fn renewed_after() -> Duration {
     MAX_LEASE.mul_f64(RENEW_AT)
 }
 
-/// Copies of each page for so many busy instances: as many as keep the partition of each below 45 % of its read units.
+/// Returns the copies of each page that this number of busy instances needs to keep each copy's
+/// partition below 45 % of its read units.
 #[must_use]
 pub fn recommended_copies(instances: u32, units_per_read: u32) -> u32 {
     let read = f64::from(instances) * f64::from(units_per_read) / renewed_after().as_secs_f64();
     (read / (SHARE * PartitionLimits::default().read_units)).ceil().max(1.0) as u32
 }
 
-/// What the demand asks of the directory.
+/// Calculates the needs of the directory for this use.
 pub(super) fn need(usage: &Usage<'_>, prices: &Prices) -> DirectoryNeed {
     let instances = (busy(usage).ceil() as u32).max(1);
     let copies = recommended_copies(instances, units_per_read(usage));
@@ -65,19 +70,19 @@ pub(super) fn need(usage: &Usage<'_>, prices: &Prices) -> DirectoryNeed {
         read_units_per_second: read_units(usage),
         copies,
         event: (copies > 1).then_some(event),
-        usd: costs::directory_reads(usage, prices, costs::MONTH_HOURS).usd,
+        usd: prices.dynamodb_read_request_units.of(read_units(usage) * MONTH_HOURS * HOUR_SECONDS),
     }
 }
 
-/// Read units a second of all instances.
+/// Read units per second of all instances.
 pub(super) fn read_units(usage: &Usage<'_>) -> f64 {
     let renewals = busy(usage) * f64::from(pages(usage)) / renewed_after().as_secs_f64();
-    // A request renews one page at most.
-    renewals.min(costs::requests(usage)) * f64::from(units_per_read(usage))
+    // A request renews at most one page.
+    renewals.min(usage.requests()) * f64::from(units_per_read(usage))
 }
 
 fn busy(usage: &Usage<'_>) -> f64 {
-    usage.instances.map_or_else(|| costs::busy_instances(usage), f64::from)
+    usage.instances.map_or_else(|| usage.busy_instances(), f64::from)
 }
 
 /// The pages that list the hot keys.
@@ -123,7 +128,8 @@ mod tests {
     #[test]
     fn instances_follow_from_the_demand_unless_they_are_given() {
         let assumed = of(None, 1);
-        // 5,000 requests a second of 6 ms each keep 30 instances busy, which read 1.25 units a second.
+        // 5,000 requests a second of 6 ms each keep 30 instances busy, which read 1.25 units a
+        // second.
         assert_eq!((assumed.instances, assumed.assumed, assumed.copies, assumed.event), (30, true, 1, None));
         assert!((assumed.read_units_per_second - 37.5).abs() < 1e-6);
         // For 2,628,000 seconds at 0.125 a million.
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_copies_are_asked_for_than_a_table_has() {
+    fn the_event_never_has_more_copies_than_a_table_may_have() {
         let need = of(Some(100_000), 1);
         assert_eq!((need.copies, need.event.as_deref()), (93, Some(r#"{"action":"copies","copies":64}"#)));
     }

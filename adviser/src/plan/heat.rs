@@ -1,8 +1,10 @@
-//! What DynamoDB does by itself: split for heat, run in the partition model of the local edition.
+//! DynamoDB's own split for heat, run in the partition model of the local edition.
 //!
-//! A partition that is overdrawn for minutes splits. That helps several keys on it, and one key whose sort keys are scattered; where the
-//! sort keys only rise, all new items go to the same end. How many minutes it takes is not documented: the model's five are reports of
-//! others. A table with a local secondary index never splits a key. (DynamoDB developer guide, "Burst and adaptive capacity".)
+//! A partition that is overdrawn for minutes splits. The split helps several keys on the partition,
+//! and a single key whose sort keys are scattered. If the sort keys only rise, all new items go to
+//! the same end. The number of minutes is not documented; the model uses five, as others report. A
+//! table with a local secondary index never splits a key. (DynamoDB developer guide, "Burst and
+//! adaptive capacity".)
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,43 +17,46 @@ use super::admission::Admission;
 use super::demand::Demand;
 use super::throttling::NEGLIGIBLE;
 
-/// Simulated time.
+/// The simulated time in seconds.
 const SECONDS: u32 = 1_800;
-/// A bucket holds a second's units, so that steps below a second even out.
+/// Simulation steps per second. A bucket holds one second's units, so shorter steps would not
+/// change the result.
 const STEPS_A_SECOND: u32 = 2;
-/// Sort keys that stand for those of one step.
+/// The number of sort keys that represent those of one step.
 const SORT_KEYS: u32 = 32;
-/// Of more keys, some are run that stand for all; but no fewer than meet on one partition.
+/// The number of keys that represent a larger number of keys. The sample is larger if more keys
+/// share one partition.
 const SAMPLED_KEYS: u32 = 32;
-/// So many names are tried to find keys that meet as the expectation says,
+/// The most names that are tried to find keys that share partitions as in the expectation.
 const TRIED_NAMES: u32 = 20_000;
-/// which is near enough where it is off by this part.
+/// The relative difference from the expectation that is accepted.
 const NEAR_ENOUGH: f64 = 0.1;
 
-/// In which order the sort keys of new items come.
+/// The order of the sort keys of new items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SortKeyOrder {
-    /// Each higher than those before, as times and counters are.
+    /// Each sort key is higher than all earlier ones, as times and counters are.
     Rising,
-    /// In no order.
+    /// The sort keys have no order.
     Scattered,
 }
 
-/// What becomes of the demand in half an hour, with one shard and split for heat.
+/// The result of half an hour of the demand, with one shard and split for heat.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitForHeat {
     /// The order of the sort keys.
     pub sort_key_order: SortKeyOrder,
-    /// How long a partition is hot before it splits, as the model has it.
+    /// The time that a partition is hot before it splits, as the model assumes.
     pub splits_after_seconds: u64,
-    /// A partition is overdrawn on average, which makes it split. Otherwise only single writes meet, where they are large.
+    /// Whether a partition is overdrawn on average, which makes it split. Otherwise only single
+    /// large writes coincide.
     pub overdrawn: bool,
-    /// The refused part of the demand before anything splits, in the long run.
+    /// The refused share of the demand before the first split, in the long run.
     pub throttled_before: f64,
-    /// The refused part of the demand at the end of the half hour.
+    /// The refused share of the demand at the end of the half hour.
     pub throttled_in_the_end: f64,
-    /// From this second on a negligible part was refused; `None` where that did not come.
+    /// The second from which on a negligible share was refused; `None` if that did not happen.
     pub relieved_after_seconds: Option<u32>,
     /// Partitions before.
     pub partitions_before: u32,
@@ -59,9 +64,11 @@ pub struct SplitForHeat {
     pub partitions_after: u64,
 }
 
-/// Half an hour of the demand against one shard of each key, of which so much is refused before anything splits.
+/// Simulates half an hour of the demand on one shard of each key. `unsharded` is the share that is
+/// refused before the first split.
 ///
-/// The run is a flow, which tells when partitions split; a flow knows no large writes, so what they add is reckoned.
+/// The simulation treats the demand as a flow to find the time of the splits. A flow has no large
+/// single writes, so their additional refusals are calculated.
 pub(super) fn split_for_heat(
     demand: &Demand,
     admission: &Admission,
@@ -108,15 +115,16 @@ pub(super) fn split_for_heat(
     }
 }
 
-/// Fewer keys on fewer partitions, as many on each: so many keys take too long, and each has the same fate.
+/// Reduces keys and partitions in proportion, because many keys take too long to simulate and all
+/// behave alike.
 fn sample(keys: u32, partitions: u32) -> (u32, u32) {
     let sampled = keys.div_ceil(partitions.max(1)).clamp(SAMPLED_KEYS.min(keys), keys);
     let part = f64::from(sampled) / f64::from(keys);
     (sampled, (f64::from(partitions) * part).round().max(1.0) as u32)
 }
 
-/// Names of so many keys that meet on partitions about as the expectation says; `None` where no partition of any of the tried ones is
-/// overdrawn on average.
+/// Finds names of keys that share partitions about as in the expectation; `None` if none of the
+/// tried placements overdraws a partition on average.
 fn placed(model: &Partitions, keys: u32, units_per_key: f64, rate: f64, expected: f64) -> Option<Vec<StoredKey>> {
     let one_key = keys == 1;
     let mut best: Option<(f64, Vec<StoredKey>)> = None;
@@ -132,7 +140,7 @@ fn placed(model: &Partitions, keys: u32, units_per_key: f64, rate: f64, expected
         if refused >= NEGLIGIBLE && best.as_ref().is_none_or(|(nearest, _)| off < *nearest) {
             best = Some((off, keys));
         }
-        // One key is alone, wherever it is.
+        // A single key never shares a partition, so any name will do.
         if one_key || best.as_ref().is_some_and(|(off, _)| *off < NEAR_ENOUGH) {
             break;
         }
@@ -140,7 +148,7 @@ fn placed(model: &Partitions, keys: u32, units_per_key: f64, rate: f64, expected
     best.map(|(_, keys)| keys)
 }
 
-/// The refused part of the demand in each second.
+/// The refused share of the demand in each second.
 fn refused_by_second(model: &mut Partitions, keys: &[StoredKey], order: SortKeyOrder, units_per_key: f64) -> Vec<f64> {
     let wanted_of_key = units_per_key / f64::from(STEPS_A_SECOND);
     let of_second = |second: u32| {
@@ -153,7 +161,7 @@ fn refused_by_second(model: &mut Partitions, keys: &[StoredKey], order: SortKeyO
     (0..SECONDS).map(of_second).collect()
 }
 
-/// One step of one key, as a flow.
+/// Runs one step of one key, as a flow. Returns the granted units.
 fn take(model: &mut Partitions, key: &StoredKey, order: SortKeyOrder, step: u32, units: f64) -> f64 {
     let now = Duration::from_secs(1).saturating_mul(step) / STEPS_A_SECOND;
     match order {
@@ -199,28 +207,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_partition_bears_needs_no_relief() {
+    fn a_demand_within_one_partition_needs_no_relief() {
         let found = run(900, SortKeyOrder::Rising);
         assert_eq!((found.relieved_after_seconds, found.partitions_after), (Some(0), 8));
     }
 
     #[test]
-    fn large_writes_that_meet_are_not_relieved() {
+    fn large_writes_that_coincide_are_not_relieved() {
         for order in [SortKeyOrder::Rising, SortKeyOrder::Scattered] {
-            // 800 write units a second: a flow of them fits.
+            // 800 write units per second fit as a flow.
             let found = run_of(2, 409_600, 1, order, 4);
             assert_eq!((found.overdrawn, found.relieved_after_seconds, found.partitions_after), (false, None, 4));
             assert!((found.throttled_before - 0.077).abs() < 0.001, "{found:?}");
             assert!((found.throttled_before - found.throttled_in_the_end).abs() < 1e-12, "{found:?}");
         }
-        // Halves of 1,200 fit as a flow, too.
+        // Halves of 1,200 also fit as a flow.
         let found = run_of(3, 409_600, 1, SortKeyOrder::Scattered, 4);
         assert!(found.overdrawn && found.relieved_after_seconds.is_none(), "{found:?}");
         assert!(found.throttled_in_the_end > 0.01 && found.throttled_in_the_end < found.throttled_before, "{found:?}");
     }
 
     #[test]
-    fn keys_are_run_where_they_meet_as_the_expectation_says() {
+    fn keys_run_on_a_placement_that_matches_the_expectation() {
         for (keys, partitions) in [(8, 5), (5, 100), (2, 30)] {
             let found = run_of(900 * keys, 1_024, keys, SortKeyOrder::Scattered, partitions);
             let after = found.relieved_after_seconds;
@@ -229,10 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn some_of_many_keys_stand_for_all() {
+    fn a_sample_represents_many_keys() {
         assert_eq!([sample(32, 7), sample(1_000, 4_000), sample(1_000, 4)], [(32, 7), (32, 128), (250, 1)]);
         assert_eq!(sample(1_000, 1), (1_000, 1));
-        // 128 keys of 2,000 on 512 partitions, by themselves as by 32 of them.
+        // 128 keys with 2,000 units each on 512 partitions: the run of all matches the sample of
+        // 32.
         let found = run_of(256_000, 1_024, 128, SortKeyOrder::Scattered, 512);
         let limits = PartitionLimits { partitions: 512, ..PartitionLimits::default() };
         let mut model = Partitions::new(limits, Duration::ZERO);

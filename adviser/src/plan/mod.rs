@@ -1,9 +1,12 @@
-//! `plan`: what a hot key needs, before anything is deployed: how many shards, what stays throttled, what reads and
-//! the month cost, whether DynamoDB would do alone, and what to set before a launch.
+//! `plan`: calculates the needs of a hot key before a deployment. The plan has the number of
+//! shards, the throttled share, the costs of reads and of a month, the effect of DynamoDB's own
+//! split, and the settings before a launch.
 //!
-//! Why reckoned and not simulated? The expectation over all the ways in which shards can fall onto partitions has a closed form (see
-//! `throttling`), so that it takes milliseconds and has no seed. `agreement` compares it with the partition model of the embedded engine. Only
-//! the split for heat is run in that model: it has no shorter description. That takes the longest, so of many keys some are run.
+//! The plan is calculated, not simulated. The expectation over all placements of shards on
+//! partitions has a closed form (see `throttling`), so it takes milliseconds and needs no seed.
+//! `agreement` compares it with the partition model of the embedded engine. Only the split for heat
+//! runs in that model, because it has no closed form. The run takes the most time, so a sample
+//! stands for many keys.
 
 mod admission;
 #[cfg(test)]
@@ -12,8 +15,10 @@ mod at_rest;
 mod costs;
 mod demand;
 mod directory;
+mod error;
 mod heat;
 mod launch;
+mod launch_time;
 mod notes;
 mod options;
 mod partitions;
@@ -24,6 +29,7 @@ mod ready;
 mod report;
 mod tables;
 mod throttling;
+mod usage;
 mod verdict;
 
 pub use at_rest::{AtRest, IdleLine, IdlePart, IdleStack};
@@ -31,15 +37,15 @@ pub use costs::{Bill, HourlyCost, Line, MonthlyCost, Service, ServiceShare};
 pub use demand::Demand;
 pub use directory::{DirectoryNeed, recommended_copies, renewed_after};
 pub use heat::{SortKeyOrder, SplitForHeat};
-pub use launch::{
-    LaunchChoice, LaunchPlan, LaunchStep, LaunchTime, LaunchTimeError, StepKind, TemplateSetting, WarmUnits, Warming,
-};
+pub use error::PlanError;
+pub use launch::{LaunchChoice, LaunchPlan, LaunchStep, StepKind, TemplateSetting, WarmUnits, Warming};
+pub use launch_time::{LaunchTime, LaunchTimeError};
 pub use options::{Architecture, CapacityMode, Format, PlanOptions};
 pub use partitions::TablePartitions;
 pub(crate) use partitions::kept_partitions;
 pub use policy::{PolicyEnd, PolicyPath};
 pub use prices::{Evidence, Price, Prices, PricesError};
 pub use reads::{PageCost, PageLatency, PageUnits};
-pub use report::{PlanError, Report, ShardChoice, plan};
+pub use report::{Report, ShardChoice, plan};
 pub use throttling::ThrottlingRow;
 pub use verdict::{Verdict, VerdictKind};

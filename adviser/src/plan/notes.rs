@@ -1,4 +1,4 @@
-//! What else there is to know of a plan.
+//! The notes of a plan.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,18 @@ use super::costs::{Bill, MonthlyCost};
 use super::demand::{Demand, started_kbs};
 use super::launch::LaunchPlan;
 use super::options::PlanOptions;
-use super::partitions::TablePartitions;
+use super::partitions::{TABLE_QUOTA, TablePartitions};
 use super::prices::Evidence;
 use super::reads::PageCost;
 use cli::numbers::{counted, decimal, dollars, whole};
 
-/// What this product stores with an item: names, version and suffix, and the partition key again, here of 20 bytes.
+/// The bytes that this product adds to an item: names, version and suffix, and the partition key
+/// again, here of 20 bytes.
 const OWN_BYTES: u32 = 38 + 20;
-/// Items of a request whose price is told beside that of single ones.
+/// The items of a request for which a note gives the price.
 pub(super) const BATCH: u32 = 25;
-/// Write units a second that a table gives unless its quota is raised, and as many read units. (DynamoDB developer
-/// guide, "Quotas".)
-pub(super) const TABLE_QUOTA: f64 = 40_000.0;
 
-/// What the notes are taken from.
+/// The facts that the notes depend on.
 pub(super) struct Known<'a> {
     pub(super) options: &'a PlanOptions,
     pub(super) demand: &'a Demand,
@@ -28,33 +26,34 @@ pub(super) struct Known<'a> {
     pub(super) cost: &'a MonthlyCost,
     /// The functions' bill for [`BATCH`] items in each request.
     pub(super) in_batches: &'a Bill,
-    /// What to set before the launch, if there is one that the table can be made ready for.
+    /// The settings before the launch, if the table can be made ready for one.
     pub(super) launch: Option<&'a LaunchPlan>,
 }
 
-/// One sentence for each thing.
+/// Returns the notes, one for each topic.
 pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let plain = started_kbs(known.options.item_size.saturating_sub(OWN_BYTES));
     if plain < known.demand.units_per_write {
         notes.push(format!(
-            "This product's own attributes take about {OWN_BYTES} of the {} bytes; a plain item without them would take {} and not \
-             {}, so plain DynamoDB costs less than is told here.",
+            "This product's own attributes take about {OWN_BYTES} of the {} bytes; a plain item without them would take \
+             {} and not {}, so plain DynamoDB costs less than shown here.",
             whole(f64::from(known.options.item_size)),
             counted(plain, "write unit"),
             known.demand.units_per_write,
         ));
     }
     if known.demand.write_units_per_second > TABLE_QUOTA {
-        notes.push(format!("A table gives {} write units a second until its quota is raised.", whole(TABLE_QUOTA)));
+        notes.push(format!("A table serves {} write units a second until its quota is raised.", whole(TABLE_QUOTA)));
     }
     let reads = f64::from(known.options.read_rate) / f64::from(known.demand.keys);
     let (alone, of_shard) =
         (reads * known.page.units.unsharded, reads * known.page.units.uneven / f64::from(known.page.shards));
-    // With one shard, the verdict tells it.
+    // With one shard, the verdict reports it.
     if alone > known.partitions.read_units && known.page.shards > 1 {
         notes.push(format!(
-            "Unsharded, the pages of {} take {} read units a second from one partition, which gives {}; over {}, {} from each.",
+            "Unsharded, the pages of {} take {} read units a second from one partition, which serves {}; over {}, they \
+             take {} from each.",
             if known.demand.keys == 1 { "the key" } else { "each key" },
             whole(alone),
             whole(known.partitions.read_units),
@@ -68,7 +67,7 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
     }
     if known.options.items_per_request < BATCH {
         notes.push(format!(
-            "By the functions, {BATCH} items in each request (POST /items/batch) make it {} a month and not {}.",
+            "With the functions, {BATCH} items in each request (POST /items/batch) cost {} a month instead of {}.",
             dollars(known.in_batches.usd),
             dollars(known.cost.functions.usd),
         ));
@@ -82,27 +81,27 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         .collect();
     if !unsure.is_empty() {
         let unsure: Vec<String> = unsure.into_iter().collect();
-        notes.push(format!("Prices not verified, see local/prices.json: {}.", unsure.join(", ")));
+        notes.push(format!("Prices not verified, see adviser/prices.json: {}.", unsure.join(", ")));
     }
     notes
 }
 
-/// What the options ask of the launch and do not get.
+/// The note on options of the launch that cannot be fulfilled.
 fn of_launch(known: &Known<'_>) -> Option<String> {
     known.options.launch?;
     let Some(launch) = known.launch else {
         let which = match known.options.warm_write_units {
             Some(units) => format!("on a table that is warmed for {} write units a second", whole(f64::from(units))),
-            None => "on four times the partitions that the demand takes".to_owned(),
+            None => "on four times the partitions for the demand".to_owned(),
         };
         return Some(format!(
-            "--launch: {which}, no number of shards gets under 1 %. Give it more units (--warm-write-units), or part \
-             the items of a key over several keys; then plan again."
+            "--launch: {which}, more than 1 % is throttled with any number of shards. Warm the table for more units \
+             (--warm-write-units), or divide the items of a key among several keys, and plan again."
         ));
     };
     let asked = known.options.shards.filter(|asked| *asked != launch.chosen.shards_per_key)?;
     Some(format!(
-        "--launch: with {}, as asked for, more than 1 % is throttled; it is planned with {}.",
+        "--launch: with the requested {}, more than 1 % is throttled, so the plan uses {}.",
         counted(asked, "shard"),
         launch.chosen.shards_per_key,
     ))

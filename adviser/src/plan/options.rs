@@ -1,64 +1,70 @@
-//! What the command line asks.
+//! The options of `plan`.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heat::SortKeyOrder;
-use super::launch::LaunchTime;
+use super::launch_time::LaunchTime;
 
 /// The hot key to plan for.
 #[derive(Debug, Clone, Args)]
 pub struct PlanOptions {
-    /// Writes a second, of all the hot keys together
+    /// Writes per second of all hot keys together
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub write_rate: u32,
-    /// Bytes of an item as it is stored: names and values, the sharded key and this product's own attributes (about 40 bytes and the
-    /// partition key once more)
+    /// Bytes of a stored item: names and values, the sharded key, and this product's own attributes
+    /// (about 40 bytes and the partition key again)
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=409_600))]
     pub item_size: u32,
-    /// Pages read a second, of all the hot keys together; 0 where they are not read
+    /// Pages read per second from all hot keys together; 0 if they are not read
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub read_rate: u32,
     /// Items of a page
     #[arg(long, value_name = "ITEMS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub page_size: u32,
-    /// Physical partitions of the table, about one for each 1,000 write units of its warm throughput. Without it, as
-    /// many as an on-demand table keeps that has taken this demand before; a launch is then planned from a new table
+    /// Physical partitions of the table, about one for each 1,000 write units of its warm
+    /// throughput [default: those of an on-demand table that has served this demand before; a
+    /// launch starts from a new table]
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: Option<u32>,
     /// Hot keys that share the rates evenly
     #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub keys: u32,
-    /// Pages are read with strong consistency, at twice the units
+    /// Read pages with strong consistency, which doubles the units
     #[arg(long)]
     pub consistent: bool,
-    /// Judge this number of shards for each key, and not the one that this product would go to
+    /// Judge this number of shards for each key [default: the number that this product's policy
+    /// would reach]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub shards: Option<u32>,
-    /// How the table's capacity is paid for
+    /// Capacity mode of the table
     #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
     pub capacity: CapacityMode,
-    /// Whether the sort keys of new items only rise, as times and counters do: DynamoDB then never splits the key for heat
+    /// Order of the sort keys of new items. If they only rise, as times and counters do, DynamoDB
+    /// never splits the key for heat
     #[arg(long, value_enum, default_value_t = SortKeyOrder::Rising)]
     pub sort_key_order: SortKeyOrder,
-    /// Items that one HTTP request stores (POST /items/batch)
+    /// Items stored by one HTTP request (POST /items/batch)
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub items_per_request: u32,
-    /// Instances of all functions and services that use the table at once; without it, as many as the demand keeps busy
+    /// Instances of all functions and services that use the table at once [default: as many as the
+    /// demand keeps busy]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub instances: Option<u32>,
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
     pub architecture: Architecture,
-    /// When the demand begins, all at once: an RFC 3339 date (2027-03-01, from midnight UTC) or date-time
-    /// (2027-03-01T17:00:00Z). The plan then says what to set before, by when and by which commands
+    /// Time at which the demand starts, all at once: an RFC 3339 date (2027-03-01, from midnight
+    /// UTC) or date-time (2027-03-01T17:00:00Z). The plan then lists the settings before the
+    /// launch, with times and commands
     #[arg(long, value_name = "WHEN")]
     pub launch: Option<LaunchTime>,
-    /// Index of the table that every write goes to, too, such as a read replica; once for each. It is warmed as the
-    /// table is
+    /// Index that every write also goes to, such as a read replica. It is warmed like the table.
+    /// Repeat the option for each index
     #[arg(long, value_name = "NAME", requires = "launch", value_parser = index_name)]
     pub index: Vec<String>,
-    /// Write units a second that the table is warmed for before the launch; without it, for twice the demand or more
+    /// Write units per second that the table is warmed for before the launch [default: at least
+    /// twice the demand]
     #[arg(
         long,
         value_name = "UNITS",
@@ -67,25 +73,26 @@ pub struct PlanOptions {
         value_parser = clap::value_parser!(u32).range(1..=100_000_000)
     )]
     pub warm_write_units: Option<u32>,
-    /// How to print the plan
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// A name that DynamoDB takes for an index. (DynamoDB developer guide, "Supported data types and naming rules".)
+/// Parses the name of an index. (DynamoDB developer guide, "Supported data types and naming
+/// rules".)
 fn index_name(text: &str) -> Result<String, &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let is_name = (3..=255).contains(&text.len()) && text.bytes().all(is_allowed);
     is_name.then(|| text.to_owned()).ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
 }
 
-/// How a table's capacity is paid for.
+/// The capacity mode of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityMode {
-    /// By the request.
+    /// Pay for each request.
     OnDemand,
-    /// By the hour, for so many units a second, used or not.
+    /// Pay by the hour for provisioned units per second, used or not.
     Provisioned,
 }
 
@@ -102,7 +109,7 @@ pub enum Architecture {
     X86,
 }
 
-/// How to print a plan.
+/// The output format of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Tables and sentences.
@@ -116,7 +123,7 @@ pub(super) mod tests {
     use super::*;
     use clap::Parser;
 
-    /// Of items of 1,000 bytes, and 20 pages of 100 items a second.
+    /// Options with items of 1,000 bytes, and 20 pages of 100 items per second.
     pub(in crate::plan) fn options(write_rate: u32, partitions: Option<u32>) -> PlanOptions {
         PlanOptions {
             write_rate,
@@ -195,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_only_a_launch_needs_is_refused_without_one() {
+    fn options_of_a_launch_are_refused_without_one() {
         for (option, value) in [("--index", "read-replica-1"), ("--warm-write-units", "20000")] {
             let error = parse(&[(option, value)]).unwrap_err();
             assert!(error.contains("--launch <WHEN>"), "{option}: {error}");
@@ -205,9 +212,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_limits_themselves_are_taken() {
-        let taken =
+    fn the_limits_themselves_are_accepted() {
+        let accepted =
             parse(&[("--write-rate", "1"), ("--item-size", "409600"), ("--read-rate", "0"), ("--page-size", "1000")]);
-        assert!(taken.is_ok(), "{taken:?}");
+        assert!(accepted.is_ok(), "{accepted:?}");
     }
 }

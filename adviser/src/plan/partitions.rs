@@ -1,4 +1,4 @@
-//! The partitions that a plan reckons with.
+//! The partitions of the table that a plan assumes.
 
 use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
@@ -6,39 +6,42 @@ use serde::Serialize;
 use super::demand::Demand;
 use super::options::PlanOptions;
 
-/// What an on-demand table takes at once, over the highest demand that it has taken. (DynamoDB developer guide,
-/// "On-demand capacity mode".)
+/// The demand that an on-demand table can serve at once, as a multiple of its highest demand so
+/// far. (DynamoDB developer guide, "On-demand capacity mode".)
 pub(super) const KEPT_READY: f64 = 2.0;
-/// The most partitions that are assumed, and that the command line takes.
+/// Write units per second that a table serves unless its quota is raised, and as many read units.
+/// (DynamoDB developer guide, "Quotas".)
+pub(super) const TABLE_QUOTA: f64 = 40_000.0;
+/// The most partitions that a plan assumes, and that the command line accepts.
 pub(super) const MOST_PARTITIONS: u32 = 100_000;
 
-/// The physical partitions that the plan reckons with.
+/// The physical partitions of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TablePartitions {
-    /// How many.
+    /// The number of partitions.
     pub count: u32,
-    /// They were not given, but follow from the demand.
+    /// Whether the number is calculated from the demand. Otherwise the user gave it.
     pub assumed: bool,
-    /// They would be more, were there not a bound to what is assumed.
+    /// Whether the calculated number was limited to the maximum.
     pub capped: bool,
-    /// Write units a second of each.
+    /// Write units per second of each.
     pub write_units: f64,
-    /// Read units a second of each.
+    /// Read units per second of each.
     pub read_units: f64,
 }
 
-/// The partitions of an on-demand table that has taken so many write units a second before.
+/// The partitions of an on-demand table that has served this demand before.
 pub(crate) fn kept_partitions(write_units_per_second: f64) -> u32 {
     uncapped(write_units_per_second).min(MOST_PARTITIONS)
 }
 
-/// A float beyond the range of u32 saturates.
+/// The same without a maximum. A float beyond the range of u32 saturates.
 fn uncapped(write_units_per_second: f64) -> u32 {
     let PartitionLimits { partitions: new_table, write_units, .. } = PartitionLimits::default();
     ((KEPT_READY * write_units_per_second / write_units).ceil() as u32).max(new_table)
 }
 
-/// Those that were given, or those that a table keeps that has taken the demand before.
+/// The given partitions, or those of a table that has served the demand before.
 pub(super) fn partitions(options: &PlanOptions, demand: &Demand) -> TablePartitions {
     let PartitionLimits { write_units, read_units, .. } = PartitionLimits::default();
     let assumed = options.partitions.is_none();

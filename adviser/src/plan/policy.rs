@@ -1,50 +1,52 @@
-//! Where this product's own policy would take a key.
+//! The numbers of shards that this product's policy takes a key through.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use sharding::internal::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
 
-/// First attempts that a decision is made from. With this many, the widths are about those that `simulate` ends with.
+/// The first attempts of each decision. With this number, the widths are about those at the end of
+/// `simulate`.
 const SEEN: f64 = 2_000.0;
-/// More changes than this are not followed.
+/// The most changes that are followed.
 const CHANGES: usize = 30;
 
-/// How the policy's last decision ended it.
+/// The last decision of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PolicyEnd {
-    /// Too little is throttled to grow for.
+    /// The throttled share is too small for growth.
     Calm,
     /// The key has the most shards that the policy gives.
     AtMaximum,
     /// More shards do not help: the table is short of partitions.
     ShortOfPartitions {
-        /// Write units a second of warm throughput that the policy reports as enough; absent where it cannot tell.
+        /// The warm throughput that the policy reports as enough, in write units per second; absent
+        /// if it is unknown.
         write_units: Option<u64>,
     },
 }
 
-/// The widths that the policy takes a key through, from one shard.
+/// The widths of a key under the policy, from one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyPath {
-    /// Numbers of shards, in their order; the first is 1.
+    /// The numbers of shards in order; the first is 1.
     pub widths: Vec<u32>,
-    /// Why it goes no further.
+    /// The reason that the growth ends.
     pub end: PolicyEnd,
 }
 
 impl PolicyPath {
-    /// The number of shards that the key comes to.
+    /// Returns the last number of shards.
     #[must_use]
     pub fn last(&self) -> u32 {
         self.widths.last().copied().unwrap_or(1)
     }
 }
 
-/// Lets the product's default policy, and what tracks the pressure for it, decide from what would be throttled at each
-/// width, on a table of so many partitions: the shard-scaler reads the table's warm throughput, so the policy knows
-/// them.
+/// Follows the decisions of the product's default policy and its pressure tracker, given the
+/// throttled share at each width. The policy knows the number of partitions, because the
+/// shard-scaler reads the table's warm throughput.
 pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyPath {
     let policy = ScalingPolicy::default();
     let mut metadata = ShardMetadata::registered(0);
@@ -53,16 +55,18 @@ pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyP
     tracker.observe_width(metadata.number_of_shards, Duration::from_secs(seconds));
     let mut widths = vec![1];
     for _ in 0..CHANGES {
-        // The cooldown, and the second that fresh partitions have saved up.
+        // The next decision comes after the cooldown, and after the second that fresh partitions
+        // have saved up.
         seconds += policy.cooldown_seconds + 1;
         let width = metadata.number_of_shards;
         let throttled = (throttled(width.get()) * SEEN).round() as u64;
         let attempts = SEEN as u64;
         let pressure = Pressure { attempts, throttled, accepted: attempts - throttled.min(attempts) };
         let now = Duration::from_secs(seconds);
-        // A new width's first second says nothing, so what is told after it is recorded after it was asked for once.
+        // The tracker ignores the first second of a new width, so `seen` is called once before the
+        // sample is recorded.
         tracker.seen(now);
-        // The throttle that an overload begins with is no part of the sample.
+        // The tracker excludes the throttle that starts an overload from the sample.
         tracker.record(width, Pressure::first_attempt(throttled > 0), now);
         tracker.record(width, pressure, now);
         let seen = Seen { partitions: Some(partitions), ..tracker.seen(now) };
@@ -99,7 +103,7 @@ mod tests {
     use proptest::prelude::*;
     use sharding::internal::collisions;
 
-    /// What is throttled of a demand, in partitions, on so many of them.
+    /// The throttled share of a demand, which is given as a multiple of a partition's rate.
     fn throttled(demand: f64, partitions: u32) -> impl Fn(u32) -> f64 {
         move |shards| collisions::throttled(demand, ShardCount::new(shards).unwrap(), Some(partitions))
     }
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_cured_key_takes_one_change() {
-        // Partitions, the demand in partitions, and about how many shards: fewer where there is room.
+        // Partitions, the demand as a multiple of a partition's rate, and a range of shards.
         for (partitions, demand, shards) in [(1_000, 5.0, 6..=10), (64, 5.0, 11..=17), (10, 5.0, 30..=60)] {
             let path = follow(partitions, throttled(demand, partitions));
             assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::Calm), "{partitions}: {path:?}");

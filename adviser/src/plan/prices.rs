@@ -1,25 +1,30 @@
-//! The published prices: one data file, `local/prices.json`, with where and when each was read.
+//! The published prices: one data file, `adviser/prices.json`, with the source and the date of each
+//! price.
 
 use serde::{Deserialize, Serialize};
 
+/// The hours of a month in AWS's bills.
+pub(super) const MONTH_HOURS: f64 = 730.0;
+pub(super) const HOUR_SECONDS: f64 = 3_600.0;
+
 const FILE: &str = include_str!("../../prices.json");
 
-/// Why there are no prices: the data file does not fit its form. Repair `local/prices.json`.
+/// The price file is invalid. Repair `adviser/prices.json`.
 #[derive(Debug, thiserror::Error)]
-#[error("local/prices.json: {0}")]
+#[error("adviser/prices.json: {0}")]
 pub struct PricesError(#[from] serde_json::Error);
 
 /// The prices of one region.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// The region they hold in.
+    /// The region.
     pub region: String,
-    /// Their currency.
+    /// The currency.
     pub currency: String,
-    /// When the file was put together.
+    /// The day on which the prices were collected.
     pub assembled_on: String,
-    /// How it was put together.
+    /// The way in which they were collected.
     pub how: String,
     /// Writes of on-demand tables.
     pub dynamodb_write_request_units: Price,
@@ -29,9 +34,9 @@ pub struct Prices {
     pub dynamodb_write_capacity_hours: Price,
     /// Read capacity of provisioned tables.
     pub dynamodb_read_capacity_hours: Price,
-    /// Write units a second that are added to the warm throughput of a table or an index; charged once.
+    /// Write units per second added to the warm throughput of a table or an index; charged once.
     pub dynamodb_warm_write_units: Price,
-    /// Read units a second that are added to it; charged once.
+    /// Read units per second added to the warm throughput of a table or an index; charged once.
     pub dynamodb_warm_read_units: Price,
     /// Storage, table class Standard.
     pub dynamodb_storage: Price,
@@ -49,11 +54,11 @@ pub struct Prices {
     pub lambda_gb_seconds_x86_64: Price,
     /// Requests of an HTTP API, in steps of 512 KB.
     pub http_api_requests: Price,
-    /// Logs taken in.
+    /// Log ingestion.
     pub log_ingestion: Price,
-    /// Logs kept.
+    /// Log storage.
     pub log_storage: Price,
-    /// Metrics that standard alarms look at, for each month.
+    /// Metrics of standard alarms, for each month.
     pub cloudwatch_alarm_metrics: Price,
     /// Dashboards, for each month.
     pub cloudwatch_dashboards: Price,
@@ -69,53 +74,53 @@ pub struct Prices {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// What is counted.
+    /// The unit.
     pub unit: String,
-    /// How many of it the price is for.
+    /// The number of units that the price is for.
     pub per: f64,
-    /// The price, by how much was used in the month.
+    /// The price by the month's use.
     tiers: Vec<Tier>,
-    /// Where it is published.
+    /// The page that publishes the price.
     pub source: String,
-    /// When it was read there, or, from third parties, when they were read.
+    /// The day on which the page was read or, for third parties, on which their text was read.
     pub checked_on: String,
-    /// How sure it is.
+    /// The reliability of the price.
     pub evidence: Evidence,
-    /// What else is known of it.
+    /// A note.
     pub note: String,
 }
 
-/// How a price is known.
+/// The reliability of a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
-    /// Read by others on AWS's page or in its price list, for this region, on a known day.
+    /// Others read it on AWS's page or in its price list, for this region, on a known day.
     Transcript,
-    /// Named by others: not verified.
+    /// Others name it; it is not verified.
     ThirdParty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Tier {
-    /// The month's use up to which it holds; without it, for all beyond.
+    /// The month's use up to which the price applies; `None` for all further use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     up_to: Option<f64>,
     usd: f64,
 }
 
 impl Prices {
-    /// The prices of the data file.
+    /// Returns the prices of the data file.
     ///
     /// # Errors
-    /// [`PricesError`] where the file does not fit its form.
+    /// [`PricesError`] if the file is invalid.
     pub fn published() -> Result<Self, PricesError> {
         Ok(serde_json::from_str(FILE)?)
     }
 }
 
 impl Price {
-    /// What a month's use of this much costs.
+    /// Returns the cost of a month's use of this quantity.
     #[must_use]
     pub fn of(&self, quantity: f64) -> f64 {
         let (mut below, mut cost) = (0.0, 0.0);
@@ -156,7 +161,7 @@ mod tests {
         let prices = Prices::published().unwrap();
         // AWS's own example: 432 million requests.
         assert!((prices.http_api_requests.of(432e6) - 418.8).abs() < 1e-6);
-        // The example that the tiers of logs are known from: 60 TB.
+        // The tiers of logs are known from this example of 60 TB.
         assert!((prices.log_ingestion.of(60_000.0) - 12_500.0).abs() < 1e-6);
         assert!((prices.dynamodb_write_request_units.of(2e6) - 1.25).abs() < 1e-9);
     }

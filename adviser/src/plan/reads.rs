@@ -1,39 +1,42 @@
-//! What a page over all shards costs beside the same page of an unsharded key.
+//! The cost of a page over all shards, compared with the same page of an unsharded key.
 //!
-//! Each shard's answer is rounded up to 4 KB, and an answer of nothing costs as much as one of 4 KB: so n shards cost n half units at
-//! the least. How the items of a page fall onto shards is binomial, and with that the least cost is exact. What the reader adds to it,
-//! and how long it takes, is measured (README, "What it costs": 100 items of 1 KB, eventually consistent, each request 3 ms).
+//! Each shard's response is rounded up to 4 KB, and an empty response costs as much as one of 4 KB.
+//! So n shards cost at least n half units. The items of a page on each shard have a binomial
+//! distribution, so the least cost is exact. The reader's overhead and the latency are measured
+//! (docs/costs.md, "Reads by fan-out": 100 items of 1 KB, eventually consistent, each request 3
+//! ms).
 
 use serde::Serialize;
 use sharding::internal::collisions::binomial;
 
-/// What one read unit pays for.
+/// The bytes of one read unit.
 const READ_UNIT_BYTES: u64 = 4_096;
-/// What one `Query` reads at most.
+/// The most bytes that one `Query` reads.
 const QUERY_BYTES: u64 = 1_024 * 1_024;
-/// Where this product ends a page.
+/// The bytes at which this product ends a page.
 const PAGE_BYTES: u64 = 2 * 1_024 * 1_024;
-/// Shards that one page asks at the same time.
+/// The most shards that one page queries at the same time.
 const FAN_OUT: u32 = 64;
-/// The 99th percentile of a request's latency over its median, where the slowest of several is reckoned.
+/// The assumed 99th percentile of a request's latency over its median.
 const SLOW: f64 = 3.0;
 
 /// One page, unsharded and over shards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PageCost {
-    /// Items that the page has: as many as were asked for, or as fit into about 2 MB.
+    /// The number of items: as many as requested, or as fit into about 2 MB.
     pub items: u32,
-    /// The page is shorter than was asked for.
+    /// Whether the page has fewer items than requested.
     pub ends_early: bool,
-    /// Shards that are asked.
+    /// The number of shards.
     pub shards: u32,
-    /// Requests of the unsharded page; a `Query` reads 1 MB at most.
+    /// Requests of the unsharded page. A `Query` reads at most 1 MB.
     pub unsharded_requests: u32,
-    /// Requests of the page over shards, in its first round. Where sort keys are uneven, the shards that run dry are asked again.
+    /// Requests of the page over shards, in its first round. If sort keys are uneven, shards that
+    /// run out of items are queried again.
     pub requests: u32,
-    /// Read units.
+    /// The read units.
     pub units: PageUnits,
-    /// Latency over that of the unsharded page.
+    /// The latency as a multiple of the unsharded page's.
     pub latency: PageLatency,
 }
 
@@ -42,27 +45,30 @@ pub struct PageCost {
 pub struct PageUnits {
     /// Of an unsharded key.
     pub unsharded: f64,
-    /// Over the shards, by who knew beforehand what each contributes; reckoned.
+    /// Over the shards, for a reader that knows each shard's number of items in advance;
+    /// calculated.
     pub least: f64,
-    /// Over the shards, where sort keys lie evenly: the least times what was measured beyond it.
+    /// Over the shards, with even sort keys: `least` times the measured overhead.
     pub even: f64,
-    /// The same where they lie unevenly, with a heavy tail of gaps.
+    /// Over the shards, with uneven sort keys, whose gaps have a heavy tail.
     pub uneven: f64,
 }
 
 /// Latency of a page over the shards, as a multiple of the unsharded page's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PageLatency {
-    /// Sort keys lie evenly and every request takes the same time; measured up to 64 shards.
+    /// With even sort keys, if every request takes the same time; measured up to 64 shards.
     pub even: f64,
-    /// Sort keys lie unevenly and every request takes the same time; measured up to 64 shards.
+    /// With uneven sort keys, if every request takes the same time; measured up to 64 shards.
     pub uneven: f64,
-    /// What the slowest of the requests adds where they do not take the same time: the median of the slowest over the median of one,
-    /// where one in a hundred takes three times the median (log-logistic). Assumed, not measured.
+    /// The factor of the slowest request, if requests do not take the same time: the median of the
+    /// slowest over the median of one, if one in a hundred takes three times the median
+    /// (log-logistic). Assumed, not measured.
     pub slowest_of_all: f64,
 }
 
-/// What was measured, over what is reckoned or unsharded.
+/// Measured values: units as multiples of the calculated ones, and latency as a multiple of the
+/// unsharded one.
 struct Measured {
     shards: f64,
     units_even: f64,
@@ -71,7 +77,7 @@ struct Measured {
     latency_uneven: f64,
 }
 
-/// README, "What it costs". One shard is the unsharded query.
+/// docs/costs.md, "Reads by fan-out". One shard is the unsharded query.
 const MEASURED: [Measured; 4] = [
     Measured { shards: 1.0, units_even: 1.0, units_uneven: 1.0, latency_even: 1.0, latency_uneven: 1.0 },
     Measured { shards: 4.0, units_even: 1.02, units_uneven: 1.12, latency_even: 1.09, latency_uneven: 1.95 },
@@ -79,10 +85,10 @@ const MEASURED: [Measured; 4] = [
     Measured { shards: 64.0, units_even: 1.00, units_uneven: 1.05, latency_even: 1.60, latency_uneven: 2.52 },
 ];
 
-/// Reckons a page of so many items of so many bytes over so many shards.
+/// Calculates the cost of a page of items of this size over this number of shards.
 pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -> PageCost {
     let fitting = u32::try_from((PAGE_BYTES / u64::from(item_bytes.max(1))).max(1)).unwrap_or(u32::MAX);
-    let asked = items;
+    let requested = items;
     let items = items.min(fitting);
     let per_unit = if consistent { 1.0 } else { 0.5 };
     let (requests, unsharded) = query(u64::from(items), item_bytes);
@@ -92,11 +98,11 @@ pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -
         of_shard = (of_shard.0 + probability * requests as f64, of_shard.1 + probability * units as f64);
     }
     let least = of_shard.1 * f64::from(shards) * per_unit;
-    // Beyond what is asked at once, one round follows another.
+    // More shards than the fan-out are queried in several rounds.
     let rounds = f64::from(shards.div_ceil(FAN_OUT));
     PageCost {
         items,
-        ends_early: items < asked,
+        ends_early: items < requested,
         shards,
         unsharded_requests: u32::try_from(requests).unwrap_or(u32::MAX),
         requests: (of_shard.0 * f64::from(shards)).round() as u32,
@@ -114,7 +120,8 @@ pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -
     }
 }
 
-/// Requests and whole units of one shard's items: at most 1 MB for each request, each rounded up, nothing as much as 4 KB.
+/// The requests and whole units of one shard's items. Each request reads at most 1 MB and is
+/// rounded up; an empty response costs as much as 4 KB.
 fn query(items: u64, item_bytes: u32) -> (u64, u64) {
     let bytes = u64::from(item_bytes);
     let units = |items: u64| (items * bytes).div_ceil(READ_UNIT_BYTES).max(1);
@@ -127,7 +134,8 @@ fn query(items: u64, item_bytes: u32) -> (u64, u64) {
     }
 }
 
-/// Between the numbers of shards that were measured, by the logarithm; beyond the last, as the last.
+/// Interpolates between the measured numbers of shards, by the logarithm. Uses the last value
+/// beyond the last number.
 fn measured(shards: u32, column: impl Fn(&Measured) -> f64) -> f64 {
     let shards = f64::from(shards);
     for pair in MEASURED.windows(2) {
@@ -141,7 +149,8 @@ fn measured(shards: u32, column: impl Fn(&Measured) -> f64) -> f64 {
     MEASURED.last().map_or(1.0, column)
 }
 
-/// The median of the slowest of so many requests over the median of one. The log-logistic distribution has a quantile function in one line.
+/// The median of the slowest of these requests over the median of one. The log-logistic
+/// distribution has a simple quantile function.
 fn slowest_of(requests: u32) -> f64 {
     let all_below = 0.5f64.powf(1.0 / f64::from(requests));
     let quantile = |p: f64| p / (1.0 - p);
@@ -155,7 +164,8 @@ mod tests {
 
     #[test]
     fn it_agrees_with_the_pages_that_were_measured() {
-        // README, "What it costs": shards, the oracle's units, ours for even and for uneven sort keys; oracles differ by the draw.
+        // docs/costs.md, "Reads by fan-out": shards, the oracle's units, and ours for even and for
+        // uneven sort keys. The oracle's units depend on the random draw.
         let rows = [(4, 13.28, 13.51, 14.80), (16, 15.48, 15.71, 18.63), (64, 32.68, 32.82, 34.50)];
         for (shards, least, even, uneven) in rows {
             let units = page(100, 1_024, shards, false).units;
@@ -194,7 +204,8 @@ mod tests {
             items in 1u32..=1_000, bytes in 1u32..20_000, shards in 1u32..300, more in 1u32..100,
         ) {
             let (few, many) = (page(items, bytes, shards, false), page(items, bytes, shards + more, false));
-            // Large items fall differently onto more shards: by a few in a thousand.
+            // Large items spread differently over more shards, which changes the units by a few in
+            // a thousand.
             prop_assert!(many.units.least >= few.units.least * 0.99 - 1e-6);
             prop_assert!(few.units.least >= 0.5 * f64::from(shards) - 1e-6);
             prop_assert!(few.units.least >= few.units.unsharded * 0.99 - 0.5 - 1e-6);

@@ -1,9 +1,10 @@
-//! The partitions and shards with which a demand is taken from its first second on.
+//! The partitions and shards that serve a demand from its first second.
 //!
-//! Why more partitions rather than more shards? Shards that meet share what one partition gives, so on few partitions
-//! a key needs many shards. Partitions are paid for once; shards are paid for with each page that is read. So a table
-//! is made ready for twice the demand, as DynamoDB itself keeps one that has taken it, and for up to four times where
-//! a key would need more shards than it is given by default.
+//! More partitions are better than more shards. Shards on one partition share its units, so a key
+//! needs many shards on few partitions. Partitions are paid for once, and shards are paid for with
+//! each page that is read. So a table is made ready for twice the demand, as DynamoDB itself keeps
+//! a table that has served the demand. If a key would need more shards than the default maximum,
+//! the table is made ready for up to four times the demand.
 
 use sharding::internal::{ScalingPolicy, WarmThroughput};
 
@@ -13,49 +14,51 @@ use super::options::PlanOptions;
 use super::partitions::{MOST_PARTITIONS, kept_partitions};
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
 
-/// The tables that are compared, over what a table keeps that has taken the demand before.
+/// The compared numbers of partitions, as multiples of those of a table that has served the demand
+/// before.
 const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
 
-/// A key gets so many times the shards that the expectation asks for: it is one draw, and may be less lucky.
+/// A key gets this many times the shards of the expectation, because a single key may have an
+/// unlucky placement.
 const SPARE_SHARDS: f64 = 1.25;
 
-/// Partitions and shards that suffice.
+/// Partitions and shards that are enough for the demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ready {
     /// Partitions of the table.
     pub(super) partitions: u32,
     /// Shards of each key.
     pub(super) shards: u32,
-    /// The expected part of the first attempts that is throttled.
+    /// The expected share of the first attempts that is throttled.
     pub(super) throttled: f64,
 }
 
-/// What suffices, by the table's partitions, fewest first: with the shards that were asked for where they suffice, and
-/// else with as many as it takes. Empty where no number of shards does.
+/// Returns the choices that are enough, fewest partitions first: with the requested shards if they
+/// are enough, or else with the calculated number. Empty if no number of shards is enough.
 pub(super) fn ready(options: &PlanOptions, demand: &Demand, admission: &Admission) -> Vec<Ready> {
     let tables = tables(options, demand);
-    let with = |asked: Option<u32>| {
-        let all = tables.iter().filter_map(|partitions| on(*partitions, asked, demand, admission));
+    let with = |requested: Option<u32>| {
+        let all = tables.iter().filter_map(|partitions| on(*partitions, requested, demand, admission));
         all.collect::<Vec<_>>()
     };
-    let as_asked = options.shards.map(|_| with(options.shards)).unwrap_or_default();
-    if as_asked.is_empty() { with(None) } else { as_asked }
+    let as_requested = options.shards.map(|_| with(options.shards)).unwrap_or_default();
+    if as_requested.is_empty() { with(None) } else { as_requested }
 }
 
-/// The table with the fewest partitions on which no key needs more shards than it is given by default, or else the one
-/// with the most.
+/// Chooses the fewest partitions on which no key needs more shards than the default maximum, or
+/// else the most partitions.
 pub(super) fn chosen(ready: &[Ready]) -> Option<Ready> {
     let by_default = ScalingPolicy::default().max_shards.get();
     ready.iter().find(|ready| ready.shards <= by_default).or(ready.last()).copied()
 }
 
-/// The numbers of partitions that are compared: those that were asked for, or those that take the demand with room to
-/// spare. A table has at least as many as it has now.
+/// The compared numbers of partitions: the requested one, or those that serve the demand with room
+/// to spare. None is below the table's current number.
 fn tables(options: &PlanOptions, demand: &Demand) -> Vec<u32> {
     let now = options.partitions.unwrap_or(1);
     if let Some(units) = options.warm_write_units {
-        let asked = WarmThroughput { write_units: units.into(), read_units: 0 };
-        return vec![asked.partitions().max(now)];
+        let requested = WarmThroughput { write_units: units.into(), read_units: 0 };
+        return vec![requested.partitions().max(now)];
     }
     let kept = f64::from(kept_partitions(demand.write_units_per_second));
     let mut tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now)).to_vec();
@@ -63,11 +66,11 @@ fn tables(options: &PlanOptions, demand: &Demand) -> Vec<u32> {
     tables
 }
 
-fn on(partitions: u32, asked: Option<u32>, demand: &Demand, admission: &Admission) -> Option<Ready> {
-    let shards = match asked {
-        Some(asked) => asked,
+fn on(partitions: u32, requested: Option<u32>, demand: &Demand, admission: &Admission) -> Option<Ready> {
+    let shards = match requested {
+        Some(requested) => requested,
         None => match fewest_shards(demand, admission, partitions)? {
-            // What one partition bears needs no second one.
+            // A demand that one partition serves needs no spare shard.
             1 => 1,
             fewest => ((f64::from(fewest) * SPARE_SHARDS).ceil() as u32).min(MOST_SHARDS),
         },
@@ -89,17 +92,17 @@ mod tests {
 
     #[test]
     fn a_table_is_made_ready_for_twice_the_demand_or_more() {
-        // The demand; the partitions that are chosen, and about how many shards.
+        // The demand, the chosen partitions, and a range of shards.
         let rows = [
             (options(300, None), 4, 1..=1),
             (options(5_000, None), 10, 36..=60),
             (options(5_000, Some(4)), 10, 36..=60),
             (options(5_000, Some(100)), 100, 8..=20),
             (options(20_000, None), 40, 150..=200),
-            // Nowhere up to four times the demand.
+            // More shards than the default maximum, even on partitions for four times the demand.
             (options(100_000, None), 400, 400..=600),
             (PlanOptions { shards: Some(100), ..options(5_000, None) }, 10, 100..=100),
-            // Five do not suffice anywhere.
+            // Five shards are not enough on any table.
             (PlanOptions { shards: Some(5), ..options(5_000, None) }, 10, 36..=60),
             (PlanOptions { warm_write_units: Some(15_500), ..options(5_000, None) }, 16, 20..=40),
         ];
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ready_for_what_no_number_of_shards_takes() {
+    fn nothing_is_ready_if_no_number_of_shards_serves_the_demand() {
         assert!(of(&PlanOptions { item_size: 2_000, ..options(1_000_000, None) }).is_empty());
         assert!(of(&PlanOptions { warm_write_units: Some(4_000), ..options(5_000, None) }).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The whole plan, as data.
+//! Calculates the plan, as data.
 
 use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
@@ -8,96 +8,79 @@ use super::at_rest::{self, AtRest};
 use super::costs::{self, MonthlyCost};
 use super::demand::Demand;
 use super::directory::{self, DirectoryNeed};
+use super::error::PlanError;
 use super::heat::{SplitForHeat, split_for_heat};
-use super::launch::{self, LaunchPlan, LaunchTime};
+use super::launch::{self, LaunchPlan};
 use super::notes;
 use super::options::PlanOptions;
 use super::partitions::{TablePartitions, partitions};
 use super::policy::{self, PolicyPath};
-use super::prices::{Prices, PricesError};
+use super::prices::Prices;
 use super::reads::{self, PageCost};
 use super::ready;
 use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
+use super::usage::Usage;
 use super::verdict::{Case, Reads, Verdict, judge};
-use crate::advise::rfc3339;
 
-/// Everything that `plan` tells.
+/// The plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether to shard at all.
+    /// Whether to shard the key.
     pub verdict: Verdict,
-    /// What is demanded of the table.
+    /// The demand.
     pub demand: Demand,
     /// The table's partitions.
     pub partitions: TablePartitions,
-    /// How many shards each key needs.
+    /// The number of shards that each key needs.
     pub shards: ShardChoice,
-    /// What is throttled, by number of shards.
+    /// The throttled share, by number of shards.
     pub throttling: Vec<ThrottlingRow>,
-    /// What a page costs.
+    /// The cost of a page.
     pub page: PageCost,
-    /// What the directory needs.
+    /// The needs of the directory.
     pub directory: DirectoryNeed,
-    /// What DynamoDB does by itself.
+    /// The effect of DynamoDB's own split.
     pub split_for_heat: SplitForHeat,
-    /// What a month costs.
+    /// The costs of a month.
     pub monthly_cost: MonthlyCost,
-    /// What a month of a stack costs while nobody uses it.
+    /// The costs of a month of an idle stack.
     pub at_rest: AtRest,
-    /// What to set before the launch; absent where none was named, or where no number of shards takes the demand.
+    /// The settings before the launch; absent if none was named, or if no number of shards serves
+    /// the demand.
     pub launch: Option<LaunchPlan>,
-    /// The region of the prices, and when they were put together.
+    /// The region of the prices, and the day on which they were collected.
     pub prices: String,
-    /// What else there is to know.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
 /// Numbers of shards of each key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShardChoice {
-    /// The number that this plan judges: the one that was asked for, or that the policy comes to.
+    /// The number that this plan judges: the requested one, or the one that the policy reaches.
     pub judged: u32,
-    /// It was asked for.
+    /// Whether the user requested the number.
     pub asked_for: bool,
-    /// Shards that would do if each had a partition of its own.
+    /// The number that would be enough if each shard had its own partition.
     pub on_paper: u32,
-    /// The fewest with which less than 1 % is throttled on these partitions; absent where none suffices.
+    /// The fewest with which less than 1 % is throttled on these partitions; absent if no number is
+    /// enough.
     pub fewest: Option<u32>,
-    /// The fewest partitions with which that many judged shards have less than 1 % throttled; absent where none suffice.
+    /// The fewest partitions on which less than 1 % is throttled with the judged number; absent if
+    /// no number is enough.
     pub fewest_partitions: Option<u32>,
-    /// Where this product's policy takes a key by itself.
+    /// The numbers that this product's policy takes a key through.
     pub policy: PolicyPath,
-    /// The expected part of the first attempts that is throttled with the judged number.
+    /// The expected share of the first attempts that is throttled with the judged number.
     pub throttled: f64,
 }
 
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The data file of the prices does not fit its form. Repair it.
-    #[error(transparent)]
-    Prices(#[from] PricesError),
-    /// The launch is past. Name a later time.
-    #[error("--launch {launch} is past: it is {now}, and a date or date-time after that is allowed")]
-    Past {
-        /// The launch, as RFC 3339 writes it.
-        launch: String,
-        /// The time of the plan.
-        now: String,
-    },
-}
-
-impl PlanError {
-    pub(super) fn past(launch: LaunchTime, now_seconds: u64) -> Self {
-        Self::Past { launch: launch.to_string(), now: rfc3339(i64::try_from(now_seconds).unwrap_or(i64::MAX)) }
-    }
-}
-
-/// The plan for a demand, made at an epoch second. Only a launch depends on that: it must be after it.
+/// Calculates the plan for a demand. `now_seconds` is the current epoch second; a launch must be
+/// after it.
 ///
 /// # Errors
-/// [`PlanError::Prices`] where the data file of the prices does not fit its form, [`PlanError::Past`] where the launch
-/// is past.
+/// [`PlanError::Prices`] if the price file is invalid, [`PlanError::Past`] if the launch is not in
+/// the future.
 pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError> {
     let prices = Prices::published()?;
     let demand = Demand::new(options.write_rate, options.item_size, options.keys);
@@ -119,7 +102,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
     let unsharded = throttled_with(1);
     let split_for_heat = split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
     let reads = reads(options, &page, partitions.read_units);
-    let usage = costs::Usage {
+    let usage = Usage {
         demand: &demand,
         pages_per_second: f64::from(options.read_rate),
         page: &page,
@@ -133,7 +116,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
     let launch = launch::plan(options, &usage, &ready, &prices, now_seconds)?;
     let directory = directory::need(&usage, &prices);
     let monthly_cost = costs::month(&usage, &prices);
-    let in_batches = costs::month(&costs::Usage { items_per_request: notes::BATCH, ..usage }, &prices);
+    let in_batches = costs::month(&Usage { items_per_request: notes::BATCH, ..usage }, &prices);
     let case = Case {
         demand: &demand,
         rate: admission.rate(),
@@ -142,7 +125,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         shards: judged,
         throttled: shards.throttled,
         fewest_shards: shards.fewest,
-        would_do: ready::chosen(&ready),
+        enough: ready::chosen(&ready),
         heat: &split_for_heat,
         reads: &reads,
     };
@@ -167,7 +150,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
             in_batches: &in_batches.functions,
             launch: launch.as_ref(),
         }),
-        prices: format!("{}, {}, put together on {}", prices.region, prices.currency, prices.assembled_on),
+        prices: format!("{}, {}, collected on {}", prices.region, prices.currency, prices.assembled_on),
         demand,
         partitions,
         shards,
@@ -181,7 +164,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
     })
 }
 
-/// What the pages take of one partition.
+/// The read units that the pages take from one partition.
 fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
     let pages = f64::from(options.read_rate) / f64::from(options.keys);
     let of_key = pages * page.units.unsharded;
@@ -205,7 +188,7 @@ fn on_paper(demand: &Demand, rate: f64) -> u32 {
     (demand.units_per_key() / rate).ceil().max(1.0) as u32
 }
 
-/// The judged number, half and twice and four times of it, and the numbers that the plan names.
+/// The judged number, its half, double and quadruple, and the numbers that the plan names.
 fn neighbours(shards: &ShardChoice) -> Vec<u32> {
     let judged = shards.judged;
     let mut all: Vec<u32> = [1, shards.on_paper, judged / 2, judged, judged * 2, judged * 4]
@@ -238,14 +221,14 @@ mod tests {
                 VerdictKind::Leave,
                 "one partition takes 1,000 write units a second, and this key needs 300",
             ),
-            (options(1_005, None), VerdictKind::Leave, "Repetitions carry the little"),
+            (options(1_005, None), VerdictKind::Leave, "Retries absorb the small excess"),
             (options(5_000, None), VerdictKind::Shard, "this key needs 5,000 write units a second"),
             (options(5_000, Some(1)), VerdictKind::ShortOfPartitions, "1 partition gives 1,000 write units a second"),
             (options(5_000, Some(4)), VerdictKind::ShortOfPartitions, "4 partitions give 4,000 write units a second"),
             (
                 PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(2_500, None) },
                 VerdictKind::SplitForHeat,
-                "DynamoDB's own split would do after about",
+                "DynamoDB's own split is enough after about",
             ),
             (
                 PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(200_000, Some(1_000)) },
@@ -257,18 +240,19 @@ mod tests {
             (
                 PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
                 VerdictKind::ShortOfPartitions,
-                "on 20 partitions would do: before the peak, raise the table's warm throughput to 20,000 write units",
+                "on 20 partitions would be enough: before the peak, raise the table's warm throughput to 20,000 write units",
             ),
             (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
             (
                 PlanOptions { read_rate: 5_000, ..options(300, None) },
                 VerdictKind::ReadsOverrun,
-                "Reads overrun it: the pages of the key take 62,500 read units a second, and one partition gives 3,000, so 95.2 %",
+                "Reads exceed a partition: the pages of the key take 62,500 read units a second, and one partition \
+                 serves 3,000, so 95.2 %",
             ),
             (
                 PlanOptions { read_rate: 5_000, shards: Some(2), ..options(5_000, None) },
                 VerdictKind::Shard,
-                "Reads overrun it, too: the pages of each shard take",
+                "Reads also exceed a partition: the pages of each shard take",
             ),
             (options(210_000, Some(3_000)), VerdictKind::Shard, "(if MAX_SHARDS is raised: it is 200)"),
         ];
@@ -281,39 +265,39 @@ mod tests {
     }
 
     #[test]
-    fn large_writes_are_judged_by_what_they_are_and_not_as_a_flow() {
+    fn large_writes_are_judged_as_single_writes_and_not_as_a_flow() {
         for order in [SortKeyOrder::Scattered, SortKeyOrder::Rising] {
             let large = PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
             let report = plan_now(&large);
             let Verdict { kind, text, split_for_heat } = &report.verdict;
             assert_eq!(*kind, VerdictKind::Shard, "{text}");
             let unsharded = cli::numbers::percent(report.throttling[0].throttled);
-            assert!(text.contains(&format!("takes 400 of them: where writes meet {unsharded} of")), "{text}");
+            assert!(text.contains(&format!("takes 400 of them: when writes coincide, {unsharded} of")), "{text}");
             assert!(split_for_heat.contains(&unsharded) && !split_for_heat.contains("0 minutes"), "{split_for_heat}");
         }
     }
 
     #[test]
-    fn keys_that_meet_are_not_relieved_at_once() {
-        // Eight keys of 300 on five partitions: some happen to fit.
+    fn keys_that_share_a_partition_are_not_relieved_at_once() {
+        // Eight keys with 300 units each on five partitions: in some placements, they fit.
         let options = PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) };
         let verdict = plan_now(&options).verdict;
         assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then 0 %"), "{}", verdict.text);
     }
 
     #[test]
-    fn assumed_partitions_are_bounded_and_say_so() {
+    fn the_bound_of_assumed_partitions_is_reported() {
         let report = plan_now(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) });
         assert!(report.partitions.capped);
         let text = report.to_string();
         assert!(
-            text.contains("100,000 of 1,000 write units a second, the most that are assumed (a table keeps more"),
+            text.contains("100,000 of 1,000 write units a second, the most that this plan assumes (a table that has"),
             "{text}"
         );
     }
 
     #[test]
-    fn the_number_that_is_asked_for_is_judged() {
+    fn the_requested_number_is_judged() {
         let report = plan_now(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
         assert_eq!((report.shards.judged, report.page.shards), (5, 5));
         assert!(
@@ -322,19 +306,19 @@ mod tests {
             report.verdict.text
         );
         let text = report.to_string();
-        for part in ["5, as asked for", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "of uneven sort keys"] {
+        for part in ["5, as requested", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "assume uneven sort keys"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
-    fn what_a_reader_should_know_is_noted() {
+    fn a_plan_has_notes() {
         let large = PlanOptions { item_size: 1_050, read_rate: 600, page_size: 1_000, ..options(50_000, None) };
         let notes = plan_now(&large).notes.join("\n");
         for part in [
             "would take 1 write unit and not 2",
             "40,000 write units",
-            "from one partition, which gives 3,000; over",
+            "from one partition, which serves 3,000; over",
             "25 items in each",
             "not verified",
         ] {

@@ -1,4 +1,4 @@
-//! A plan as people read it.
+//! The plan as text.
 
 use std::fmt;
 
@@ -47,21 +47,22 @@ impl Report {
             whole(f64::from(demand.item_bytes)),
         )?;
         let new_table = PartitionLimits::default().partitions;
-        let whence = match (self.partitions.assumed, self.partitions.count == new_table) {
+        let origin = match (self.partitions.assumed, self.partitions.count == new_table) {
             (false, _) => String::new(),
             (true, _) if self.partitions.capped => {
                 format!(
-                    ", the most that are assumed (a table keeps more that has taken this demand before, a new one has {new_table})"
+                    ", the most that this plan assumes (a table that has served this demand before has more, a new one \
+                     has {new_table})"
                 )
             }
-            (true, true) => ", as a new table has them".to_owned(),
+            (true, true) => ", as in a new table".to_owned(),
             (true, false) => {
-                format!(", as a table keeps them that has taken this demand before (a new one has {new_table})")
+                format!(", as in a table that has served this demand before (a new one has {new_table})")
             }
         };
         writeln!(
             f,
-            "partitions  {} of {} write units a second{whence}",
+            "partitions  {} of {} write units a second{origin}",
             whole(f64::from(self.partitions.count)),
             whole(self.partitions.write_units)
         )?;
@@ -69,27 +70,31 @@ impl Report {
             Some(1) => "one is enough".to_owned(),
             Some(fewest) => {
                 format!(
-                    "{} on paper, but shards meet on partitions: under 1 % is throttled from {fewest} on",
+                    "{} in theory, but shards share partitions: under 1 % is throttled from {fewest} on",
                     shards.on_paper
                 )
             }
             None => {
-                format!("{} on paper, but not even {MOST_SHARDS} get under 1 % on these partitions", shards.on_paper)
+                format!(
+                    "{} in theory, but on these partitions, more than 1 % is throttled even with {MOST_SHARDS}",
+                    shards.on_paper
+                )
             }
         };
-        let asked_for = if shards.asked_for { ", as asked for" } else { "" };
+        let requested = if shards.asked_for { ", as requested" } else { "" };
         let most = ScalingPolicy::default().max_shards.get();
         let raised =
             if shards.judged > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() };
-        writeln!(f, "shards      {}{asked_for}{raised}; {fewest}", shards.judged)?;
+        writeln!(f, "shards      {}{requested}{raised}; {fewest}", shards.judged)?;
         let path = shards.policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
         let end = match shards.policy.end {
             PolicyEnd::Calm if shards.policy.last() == 1 => ", and stays there".to_owned(),
-            PolicyEnd::Calm => " (as many as it takes on these partitions, and some more for bad luck)".to_owned(),
+            PolicyEnd::Calm => " (enough on these partitions, with a reserve for unlucky placements)".to_owned(),
             PolicyEnd::AtMaximum => ", its maximum".to_owned(),
             PolicyEnd::ShortOfPartitions { write_units } => {
                 let units = write_units.map_or_else(String::new, |units| {
-                    format!(", and reports a warm throughput of {} write units a second as enough", whole(units as f64))
+                    let units = whole(units as f64);
+                    format!(", and reports that a warm throughput of {units} write units a second would be enough")
                 });
                 format!(", and stops there: the table is short of partitions{units}")
             }
@@ -99,11 +104,11 @@ impl Report {
 
     fn write_directory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = &self.directory;
-        let whence = if need.assumed { ", as many as the demand keeps busy" } else { "" };
+        let origin = if need.assumed { ", as many as the demand keeps busy" } else { "" };
         let copies = match &need.event {
             None => "one copy of each page is enough".to_owned(),
             Some(_) if need.copies > MAX_COPIES => {
-                format!("{} copies of each page would be needed, and a table has {MAX_COPIES} at most", need.copies)
+                format!("{} copies of each page would be needed, and a table has at most {MAX_COPIES}", need.copies)
             }
             Some(event) => format!(
                 "{} copies of each page (a new table has one; to raise them, invoke the shard-scaler with {event})",
@@ -113,7 +118,7 @@ impl Report {
         let read = counted(need.read_units_per_second.round() as u64, "unit");
         writeln!(
             f,
-            "directory   {} at once{whence}: {copies}; the pages are read for {read} a second, {} a month\n",
+            "directory   {} at once{origin}: {copies}; the pages are read for {read} a second, {} a month\n",
             counted(need.instances, "instance"),
             dollars(need.usd),
         )
@@ -136,8 +141,8 @@ impl Report {
         writeln!(f, "{table}")?;
         writeln!(
             f,
-            "Expected part of the first attempts, over all placements of the shards, without repetitions, once what partitions saved up \
-             is spent; the policy rides out less than {} %.\n",
+            "Expected share of the first attempts that is throttled, over all placements of the shards, without retries, \
+             after partitions have spent their saved burst capacity. The policy tolerates less than {} %.\n",
             decimal(NEGLIGIBLE * 100.0),
         )
     }
@@ -172,9 +177,9 @@ impl Report {
         }
         writeln!(
             f,
-            "{items}. Units: reckoned ({} at the least), times what the README measured beyond that. Latency: the README's, where \
-             every request takes the same time{}; the slowest of them, where one in a hundred takes three times the median (assumed), \
-             comes on top.\n",
+            "{items}. Units: calculated (at least {}), times the overhead measured in docs/costs.md. Latency: as measured \
+             there, if every request takes the same time{}. The slowest request comes on top, if one in a hundred takes \
+             three times the median (assumed).\n",
             decimal(page.units.least),
             if page.shards > 64 { ", 64 at once (measured up to 64 shards)" } else { "" },
         )
@@ -196,9 +201,8 @@ impl Report {
         let storage = &cost.storage_of_a_months_items;
         writeln!(
             f,
-            "Prices of {}. The first line is what DynamoDB would bill if one key could take it all; reads are those of uneven \
-             sort keys. {} Each month's items that are kept add {} a \
-             month of storage ({} GB), sharded or not.",
+            "Prices of {}. The first line is DynamoDB's bill if one key could take the whole demand. Reads assume uneven \
+             sort keys. {} Storing each month's items adds {} a month ({} GB), sharded or not.",
             self.prices,
             costs::ASSUMED,
             dollars(storage.usd),
@@ -224,8 +228,8 @@ impl Report {
         writeln!(f, "\n{table}")?;
         writeln!(
             f,
-            "What a stack of each profile costs without a request; the month above has Contributor Insights, too. Each GB that is stored \
-             adds {}, with point-in-time recovery.",
+            "The costs of a stack of each profile without requests. The month above also includes Contributor Insights. \
+             Each stored GB adds {}, with point-in-time recovery.",
             dollars(self.at_rest.usd_per_stored_gb),
         )
     }
@@ -237,7 +241,7 @@ fn of_service(bill: &Bill, service: Service) -> String {
     if usd > 0.0 { format!("{} ({:.0} %)", dollars(usd), share * 100.0) } else { "-".to_owned() }
 }
 
-/// The first column names, the others count.
+/// A table whose first column has names, and whose other columns have numbers.
 pub(super) fn table(names: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);

@@ -1,4 +1,4 @@
-//! Whether to shard at all.
+//! The verdict of a plan: whether to shard the key.
 
 use serde::Serialize;
 use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
@@ -9,72 +9,77 @@ use super::ready::Ready;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use cli::numbers::{counted, percent, whole};
 
-/// The most read replicas that a deployment has (`ReadReplicas` of template.yaml).
+/// The most read replicas of a deployment (`ReadReplicas` of template.yaml).
 const READ_REPLICAS: u32 = 3;
 
-/// The advice in a word.
+/// The kind of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// One partition bears it: leave it.
+    /// One partition serves the demand. Leave the key as it is.
     Leave,
-    /// DynamoDB's own split bears it after a while: decide whether that is soon enough.
+    /// DynamoDB's own split serves the demand after some minutes. Decide whether that is soon
+    /// enough.
     SplitForHeat,
-    /// Shard.
+    /// Shard the key.
     Shard,
-    /// Shard, and give the table partitions first: on these, no number of shards suffices.
+    /// The table has too few partitions for any number of shards. Add partitions first, and then
+    /// shard the key.
     ShortOfPartitions,
-    /// More than the most shards that this product gives a key.
+    /// The demand exceeds the most shards that this product gives a key.
     TooMuch,
-    /// One partition bears the writes, but not the reads.
+    /// One partition serves the writes, but not the reads.
     ReadsOverrun,
 }
 
-/// The advice, with its reasons.
+/// The verdict, with its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// In a word.
+    /// The kind of the verdict.
     pub kind: VerdictKind,
-    /// In sentences.
+    /// The verdict in sentences.
     pub text: String,
-    /// What DynamoDB's split for heat does, in sentences.
+    /// The effect of DynamoDB's split for heat, in sentences.
     pub split_for_heat: String,
 }
 
-/// What there is to judge.
+/// The facts that the verdict depends on.
 pub(super) struct Case<'a> {
     pub(super) demand: &'a Demand,
-    /// Write units a second that one partition gives.
+    /// Write units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) partitions: u32,
-    /// The throttled part of the first attempts with one shard.
+    /// The throttled share of the first attempts with one shard.
     pub(super) unsharded: f64,
-    /// Shards that are judged, and what is throttled with them.
+    /// The judged number of shards.
     pub(super) shards: u32,
+    /// The throttled share of the first attempts with these shards.
     pub(super) throttled: f64,
     pub(super) fewest_shards: Option<u32>,
-    /// What would do on a table with more partitions.
-    pub(super) would_do: Option<Ready>,
+    /// Partitions and shards that would be enough, on a table with more partitions.
+    pub(super) enough: Option<Ready>,
     pub(super) heat: &'a SplitForHeat,
     pub(super) reads: &'a Reads,
 }
 
-/// What the pages take of one partition.
+/// The read units that pages take from one partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
-    /// Read units a second of one key, unsharded.
+    /// Read units per second of one unsharded key.
     pub(super) of_key: f64,
-    /// Of one of the judged shards.
+    /// Read units per second of one of the judged shards.
     pub(super) of_shard: f64,
-    /// What one partition gives.
+    /// Read units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) consistent: bool,
-    /// The fewest shards of which each takes no more than a partition gives, and read units a second of all of them.
+    /// The fewest shards that each take no more than a partition serves, and the read units per
+    /// second of all of them.
     pub(super) fewest_shards: Option<(u32, f64)>,
 }
 
 impl Reads {
-    /// What the verdict has to say of them, where one partition has so many.
+    /// The sentences about reads if one partition has this many read units; `None` if it serves
+    /// them.
     fn overrun(&self, units: f64, whose: &str) -> Option<String> {
         if units <= self.rate {
             return None;
@@ -87,22 +92,23 @@ impl Reads {
         }
         let replicas = self.rate * f64::from(READ_REPLICAS + 1);
         help.push(format!(
-            "read replicas (ReadReplicas; for pages without strong consistency: {READ_REPLICAS} at the most, with the table {}{})",
+            "read replicas (ReadReplicas; for pages without strong consistency; at most {READ_REPLICAS}, which together \
+             with the table serve {}{})",
             whole(replicas),
             if eventual > replicas { ", which is not enough" } else { "" },
         ));
-        help.push("a cache before the reader".to_owned());
+        help.push("a cache in front of the reader".to_owned());
         if let Some((shards, of_all)) = self.fewest_shards {
             help.push(format!(
-                "{} on partitions of their own (the shard-scaler's action \"set\"), though pages then take {} read units",
+                "{} on their own partitions (the shard-scaler's action \"set\"), although pages then take {} read units",
                 counted(shards, "shard"),
                 whole(of_all),
             ));
         }
         let last = help.pop().unwrap_or_default();
         Some(format!(
-            "the pages of {whose} take {} read units a second, and one partition gives {rate}, so {} are throttled. \
-             This product does not shard for reads by itself. What helps: {}, or {last}.",
+            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled. \
+             This product does not shard for reads by itself. The options are {}, or {last}.",
             whole(units),
             percent(1.0 - self.rate / units),
             help.join(", "),
@@ -110,32 +116,32 @@ impl Reads {
     }
 }
 
-/// Judges.
+/// Judges whether to shard the key.
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let of_key = format!("{} write units a second", whole(case.demand.units_per_key()));
     let rate = whole(case.rate);
     let whose = if case.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
     let (kind, text) = if case.unsharded < NEGLIGIBLE {
         let over = if case.demand.units_per_key() > case.rate {
-            " Repetitions carry the little that is too much."
+            " Retries absorb the small excess."
         } else {
             ""
         };
         let needs = whole(case.demand.units_per_key());
         let one = if case.demand.keys == 1 { "the key" } else { "each key" };
-        // Shards that were asked for share the reads.
+        // If the user requested shards, they share the reads.
         match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" }) {
             Some(reads) => {
                 let text = format!(
-                    "Reads overrun it: {reads} Writes need nothing: one partition takes {rate} write units a second, and {whose} \
-                     {needs}.{over}",
+                    "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
+                     second, and {whose} {needs}.{over}",
                 );
                 (VerdictKind::ReadsOverrun, text)
             }
             None => {
                 let text = format!(
-                    "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product would keep \
-                     it at one shard.",
+                    "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product \
+                     would keep it at one shard.",
                 );
                 (VerdictKind::Leave, text)
             }
@@ -143,17 +149,17 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate {
         let text = format!(
             "Too much for one key: {whose} {of_key}, and the {} that this product gives a key at most take {}. \
-             Part the key's items over several keys.",
+             Divide the items among several keys.",
             counted(MOST_SHARDS, "shard"),
             whole(f64::from(MOST_SHARDS) * case.rate),
         );
         (VerdictKind::TooMuch, text)
     } else if case.fewest_shards.is_none() {
-        let would_do = case.would_do.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+        let enough = case.enough.map_or_else(String::new, |Ready { shards, partitions, .. }| {
             let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
             format!(
-                " {} on {} would do{}: before the peak, raise the table's warm throughput to {} write units a second \
-                 (--launch says how).",
+                " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
+                 second (--launch lists the steps).",
                 counted(shards, "shard"),
                 counted(partitions, "partition"),
                 raised(shards),
@@ -162,7 +168,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         });
         let text = format!(
             "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
-             {} is throttled.{would_do}",
+             {} is throttled.{enough}",
             counted(case.partitions, "partition"),
             if case.partitions == 1 { "gives" } else { "give" },
             whole(f64::from(case.partitions) * case.rate),
@@ -173,8 +179,9 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     } else if let (SortKeyOrder::Scattered, Some(after)) = (case.heat.sort_key_order, case.heat.relieved_after_seconds)
     {
         let text = format!(
-            "DynamoDB's own split would do after about {}; until then {} of the writes are throttled. Shard the key if that is too \
-             late, if the peak is shorter than that, or if the table has a local secondary index, which forbids the split.",
+            "DynamoDB's own split is enough after about {}; until then, {} of the writes are throttled. Shard the key if \
+             that is too late, if the peak is shorter than that, or if the table has a local secondary index, which \
+             prevents the split.",
             minutes(after),
             percent(case.unsharded),
         );
@@ -183,12 +190,13 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         let why = if case.demand.units_per_key() > case.rate {
             ", so".to_owned()
         } else if case.demand.keys == 1 {
-            format!(", but a single write takes {} of them: where writes meet", case.demand.units_per_write)
+            format!(", but a single write takes {} of them: when writes coincide,", case.demand.units_per_write)
         } else {
-            ", but keys meet on partitions:".to_owned()
+            ", but keys share partitions:".to_owned()
         };
         let text = format!(
-            "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. With {} it is {}{}.",
+            "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. \
+             With {} it is {}{}.",
             percent(case.unsharded),
             counted(case.shards, "shard"),
             percent(case.throttled),
@@ -200,7 +208,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     };
     let text = match kind {
         VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
-        // That leaves the key at one shard.
+        // The key stays at one shard.
         VerdictKind::SplitForHeat => and_reads(text, case.reads.overrun(case.reads.of_key, "one key")),
         VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
             and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
@@ -210,10 +218,10 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
 }
 
 fn and_reads(text: String, reads: Option<String>) -> String {
-    reads.map_or_else(|| text.clone(), |reads| format!("{text} Reads overrun it, too: {reads}"))
+    reads.map_or_else(|| text.clone(), |reads| format!("{text} Reads also exceed a partition: {reads}"))
 }
 
-/// What has to be done before a key is given so many.
+/// The condition for this number of shards, if it is above the default of MAX_SHARDS.
 fn raised(shards: u32) -> String {
     let most = ScalingPolicy::default().max_shards.get();
     if shards > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() }
@@ -226,34 +234,36 @@ fn heat(case: &Case<'_>) -> String {
     }
     if !heat.overdrawn {
         return format!(
-            "A partition splits after minutes of heat, and this one is not overdrawn on average: single writes of {} meet, and {} are \
-             throttled. That DynamoDB splits for that is not known, and not reckoned with.",
+            "A partition splits after minutes of heat, and this one is not overdrawn on average: single writes of {} \
+             coincide, and {} are throttled. DynamoDB is not known to split for that, and this plan does not assume it.",
             counted(case.demand.units_per_write, "unit"),
             percent(heat.throttled_before),
         );
     }
     let begins = format!(
-        "A partition splits only after minutes of heat ({} here; AWS names no number); till then {} are throttled.",
+        "A partition splits only after minutes of heat ({} are assumed; AWS documents no number). Until then, {} are \
+         throttled.",
         heat.splits_after_seconds.div_ceil(60),
         percent(heat.throttled_before),
     );
     let ends = match (heat.sort_key_order, heat.relieved_after_seconds) {
         (SortKeyOrder::Rising, None) => format!(
-            "Where sort keys only rise, it does not help a key: all new items go to the same end, and {} are \
-             throttled for as long as the demand lasts.",
+            "The split does not help a key whose sort keys only rise: all new items go to the same end, and {} are \
+             throttled as long as the demand lasts.",
             percent(heat.throttled_in_the_end),
         ),
         (SortKeyOrder::Rising, Some(after)) => {
-            format!("It parts the hot keys of one partition, and under 1 % are throttled after {}.", minutes(after))
+            format!("The split separates the hot keys of a partition. Under 1 % are throttled after {}.", minutes(after))
         }
         (SortKeyOrder::Scattered, Some(after)) => format!(
-            "With scattered sort keys it goes on until, after {}, under 1 % are throttled ({} partitions, {} before).",
+            "With scattered sort keys, the splits continue. Under 1 % are throttled after {} ({} partitions, {} before).",
             minutes(after),
             heat.partitions_after,
             heat.partitions_before,
         ),
         (SortKeyOrder::Scattered, None) => format!(
-            "With scattered sort keys it goes on, but after half an hour {} are still throttled ({} partitions, {} before).",
+            "With scattered sort keys, the splits continue, but after half an hour {} are still throttled ({} partitions, \
+             {} before).",
             percent(heat.throttled_in_the_end),
             heat.partitions_after,
             heat.partitions_before,

@@ -1,10 +1,10 @@
-//! Commands whose reader closes the pipe, as `| head` does.
+//! Commands whose output pipe is closed early, as by `| head`.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("writes.jsonl");
     let lines: String = (0..1_000).map(|i| format!("{{\"status\":\"{i}\"}}\n")).collect();

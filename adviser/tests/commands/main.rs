@@ -1,4 +1,4 @@
-//! The commands as processes: what they print, and how they end.
+//! The commands as processes: their output and exit codes.
 
 mod advise;
 mod closed_pipe;

@@ -1,4 +1,4 @@
-//! `plan` as a process: what it prints, and how it ends.
+//! `plan` as a process: its output and exit code.
 
 use std::process::{Command, Output};
 

@@ -10,27 +10,29 @@ use sharding::internal::{
 };
 
 use crate::item::read_attributes;
+use crate::limits::MAX_PAYLOAD_BYTES;
+use crate::media_type::JSON;
 use crate::object::{Kind, Members};
-use crate::payload::{MAX_PAYLOAD_BYTES, escaped_len};
+use crate::payload::escaped_len;
 use crate::problem::Problem;
 
-/// The most items of a batch.
+/// The maximum number of items in a batch.
 pub const MAX_BATCH_ITEMS: usize = 500;
 
-/// A body that is JSON, not read any further.
+/// A body that is valid JSON and not parsed any further.
 #[derive(Debug)]
 pub struct Body<'a>(&'a RawValue);
 
 impl<'a> Body<'a> {
-    /// Takes the body of a request that says that it is JSON, and is.
+    /// Reads the body of a request, which must be declared as JSON and be valid JSON.
     ///
     /// # Errors
-    /// 415, 413 and 400 as [`Problem`].
+    /// 415, 413 or 400, as a [`Problem`].
     pub fn of(request: &'a Request) -> Result<Self, Problem> {
-        Self::of_type(request, &["application/json"]).map(|(_, body)| body)
+        Self::of_type(request, &[JSON]).map(|(_, body)| body)
     }
 
-    /// As [`of`](Self::of), of one of these media types; and which it is.
+    /// Like [`of`](Self::of), for several media types. Also returns the media type of the body.
     pub(crate) fn of_type(request: &'a Request, allowed: &[&'static str]) -> Result<(&'static str, Self), Problem> {
         let content_type = request.headers().get("content-type").map(|value| value.to_str().unwrap_or("not ASCII"));
         let essence = content_type.and_then(|value| value.split(';').next()).map(str::trim);
@@ -55,12 +57,13 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Reads `{"partition_key", "sort_key"?, "attributes"}`. Without a sort key, one is made, where the table's sort key is a string: from
-/// the idempotency key where there is one. With both, the item must be created: only a create-only write knows an item that it has
-/// stored under a sort key of the client's.
+/// Reads `{"partition_key", "sort_key"?, "attributes"}`. If the sort key is absent and the table's
+/// sort key is a string, the sort key is generated, or derived from the idempotency key if there is
+/// one. A request with both an idempotency key and a sort key must be create-only: only a
+/// create-only write can recognize its own item under a sort key of the client.
 ///
 /// # Errors
-/// 400 or 413, naming the field or header.
+/// 400 or 413. The problem names the field or header.
 pub fn item_body(
     body: &Body<'_>,
     table: &TableEngine,
@@ -68,13 +71,13 @@ pub fn item_body(
     create_only: bool,
 ) -> Result<Item, Problem> {
     let maker = KeyMaker::new(table, idempotency_key);
-    read_item(body.0, table, &mut KeyMaker { takes_both: create_only, ..maker })
+    read_item(body.0, table, &mut KeyMaker { allows_both: create_only, ..maker })
 }
 
 /// Reads `{"attributes"}`, for the item with these keys.
 ///
 /// # Errors
-/// 400 or 413, naming the field.
+/// 400 or 413. The problem names the field.
 pub fn attributes_body(
     body: &Body<'_>,
     table: &TableEngine,
@@ -88,7 +91,8 @@ pub fn attributes_body(
 /// Reads `{"items": […]}`, 1 to 500 items with different keys.
 ///
 /// # Errors
-/// 400 or 413, naming the item by its index; then nothing of the batch is stored.
+/// 400 or 413. The problem names the item by its index. In that case, no item of the batch is
+/// stored.
 pub fn items_body(
     body: &Body<'_>,
     table: &TableEngine,
@@ -96,7 +100,7 @@ pub fn items_body(
 ) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
     let items = items
-        .ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; an array of 1 to 500 items is needed"))?;
+        .ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; it must be an array of 1 to 500 items"))?;
     if Kind::of(items) != Kind::Array {
         return Err(Problem::bad(
             "wrong_type",
@@ -130,19 +134,20 @@ pub fn items_body(
         .collect()
 }
 
-/// Makes the sort keys of items that come without one.
+/// Generates the sort keys of items without one.
 struct KeyMaker<'a> {
     table: &'a TableEngine,
     idempotency_key: Option<&'a IdempotencyKey>,
-    /// An item may bring a sort key although the request has an idempotency key.
-    takes_both: bool,
-    /// How many items of the request had the same keys and content, by the sort key of the first.
+    /// Whether an item may have a sort key although the request has an idempotency key.
+    allows_both: bool,
+    /// The number of items in the request with the same keys and content, by the sort key of the
+    /// first of them.
     equals: HashMap<String, usize>,
 }
 
 impl<'a> KeyMaker<'a> {
     fn new(table: &'a TableEngine, idempotency_key: Option<&'a IdempotencyKey>) -> Self {
-        Self { table, idempotency_key, takes_both: false, equals: HashMap::new() }
+        Self { table, idempotency_key, allows_both: false, equals: HashMap::new() }
     }
 
     fn make(&mut self, partition_key: &PartitionKey, attributes: &Attributes) -> Result<SortKey, Problem> {
@@ -168,12 +173,12 @@ fn read_item(raw: &RawValue, table: &TableEngine, maker: &mut KeyMaker<'_>) -> R
         return Err(Problem::bad(
             "missing_field",
             "sort_key",
-            "it is missing; it can be made only where the table's sort key is a string",
+            "it is missing; it is generated only if the table's sort key is a string",
         ));
     }
     let attributes = item_attributes(attributes, table)?;
     let sort_key = match given {
-        Some(_) if maker.idempotency_key.is_some() && !maker.takes_both => {
+        Some(_) if maker.idempotency_key.is_some() && !maker.allows_both => {
             return Err(Problem::idempotency_key_unused());
         }
         Some(sort_key) => sort_key,
@@ -199,7 +204,7 @@ fn item_attributes(attributes: Option<&RawValue>, table: &TableEngine) -> Result
     read_attributes(required(attributes, "attributes")?, [&config.partition_key_name, &config.sort_key_name])
 }
 
-/// The members of an object by name, each at most once and no others.
+/// Reads the named members of an object. Repeated and unknown members are errors.
 pub(crate) fn fields<'a, const N: usize>(
     raw: &'a RawValue,
     names: [&str; N],
@@ -241,7 +246,7 @@ pub(crate) fn read_partition_key(raw: &RawValue, table: &TableEngine) -> Result<
     check_partition_key(&text, table)
 }
 
-/// A partition key whose longest shard key fits.
+/// Checks that the text is a valid partition key, and that its longest shard key fits.
 pub(crate) fn check_partition_key(text: &str, table: &TableEngine) -> Result<PartitionKey, Problem> {
     let fits = |key: PartitionKey| {
         table.config().shard_keys.check(&key, table.config().policy.max_shards)?;
@@ -274,7 +279,8 @@ fn text(raw: &RawValue, field: &str, needed: &str) -> Result<String, Problem> {
     serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", field, error))
 }
 
-/// Refuses an item that DynamoDB would refuse, keys and the service's own attributes included.
+/// Rejects an item that exceeds DynamoDB's size limit, including the keys and the service's own
+/// attributes.
 fn check_size(
     partition_key: &PartitionKey,
     sort_key: &SortKey,
@@ -282,7 +288,7 @@ fn check_size(
     table: &TableEngine,
 ) -> Result<(), Problem> {
     let config = table.config();
-    // The shard key, the logical key and the version with their names.
+    // The shard key, the logical key and the version, with their names.
     let own = config.partition_key_name.len()
         + config.sort_key_name.len()
         + 2 * partition_key.as_str().len()

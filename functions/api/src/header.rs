@@ -1,4 +1,4 @@
-//! Request headers that change what a write does.
+//! Request headers that change the effect of a write.
 
 use lambda_http::Request;
 use sharding::internal::{Conditions, IdempotencyKey, ItemTag, Tags};
@@ -9,19 +9,19 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IF_MATCH: &str = "if-match";
 const IF_NONE_MATCH: &str = "if-none-match";
 
-/// The client's own name for the request, where it gives one.
+/// Returns the idempotency key of the request, if it has one.
 ///
 /// # Errors
-/// 400 where it is not 1 to 255 visible ASCII characters, or given twice.
+/// 400 if the key is not 1 to 255 visible ASCII characters, or is given twice.
 pub fn idempotency_key(request: &Request) -> Result<Option<IdempotencyKey>, Problem> {
     let Some(text) = single(request, IDEMPOTENCY_KEY)? else { return Ok(None) };
     IdempotencyKey::new(text).map(Some).map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
 }
 
-/// Refuses an idempotency key, on a route whose repetition cannot be told from a new request.
+/// Rejects an idempotency key, on a route that cannot distinguish a repetition from a new request.
 ///
 /// # Errors
-/// 400 where there is one.
+/// 400 if there is one.
 pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
     match idempotency_key(request)? {
         None => Ok(()),
@@ -29,13 +29,14 @@ pub fn no_idempotency_key(request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The conditions of a request about one item.
+/// Reads the conditions of a request for one item.
 ///
 /// # Errors
-/// 400 for what is neither `*` nor a list of entity tags.
+/// 400 if a header is neither `*` nor a list of entity tags.
 pub fn conditions(request: &Request) -> Result<Conditions, Problem> {
     let tags = |header, weak_counts| tags(request, header, weak_counts);
-    // RFC 9110: If-Match compares strongly, so that a weak tag matches nothing; If-None-Match compares weakly.
+    // RFC 9110: If-Match compares strongly, so a weak tag matches nothing. If-None-Match compares
+    // weakly.
     Ok(Conditions { matches: tags(IF_MATCH, false)?, differs: tags(IF_NONE_MATCH, true)? })
 }
 
@@ -61,7 +62,8 @@ fn tags(request: &Request, header: &'static str, weak_counts: bool) -> Result<Op
     Ok(Some(Tags::Of(tags.map(|(_, text)| ItemTag::new(text)).collect())))
 }
 
-/// The tags of a list, each with whether it is weak; `None` where it is no list of tags.
+/// Returns the tags of a list, each with whether it is weak. Returns `None` if the text is not a
+/// list of tags.
 fn entity_tags(list: &str) -> Option<Vec<(bool, &str)>> {
     let (mut tags, mut rest) = (Vec::new(), list.trim_matches([' ', '\t', ',']));
     while !rest.is_empty() {
@@ -83,33 +85,34 @@ fn entity_tags(list: &str) -> Option<Vec<(bool, &str)>> {
 /// Whether the write is create-only: `If-None-Match: *`.
 ///
 /// # Errors
-/// 400 for any other condition: the item may be stored under any sort key.
+/// 400 for any other condition, because the request does not name one stored item.
 pub fn create_only(request: &Request) -> Result<bool, Problem> {
-    refuse(request, &[IF_MATCH])?;
+    reject(request, &[IF_MATCH])?;
     match single(request, IF_NONE_MATCH)? {
         None => Ok(false),
         Some("*") => Ok(true),
         Some(other) => {
-            let why = format_args!("it is {other:?}; allowed: *; PUT /item takes entity tags").to_string();
+            let why = format_args!("it is {other:?}; allowed: *; PUT /item accepts entity tags").to_string();
             Err(Problem::bad("invalid_header", IF_NONE_MATCH, why))
         }
     }
 }
 
-/// Refuses every condition, on a route that knows none: a condition that is not looked at is one that is not kept.
+/// Rejects every condition, on a route that supports none. An ignored condition would be a broken
+/// one.
 ///
 /// # Errors
-/// 400 where there is one.
+/// 400 if there is one.
 pub fn unconditional(request: &Request) -> Result<(), Problem> {
-    refuse(request, &[IF_MATCH, IF_NONE_MATCH])
+    reject(request, &[IF_MATCH, IF_NONE_MATCH])
 }
 
-fn refuse(request: &Request, headers: &[&'static str]) -> Result<(), Problem> {
+fn reject(request: &Request, headers: &[&'static str]) -> Result<(), Problem> {
     match headers.iter().find(|header| request.headers().contains_key(**header)) {
         None => Ok(()),
         Some(header) => {
-            let why =
-                "this route takes no such condition; POST /items takes If-None-Match: *, and /item every condition";
+            let why = "this route does not support the condition; \
+                       POST /items supports If-None-Match: *, and /item supports every condition";
             Err(Problem::bad("invalid_header", *header, why))
         }
     }
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_tags_is_refused_by_name() {
+    fn a_malformed_list_of_tags_is_rejected_and_its_header_named() {
         for value in ["", ",", "1", r#""1"#, r#"w/"1""#, r#""1" "2""#, r#"*, "1""#, r#""a b""#, r#""1";"#] {
             for header in [IF_MATCH, IF_NONE_MATCH] {
                 let problem = of(&[(header, value)]).unwrap_err();

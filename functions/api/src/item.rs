@@ -1,8 +1,9 @@
 //! Items as JSON, without losing a digit.
 //!
-//! JSON's own types are DynamoDB's: string, number, boolean, null, array (list) and object (map). What JSON has no type for is an
-//! object with one member whose name begins with `$`: `{"$binary": "…base64…"}`, `{"$string_set": […]}`, `{"$number_set": […]}`
-//! and `{"$binary_set": […]}`. A map that happens to look like that is wrapped as `{"$map": {…}}`.
+//! JSON types map to DynamoDB types: string, number, boolean, null, array (list) and object (map).
+//! Types that JSON lacks are objects with one member whose name begins with `$`:
+//! `{"$binary": "…base64…"}`, `{"$string_set": […]}`, `{"$number_set": […]}` and
+//! `{"$binary_set": […]}`. A map that happens to have this form is wrapped as `{"$map": {…}}`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -17,33 +18,36 @@ use sharding::internal::{Attributes, Item, Merge, Number, RESERVED_ATTRIBUTES, S
 use crate::object::{Kind, Members};
 use crate::problem::Problem;
 
-/// DynamoDB nests no deeper.
+/// DynamoDB's limit of nesting.
 const MAX_DEPTH: usize = 32;
-/// The most attributes that one request adds to: an expression may name so many and be short enough.
+/// The maximum number of attributes in one addition. An update expression with this many names
+/// stays within DynamoDB's limits.
 const MAX_ADDITIONS: usize = 50;
 
-/// The attributes of an item. `keys` are the names of the table's own keys, which no attribute may shadow.
+/// Reads the attributes of an item. `keys` are the names of the table's keys, which no attribute
+/// may have.
 pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
     let attributes = read_map(raw, "attributes", 1)?;
     allowed(attributes.keys(), "attributes", keys)?;
     Ok(attributes)
 }
 
-/// Refuses names that belong to the table's keys or to the service.
+/// Rejects names that belong to the table's keys or to the service.
 fn allowed<'a>(names: impl Iterator<Item = &'a String>, path: &str, keys: [&str; 2]) -> Result<(), Problem> {
     for name in names {
         if keys.contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()) {
             return Err(Problem::bad(
                 "reserved_attribute",
                 format!("{path}.{name}"),
-                "the name belongs to a key or to the service; any other name is allowed",
+                "the name is reserved for a key or for the service; any other name is allowed",
             ));
         }
     }
     Ok(())
 }
 
-/// Changes of attributes: as attributes, but null removes, and an object without a type merges into the map that stands.
+/// Reads changes of attributes. They have the form of attributes, but null removes an attribute,
+/// and a plain object merges into the stored map.
 pub(crate) fn read_merge(raw: &RawValue, keys: [&str; 2]) -> Result<BTreeMap<String, Merge>, Problem> {
     let changes = read_changes(raw, "attributes", 1)?;
     allowed(changes.keys(), "attributes", keys)?;
@@ -71,13 +75,13 @@ fn read_changes(raw: &RawValue, path: &str, depth: usize) -> Result<BTreeMap<Str
     changes.collect()
 }
 
-/// Whether an object is one of the forms for what JSON has no type for, or looks like one.
+/// Whether an object has the form of a marked type, such as `{"$binary": …}`.
 fn is_marked(raw: &RawValue, path: &str) -> Result<bool, Problem> {
     let members = object(raw, path)?;
     Ok(matches!(members.0.as_slice(), [(name, _)] if name.starts_with('$')))
 }
 
-/// What is added to attributes: numbers, and sets.
+/// Reads additions to attributes, which are numbers and sets.
 pub(crate) fn read_additions(raw: &RawValue, keys: [&str; 2]) -> Result<Attributes, Problem> {
     let additions = read_map(raw, "add", 1)?;
     allowed(additions.keys(), "add", keys)?;
@@ -129,7 +133,7 @@ fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem
     })
 }
 
-/// A map, or one of the forms for what JSON has no type for.
+/// Reads a map, or a marked type such as `{"$binary": …}`.
 fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem> {
     let members = object(raw, path)?;
     let [(name, inner)] = members.0.as_slice() else {
@@ -148,8 +152,8 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
         "$binary_set" => Value::Bs(set(elements(inner, &path, bytes)?, &path)?),
         "$map" => Value::M(read_map(inner, &path, depth + 1)?),
         name if name.starts_with('$') => {
-            let allowed =
-                "allowed are $binary, $string_set, $number_set, $binary_set, and $map around a map with one such name";
+            let allowed = "allowed: $binary, $string_set, $number_set, $binary_set, \
+                           and $map around a map with one such name";
             return Err(Problem::bad(
                 "invalid_attribute",
                 path,
@@ -218,19 +222,19 @@ fn bytes(raw: &RawValue, path: &str) -> Result<Vec<u8>, Problem> {
 
 fn number(text: &str, path: &str) -> Result<String, Problem> {
     match text.parse::<Number>() {
-        // A zero may have any exponent here, and DynamoDB's own have a limit.
+        // DynamoDB limits the exponent of a zero, and this API does not.
         Ok(number) if number.is_zero() => Ok("0".to_owned()),
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(Problem::bad("invalid_number", path, error)),
     }
 }
 
-/// The text has been through the JSON parser as a whole, so what can go wrong here is a string that is no Unicode.
+/// Parses a part of a valid JSON text. It can fail only on a string that is not valid Unicode.
 fn parse<'a, T: serde::Deserialize<'a>>(raw: &'a RawValue, path: &str) -> Result<T, Problem> {
     serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", path, error))
 }
 
-/// An item in an answer.
+/// An item in a response.
 #[derive(Debug)]
 pub struct ItemJson<'a>(pub &'a Item);
 
@@ -244,7 +248,7 @@ impl Serialize for ItemJson<'_> {
     }
 }
 
-/// A sort key in an answer: a string or a number.
+/// A sort key in a response: a string or a number.
 #[derive(Debug)]
 pub struct SortKeyJson<'a>(pub &'a SortKey);
 
@@ -306,7 +310,7 @@ impl Serialize for Digits<'_> {
     }
 }
 
-/// A number with the digits that it has, not those of a float.
+/// Serializes a number with all its digits, not as a float.
 fn digits<S: Serializer>(number: &str, serializer: S) -> Result<S::Ok, S::Error> {
     RawValue::from_string(number.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
 }
@@ -365,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_is_named() {
+    fn errors_name_the_attribute() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(32), "]".repeat(32));
         let rows = [
             ("[]", "attributes", "wrong_type"),
@@ -416,7 +420,7 @@ mod tests {
         #[test]
         fn any_attributes_round_trip(
             attributes in proptest::collection::btree_map("[a-z$]{1,5}", value(), 0..5)
-                .prop_filter("the names of the keys are refused", |map| !map.contains_key("pk") && !map.contains_key("sk"))
+                .prop_filter("the names of the keys are rejected", |map| !map.contains_key("pk") && !map.contains_key("sk"))
         ) {
             prop_assert_eq!(read(&write(&attributes)).map_err(|problem| problem.detail().to_owned()), Ok(attributes));
         }

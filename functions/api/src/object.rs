@@ -1,9 +1,9 @@
-//! JSON objects as lists of members, so that a member given twice is seen and a number keeps all its digits.
+//! JSON objects as lists of members. They show repeated members and keep all digits of numbers.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of an object in their order, values unread.
+/// The members of an object in their order, with unparsed values.
 pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
@@ -29,14 +29,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The first name that stands twice.
+    /// The first repeated name.
     pub(crate) fn repeated(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         self.0.iter().map(|(name, _)| name.as_str()).find(|name| !seen.insert(*name))
     }
 }
 
-/// What kind of JSON value a text is, by its first character.
+/// The kind of a JSON value, by its first character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Object,

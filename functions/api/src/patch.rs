@@ -1,21 +1,18 @@
-//! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or what is added to its attributes.
+//! Bodies of `PATCH`: a JSON merge patch (RFC 7396) of the item, or additions to its attributes.
 
 use lambda_http::Request;
 use sharding::internal::{PartitionKey, Patch, SortKey, TableEngine};
 
 use crate::body::{Body, fields, read_partition_key, read_sort_key, required};
 use crate::item::{read_additions, read_merge};
+use crate::media_type::{ADD, PATCHES};
 use crate::problem::Problem;
 
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
-/// The media types that `PATCH` takes.
-pub(crate) const PATCHES: [&str; 2] = [MERGE_PATCH, ADD];
-
-/// Reads a patch of the item with these keys: by its media type `{"attributes": {…}}`, or `{"add": {…}}`.
+/// Reads a patch of the item with these keys. The media type decides whether the body is
+/// `{"attributes": {…}}` or `{"add": {…}}`.
 ///
 /// # Errors
-/// 415, 413 and 400, naming the field.
+/// 415, 413 or 400. The problem names the field.
 pub fn patch_body(
     request: &Request,
     table: &TableEngine,
@@ -32,8 +29,8 @@ pub fn patch_body(
     let [own_partition_key, own_sort_key, attributes] =
         fields(body.raw(), ["partition_key", "sort_key", "attributes"])?;
     let changes = |field| {
-        let why =
-            "it is not the item's; the keys of an item cannot be changed: store it under the new ones, and delete it";
+        let why = "it differs from the item's key; an item's keys cannot be changed; \
+                   store the item under the new keys, and delete this one";
         Err(Problem::bad("immutable_key", field, why))
     };
     if let Some(raw) = own_partition_key

@@ -1,22 +1,17 @@
-//! How much one invocation carries. Request and response bodies travel as JSON strings inside Lambda's own JSON, so each
-//! quotation mark, backslash and line break of a body counts twice, and most other control characters six times.
+//! The sizes of bodies inside an invocation. Lambda embeds request and response bodies as JSON
+//! strings in its own JSON, so each quotation mark, backslash and line break of a body counts as
+//! two bytes, and most other control characters count as six.
 
 use lambda_http::{Body, Response};
 use serde_json::value::{RawValue, to_raw_value};
 use sharding::internal::Item;
 
 use crate::item::ItemJson;
+use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::problem::Problem;
 use crate::respond::json;
 
-/// What Lambda takes as an event, and as a response. (AWS Lambda developer guide, "Lambda quotas".)
-const LAMBDA_PAYLOAD_BYTES: usize = 6 * 1_024 * 1_024;
-/// Kept for what stands beside the body: headers (10 KB at most), the request's context, the claims of a token.
-const BESIDE_THE_BODY: usize = 128 * 1_024;
-/// The most bytes of a body as a JSON string.
-pub const MAX_PAYLOAD_BYTES: usize = LAMBDA_PAYLOAD_BYTES - BESIDE_THE_BODY;
-
-/// Bytes of a text as a JSON string, without the quotation marks around it.
+/// The length of a text as a JSON string, in bytes, without the quotation marks around it.
 ///
 /// ```
 /// assert_eq!(api::escaped_len(r#"{"a":1}"#), r#"{\"a\":1}"#.len());
@@ -27,10 +22,10 @@ pub fn escaped_len(text: &str) -> usize {
     text.bytes().map(escaped_byte).sum()
 }
 
-/// The first items of a page as JSON, as many as fit into a response.
+/// Returns the first items of a page as JSON, as many as fit into a response.
 ///
 /// # Errors
-/// 500 where not even the first fits.
+/// 500 if the first item does not fit.
 pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
     let mut fitting = Vec::with_capacity(items.len());
     let mut bytes = 0;
@@ -45,7 +40,7 @@ pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
     Ok(fitting)
 }
 
-/// A response that is one item.
+/// A response whose body is one item.
 #[must_use]
 pub fn item(status: u16, item: &Item) -> Response<Body> {
     match fitting_items(std::slice::from_ref(item)) {

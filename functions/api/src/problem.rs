@@ -8,11 +8,11 @@ use sharding::internal::{
     ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
 };
 
-use crate::patch::PATCHES;
-use crate::payload::MAX_PAYLOAD_BYTES;
-use crate::respond::etag;
+use crate::entity_tag::etag;
+use crate::limits::MAX_PAYLOAD_BYTES;
+use crate::media_type::{JSON, PATCHES};
 
-/// A request that was not carried out, told to the client.
+/// The error of a request, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem(Box<Members>);
 
@@ -36,7 +36,7 @@ struct Members {
     tag: Option<ItemTag>,
 }
 
-/// An error with all that is behind it, for the log.
+/// Returns an error and all of its sources as one line, for the log.
 fn with_sources(error: &dyn Error) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(error) = source {
@@ -46,7 +46,7 @@ fn with_sources(error: &dyn Error) -> String {
     text
 }
 
-/// Seconds after which a client may try again: about the time that a scale-out takes.
+/// Seconds after which a client may retry: about the duration of a scale-out.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
@@ -70,7 +70,7 @@ impl Problem {
         self
     }
 
-    /// 400: something is wrong with a named part of the request.
+    /// 400: a named part of the request is not valid.
     #[must_use]
     pub fn bad(code: &'static str, field: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let field = field.into();
@@ -78,34 +78,34 @@ impl Problem {
         Self::new(400, code, "The request is not valid", detail).on(field)
     }
 
-    /// 400: a key that cannot be used.
+    /// 400: a key is not valid.
     #[must_use]
     pub fn key(code: &'static str, field: &str, error: &KeyError) -> Self {
         Self::bad(code, field, error)
     }
 
-    /// 409: what is asked for does not go together with what is.
+    /// 409: the request conflicts with the current state.
     #[must_use]
     pub fn conflict(code: &'static str, detail: &str) -> Self {
-        Self::new(409, code, "It does not go together", detail)
+        Self::new(409, code, "Conflict", detail)
     }
 
-    /// 404: no such route.
+    /// 404: there is no such route.
     #[must_use]
     pub(crate) fn no_route(path: &str) -> Self {
         Self::new(404, "no_such_route", "There is no such route", format!("there is no route {path:?}"))
     }
 
-    /// 404: the item or key is not there.
+    /// 404: the item or the key does not exist.
     #[must_use]
     pub fn absent(what: &str) -> Self {
         Self::new(404, "not_found", "Not found", what)
     }
 
-    /// 405, with the methods that the route has.
+    /// 405, with the methods of the path.
     #[must_use]
     pub(crate) fn method(method: &str, path: &str, allow: String) -> Self {
-        let detail = format!("{path} does not take {method}; allowed: {allow}");
+        let detail = format!("{path} does not support {method}; allowed: {allow}");
         let mut problem = Self::new(405, "method_not_allowed", "The method is not allowed", detail);
         problem.0.allow = Some(allow);
         problem
@@ -118,29 +118,33 @@ impl Problem {
         Self::new(413, code, "Too large", detail).on(field)
     }
 
-    /// 413: the body does not fit into an event.
+    /// 413: the body does not fit into a Lambda event.
     #[must_use]
     pub fn body_too_large(bytes: usize, carried: usize) -> Self {
         let detail = format!(
-            "body: {carried} bytes as a JSON string, which carries it ({bytes} bytes as sent); at most {MAX_PAYLOAD_BYTES} are allowed"
+            "body: {carried} bytes as a JSON string inside the Lambda event ({bytes} bytes as sent); \
+             at most {MAX_PAYLOAD_BYTES} are allowed"
         );
         Self::new(413, "body_too_large", "Too large", detail).on("body")
     }
 
-    /// 400: a request that an idempotency key does not make repeatable.
+    /// 400: the idempotency key cannot make this request repeatable.
     #[must_use]
     pub fn idempotency_key_unused() -> Self {
-        let why = "an item that is stored under a given sort_key would not be known again; leave out sort_key, which is then made from the key, or create the item with If-None-Match: *";
+        let why = "a repetition of this request with its own sort_key could not be recognized; \
+                   omit sort_key, so that it is derived from the key, \
+                   or create the item with If-None-Match: *";
         Self::bad("invalid_header", "idempotency-key", why)
     }
 
-    /// 415: the body is not declared as JSON.
+    /// 415: the `Content-Type` is not JSON.
     #[must_use]
     pub fn media_type(given: Option<&str>) -> Self {
-        Self::media_type_but(given, &["application/json"])
+        Self::media_type_but(given, &[JSON])
     }
 
-    /// 415: the body is not declared as one of these. A patch also says which it may be in `Accept-Patch` (RFC 5789).
+    /// 415: the `Content-Type` is not one of these. The response to a `PATCH` lists the allowed
+    /// media types in `Accept-Patch` (RFC 5789).
     pub(crate) fn media_type_but(given: Option<&str>, allowed: &[&str]) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
         let detail = format!("content-type: it is {given}; allowed: {}", allowed.join(", "));
@@ -150,21 +154,23 @@ impl Problem {
         problem
     }
 
-    /// 412: the conditions do not hold. The state of the item is in `ETag`, where there is an item.
+    /// 412: the conditions do not hold. `ETag` is the current state of the item, if it exists.
     #[must_use]
-    pub fn precondition_failed(stands: Option<ItemTag>) -> Self {
-        let detail = match &stands {
+    pub fn precondition_failed(current: Option<ItemTag>) -> Self {
+        let detail = match &current {
             Some(_) => {
-                "the item is in another state than If-Match or If-None-Match asks for; nothing was changed; ETag names its state"
+                "the item's state does not match If-Match or If-None-Match; nothing was changed; \
+                 ETag is the current state"
             }
             None => {
-                "there is no item with this partition_key and sort_key, which If-Match asks for; nothing was changed"
+                "If-Match requires an item with this partition_key and sort_key, and there is none; \
+                 nothing was changed"
             }
         };
-        Self::new(412, "precondition_failed", "The condition does not hold", detail).of(stands)
+        Self::new(412, "precondition_failed", "The condition does not hold", detail).of(current)
     }
 
-    /// With the state of the item.
+    /// Adds the state of the item.
     fn of(mut self, tag: Option<ItemTag>) -> Self {
         self.0.tag = tag;
         self
@@ -181,12 +187,12 @@ impl Problem {
         match error {
             PatchError::WrongType { attribute, .. } => {
                 let detail = why(attribute, error.to_string());
-                Self::new(409, "wrong_attribute_type", "The item does not take the change", detail)
+                Self::new(409, "wrong_attribute_type", "The change does not fit the item", detail)
                     .on(format!("add.{attribute}"))
             }
             PatchError::Sum { attribute, cause } => {
                 let detail = why(attribute, format!("{error}: {cause}"));
-                Self::new(409, "invalid_sum", "The item does not take the change", detail)
+                Self::new(409, "invalid_sum", "The change does not fit the item", detail)
                     .on(format!("add.{attribute}"))
             }
             PatchError::TooLarge { bytes } => Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES),
@@ -199,15 +205,17 @@ impl Problem {
     }
 
     fn idempotency_key_reused() -> Self {
-        let detail = "idempotency-key: an earlier request with this key created the item with other attributes; nothing was changed; choose a new key for a new request";
+        let detail = "idempotency-key: an earlier request with this key created the item with other \
+                      attributes; nothing was changed; use a new key for a new request";
         Self::new(422, "idempotency_key_reused", "The idempotency key was used for another body", detail)
             .on("idempotency-key")
     }
 
-    /// 405: the table takes appends only. `allow` names the methods that the route still has.
+    /// 405: the table accepts appends only. `allow` lists the methods that remain.
     #[must_use]
     pub fn append_only(allow: &str) -> Self {
-        let detail = "the table takes appends only (WRITES=appends, or random placement): neither PUT, PATCH, DELETE nor If-None-Match; allowed: plain POST";
+        let detail = "the table accepts appends only (WRITES=appends, or random placement): \
+                      use POST without If-None-Match; PUT, PATCH and DELETE are not supported";
         let mut problem = Self::new(405, "append_only", "The method is not allowed", detail);
         problem.0.allow = Some(allow.to_owned());
         problem
@@ -219,32 +227,39 @@ impl Problem {
         problem
     }
 
-    /// What a failed write is to the client. What only the operator can mend goes to the log, not into the answer.
+    /// The problem of a failed write. Causes that only an operator can fix go to the log, not into
+    /// the response.
     #[must_use]
     pub fn from_write(error: WriteError) -> Self {
-        let stands = error.stands;
+        let current = error.stands;
         match error.kind {
             WriteErrorKind::Capacity(scope) => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
                 format!(
-                    "nothing was changed: no capacity came before the deadline (limit: {}); try again",
+                    "nothing was changed: the request got no capacity before the deadline (limit: {}); \
+                     try again",
                     scope.name()
                 ),
             ),
             WriteErrorKind::Unknown(cause) => {
                 tracing::warn!(cause = with_sources(&cause), "the outcome of a write is unknown");
-                let detail = "the write may or may not be carried out: no certain answer came in time; repeat a POST with its Idempotency-Key; without one, repeat a plain POST or a PUT with the same sort_key; a PATCH with its Idempotency-Key; read before you repeat a DELETE, a create-only POST, or a request with If-Match";
+                let detail = "the write may or may not take effect: no conclusive response came in time; \
+                              repeat a POST or a PATCH with its Idempotency-Key; \
+                              without one, repeat a plain POST or a PUT with the same sort_key; \
+                              read before you repeat a DELETE, a create-only POST, \
+                              or a request with If-Match";
                 Self::unavailable("outcome_unknown", "The outcome is unknown", detail.to_owned())
             }
             WriteErrorKind::Contended => Self::unavailable(
                 "contended",
-                "Other writes of the item were in the way",
-                "nothing was changed: other writes of the same item were under way until the deadline; try again"
+                "Other writes of the item were in progress",
+                "nothing was changed: other writes of the same item were in progress until the deadline; \
+                 try again"
                     .to_owned(),
             ),
-            WriteErrorKind::Exists => Self::exists().of(stands),
-            WriteErrorKind::Precondition => Self::precondition_failed(stands),
+            WriteErrorKind::Exists => Self::exists().of(current),
+            WriteErrorKind::Precondition => Self::precondition_failed(current),
             WriteErrorKind::Absent => Self::no_item(),
             WriteErrorKind::Patch(error) => Self::patch(&error),
             WriteErrorKind::IdempotencyKeyReused => Self::idempotency_key_reused(),
@@ -253,75 +268,80 @@ impl Problem {
         }
     }
 
-    /// What a failed read is to the client.
+    /// The problem of a failed read.
     #[must_use]
     pub fn from_read(error: ReadError) -> Self {
         match error {
             ReadError::Capacity(scope) => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
-                format!("nothing could be read before the deadline (limit: {}); try again", scope.name()),
+                format!("the read got no capacity before the deadline (limit: {}); try again", scope.name()),
             ),
             ReadError::Table(error) => Self::from_table(&error),
         }
     }
 
-    /// What an error of a table is to the client.
+    /// The problem of an error of a table.
     #[must_use]
     pub fn from_table(error: &TableError) -> Self {
         match error {
             TableError::Capacity(_) | TableError::Conflict | TableError::Transient(_) => {
-                tracing::warn!(error = with_sources(error), "the tables did not answer in time");
+                tracing::warn!(error = with_sources(error), "the tables did not respond in time");
                 Self::unavailable(
                     "no_capacity",
                     "No capacity in time",
-                    "no answer came before the deadline; try again".into(),
+                    "no response came before the deadline; try again".into(),
                 )
             }
             TableError::Rejected(message) => {
-                tracing::warn!(error = with_sources(error), "DynamoDB refused a request");
-                Self::new(400, "refused", "The request is not valid", format!("DynamoDB refused the item: {message}"))
+                tracing::warn!(error = with_sources(error), "DynamoDB rejected a request");
+                Self::new(400, "refused", "The request is not valid", format!("DynamoDB rejected the item: {message}"))
             }
             TableError::Occupied => Self::conflict("ambiguous_key", &error.to_string()),
             TableError::Lost(_) => {
-                tracing::error!(%error, "a request failed for good");
+                tracing::error!(%error, "a request failed permanently");
                 Self::new(
                     500,
                     "metadata_lost",
                     "The metadata of the key is lost",
-                    "what says how many shards this partition_key has is lost; nothing was read or changed, for items might be missed. The service's operators can rebuild it",
+                    "the metadata that lists the shards of this partition_key is lost; \
+                     nothing was read or changed, because items might be missed; \
+                     an operator of the service can rebuild it",
                 )
             }
             TableError::Unsupported(message) => {
-                tracing::error!(error = with_sources(error), "the DynamoDB server lacks an operation");
+                tracing::error!(error = with_sources(error), "the DynamoDB server does not support an operation");
                 let detail = format!(
-                    "the DynamoDB server behind this API lacks an operation that the request needs ({message}); DynamoDB itself has it"
+                    "the DynamoDB server behind this API does not support an operation that the request \
+                     needs ({message}); DynamoDB itself does"
                 );
                 Self::new(501, "not_supported", "Not supported by the server", detail)
             }
             TableError::ConditionFailed | TableError::Damaged(_) | TableError::Unusable(_) => {
-                tracing::error!(error = with_sources(error), "a request failed for good");
+                tracing::error!(error = with_sources(error), "a request failed permanently");
                 Self::internal()
             }
         }
     }
 
-    /// 500: an item whose JSON is longer than a response may be. This API cannot have stored it.
+    /// 500: the item's JSON exceeds the size limit of a response. Only another program can have
+    /// stored such an item.
     pub(crate) fn response_too_large(bytes: usize) -> Self {
         let detail = format!(
-            "the item takes {bytes} bytes as JSON; a response has room for {MAX_PAYLOAD_BYTES}; read it from the table itself"
+            "the item takes {bytes} bytes as JSON, and a response holds at most {MAX_PAYLOAD_BYTES}; \
+             read it from the table directly"
         );
         Self::new(500, "response_too_large", "The item is too large for a response", detail)
     }
 
-    /// 500: an item that has no JSON.
+    /// 500: the item cannot be serialized as JSON.
     pub(crate) fn unprintable(error: &serde_json::Error) -> Self {
-        tracing::error!(%error, "an item cannot be written as JSON");
+        tracing::error!(%error, "an item cannot be serialized as JSON");
         Self::internal()
     }
 
     fn internal() -> Self {
-        let detail = "the service could not carry out the request; its log says why";
+        let detail = "the service could not complete the request; the cause is in its log";
         Self::new(500, "internal_error", "Internal error", detail)
     }
 
@@ -331,7 +351,7 @@ impl Problem {
         self.0.code
     }
 
-    /// The text for the client.
+    /// The explanation for the client.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
@@ -343,16 +363,17 @@ impl Problem {
         self.0.retry_after.is_some()
     }
 
-    /// Names the item's sort key where the outcome is unknown: one that was made is needed to repeat the request.
+    /// Adds the item's sort key if the outcome is unknown. The client needs a generated sort key to
+    /// repeat the request.
     #[must_use]
     pub fn about(mut self, sort_key: &SortKey) -> Self {
         if self.0.code == "outcome_unknown" {
-            self.0.detail = format!("{}; its sort_key is {:?}", self.0.detail, sort_key.to_string());
+            self.0.detail = format!("{}; the item's sort_key is {:?}", self.0.detail, sort_key.to_string());
         }
         self
     }
 
-    /// The same problem inside an element of a list.
+    /// The same problem, for an element of a list.
     #[must_use]
     pub fn within(mut self, place: &str) -> Self {
         if let Some(field) = &self.0.field {
@@ -364,7 +385,7 @@ impl Problem {
         self
     }
 
-    /// As an HTTP answer.
+    /// The problem as an HTTP response.
     #[must_use]
     pub fn into_response(self) -> Response<Body> {
         let body = serde_json::to_string(&self.0).unwrap_or_default();

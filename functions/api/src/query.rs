@@ -1,4 +1,5 @@
-//! Query parameters, read from the raw query string: each at most once, no unknown ones, strictly UTF-8.
+//! Query parameters, read from the raw query string. Each may appear at most once, unknown ones are
+//! errors, and all must be valid UTF-8.
 
 use std::collections::BTreeMap;
 
@@ -40,27 +41,27 @@ impl Parameters {
         Ok(Self(parameters))
     }
 
-    /// A parameter that may be absent.
+    /// An optional parameter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A parameter that must be there.
+    /// A required parameter.
     ///
     /// # Errors
-    /// 400 where it is not.
+    /// 400 if it is absent.
     pub fn required(&self, name: &'static str) -> Result<&str, Problem> {
         self.get(name).ok_or_else(|| Problem::bad("missing_parameter", name, "it is missing"))
     }
 }
 
 fn decode(text: &str, name: &str) -> Result<String, Problem> {
-    let stray = text
+    let has_bare_percent = text
         .split('%')
         .skip(1)
         .any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
-    if stray {
+    if has_bare_percent {
         return Err(Problem::bad("invalid_encoding", name, "a % is not followed by two hexadecimal digits"));
     }
     let plus = text.replace('+', " ");
@@ -73,20 +74,20 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
 /// The partition key of a request.
 ///
 /// # Errors
-/// 400 where it is missing, empty or too long.
+/// 400 if it is missing, empty or too long.
 pub fn partition_key(parameters: &Parameters, table: &TableEngine) -> Result<PartitionKey, Problem> {
     check_partition_key(parameters.required("partition_key")?, table)
 }
 
-/// A sort key, in the parameter of that name.
+/// Reads a sort key from the parameter of that name.
 ///
 /// # Errors
-/// 400 where it is not a key of this table.
+/// 400 if it is not a sort key of this table.
 pub fn sort_key(name: &'static str, text: &str, table: &TableEngine) -> Result<SortKey, Problem> {
     SortKey::parse(table.config().sort_key_type, text).map_err(|error| Problem::key("invalid_sort_key", name, &error))
 }
 
-/// A boolean parameter, false where absent.
+/// A boolean parameter. The default is false.
 ///
 /// # Errors
 /// 400 for anything but `true` and `false`.
@@ -106,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_wrong_with_a_query_string_is_named() {
+    fn errors_name_the_parameter() {
         let rows = [
             ("limits=10", "limits", "unknown_parameter"),
             ("limit=1&limit=1", "limit", "repeated_parameter"),

@@ -1,12 +1,13 @@
-//! Answers that are not problems.
+//! Responses that are not problems.
 
 use lambda_http::{Body, Response};
 use serde::Serialize;
 use sharding::internal::ItemTag;
 
+use crate::entity_tag::etag;
 use crate::problem::Problem;
 
-/// A JSON answer.
+/// A JSON response.
 #[must_use]
 pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
     match serde_json::to_string(body) {
@@ -17,24 +18,19 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .unwrap_or_default(),
         Err(error) => {
             let damaged =
-                sharding::internal::TableError::Damaged(format!("an answer cannot be written as JSON: {error}"));
+                sharding::internal::TableError::Damaged(format!("a response cannot be serialized: {error}"));
             Problem::from_table(&damaged).into_response()
         }
     }
 }
 
-/// 204.
+/// A 204 response.
 #[must_use]
 pub fn no_content() -> Response<Body> {
     Response::builder().status(204).body(Body::Empty).unwrap_or_default()
 }
 
-/// A tag as a header says it: strong.
-pub(crate) fn etag(tag: &ItemTag) -> String {
-    format!("\"{tag}\"")
-}
-
-/// The response with the item's state in `ETag`.
+/// Adds the item's tag to the response, in the header `ETag`.
 #[must_use]
 pub fn tagged(mut response: Response<Body>, tag: Option<&ItemTag>) -> Response<Body> {
     if let Some(tag) = tag.and_then(|tag| etag(tag).parse().ok()) {
@@ -43,7 +39,7 @@ pub fn tagged(mut response: Response<Body>, tag: Option<&ItemTag>) -> Response<B
     response
 }
 
-/// 304: the item is in a state that the client has.
+/// A 304 response: the client already has this state of the item.
 #[must_use]
 pub fn not_modified(tag: &ItemTag) -> Response<Body> {
     tagged(Response::builder().status(304).body(Body::Empty).unwrap_or_default(), Some(tag))

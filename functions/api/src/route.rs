@@ -1,8 +1,8 @@
-//! The routes of the API: the one table that writer, reader, local edition and checks go by.
+//! The routes of the API. The writer, the reader, the local edition and the checks use this table.
 
 use crate::problem::Problem;
 
-/// What a request asks for, named as its `operationId` in `openapi.yaml`.
+/// The operation of a request, named after its `operationId` in `openapi.yaml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "openapi.yaml describes each operation")]
 pub enum Operation {
@@ -24,7 +24,8 @@ pub enum Function {
     Reader,
 }
 
-/// A method, a path, the function behind them, and the operation. `checks/template_expected.py` reads these rows, too.
+/// Methods and paths, each with its function and operation. `checks/template_expected.py` also
+/// reads these rows.
 #[rustfmt::skip]
 const ROUTES: [(&str, &str, Function, Operation); 8] = [
     ("GET", "/item", Function::Reader, Operation::GetItem),
@@ -37,13 +38,14 @@ const ROUTES: [(&str, &str, Function, Operation); 8] = [
     ("GET", "/shards", Function::Reader, Operation::GetShards),
 ];
 
-/// The operation that a request asks for, and the function that serves it. `None` if there is no such route.
+/// Returns the function that serves a request, and its operation. Returns `None` if there is no
+/// such route.
 #[must_use]
 pub fn route(method: &str, path: &str) -> Option<(Function, Operation)> {
     ROUTES.iter().find(|row| (row.0, row.1) == (method, path)).map(|row| (row.2, row.3))
 }
 
-/// Why a request has no route: 405 with the methods of its path, or 404.
+/// The problem of a request without a route: 405 with the methods of its path, or 404.
 #[must_use]
 pub fn no_route(method: &str, path: &str) -> Problem {
     let methods: Vec<&str> = ROUTES.iter().filter(|row| row.1 == path).map(|row| row.0).collect();

@@ -1,4 +1,4 @@
-//! A function's process: its log, its spans where they are compiled in, and the loop that takes invocations.
+//! A function's process: its log, its spans if they are compiled in, and the invocation loop.
 
 use aws_config::SdkConfig;
 use lambda_http::lambda_runtime::{LambdaInvocation, Runtime};
@@ -8,15 +8,7 @@ use sharding::internal::{Deadline, TableEngine};
 
 use crate::start::{Access, invocation_deadline, start_table};
 use crate::telemetry::Telemetry;
-
-/// What invokes a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trigger {
-    /// A request to the API.
-    Http,
-    /// An alarm, a schedule or a person.
-    Event,
-}
+use crate::trigger::Trigger;
 
 /// The log and the spans of a process.
 #[derive(Debug)]
@@ -26,11 +18,12 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Writes the log as `AWS_LAMBDA_LOG_FORMAT` and `AWS_LAMBDA_LOG_LEVEL` say. With the feature `opentelemetry`, spans go to
-    /// the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it names one. Once in a process.
+    /// Sets up the log with the format `AWS_LAMBDA_LOG_FORMAT` and the level
+    /// `AWS_LAMBDA_LOG_LEVEL`. With the feature `opentelemetry`, spans are sent to the collector
+    /// that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Call it once in a process.
     ///
     /// # Errors
-    /// Where an `OTEL_*` variable is wrong.
+    /// Fails if an `OTEL_*` variable is wrong.
     pub fn start() -> Result<Self, Error> {
         #[cfg(feature = "opentelemetry")]
         if let Some(spans) = crate::spans::Spans::start()? {
@@ -43,10 +36,10 @@ impl Tracing {
         })
     }
 
-    /// Takes invocations for ever.
+    /// Handles invocations forever.
     ///
     /// # Errors
-    /// Where the runtime API fails.
+    /// Fails if the runtime API fails.
     pub async fn run<S>(self, runtime: Runtime<S>, trigger: Trigger) -> Result<(), Error>
     where
         S: Service<LambdaInvocation, Response = (), Error = Error>,
@@ -61,11 +54,12 @@ impl Tracing {
     }
 }
 
-/// Serves the routes of one function on Lambda, with the table that the environment describes. `started` is called
-/// once, before the first invocation, and may begin what goes on beside them.
+/// Serves the routes of one function on Lambda, with the table that the environment describes.
+/// `started` is called once, before the first invocation, and may start background tasks.
 ///
 /// # Errors
-/// Where a variable is wrong, the function and the table do not agree on what the table takes, or the runtime API fails.
+/// Fails if a variable is wrong, if the function and the table disagree on which writes the table
+/// accepts, or if the runtime API fails.
 pub async fn serve<S, H, F>(access: Access, started: S, handle: H) -> Result<(), Error>
 where
     S: FnOnce(&'static TableEngine, &SdkConfig),
@@ -74,15 +68,15 @@ where
 {
     let tracing = Tracing::start()?;
     let (table, aws) = start_table(access).await?;
-    // For the whole life of the process.
+    // The table lives as long as the process.
     let table: &'static TableEngine = Box::leak(Box::new(table));
     let telemetry = Telemetry::start(&table.config().table_name)?;
     started(table, &aws);
     let runtime = lambda_http::runtime(service_fn(move |request: Request| {
         let context = request.lambda_context();
-        let answer = handle(table, request, invocation_deadline(&context));
+        let handled = handle(table, request, invocation_deadline(&context));
         async move {
-            let response = answer.await;
+            let response = handled.await;
             telemetry.flush(&context);
             Ok::<_, Error>(response)
         }

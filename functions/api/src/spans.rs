@@ -1,5 +1,5 @@
-//! Spans for OpenTelemetry: one for each invocation, beneath the trace of its X-Ray header, and one for each call of the SDK. They
-//! are sent after the answer, to a collector beside the function.
+//! OpenTelemetry spans: one for each invocation, as a child of the trace in its X-Ray header, and
+//! one for each SDK call. They are sent after the response, to a collector next to the function.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,29 +23,31 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tokio::time::Instant;
 
-use crate::run::Trigger;
+use crate::trigger::Trigger;
 
-/// What turns spans on; the exporter reads it, too.
+/// Variables that turn spans on. The exporter reads them, too.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-/// What sets how long the exporter waits, where it is not to be [`EXPORT_TIME`].
+/// Variables that set the exporter's timeout. The default is [`EXPORT_TIME`].
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"];
-/// What sets which spans are sent, where it is not to be all.
+/// The variable that selects the spans to send. The default is all.
 const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
-/// Spans are sent after the answer, but before the function is frozen: that is paid for, and the next invocation waits.
+/// The default timeout of an export. Spans are sent after the response, but before Lambda freezes
+/// the function: the time is billed, and the next invocation waits for it.
 const EXPORT_TIME: Duration = Duration::from_millis(500);
-/// A collector that did not answer in time is left alone for so long.
-const REST: Duration = Duration::from_secs(30);
-/// The header by which X-Ray hands a trace on.
+/// How long the exporter pauses after a collector did not respond in time.
+const PAUSE: Duration = Duration::from_secs(30);
+/// The header that propagates an X-Ray trace.
 const TRACE_HEADER: &str = "x-amzn-trace-id";
-/// The SDK tells of its calls, by their names, at the level `DEBUG`.
+/// The prefix of the SDK's spans. The SDK opens a span for each call, at the level `DEBUG`.
 const SDK: &str = "aws_sdk_";
 
-/// Sends spans.
+/// The exporter of spans.
 #[derive(Debug)]
 pub(crate) struct Spans(SdkTracerProvider);
 
 impl Spans {
-    /// `None` where no collector is named; the caller then sets the log up.
+    /// Sets up the log and the spans. Returns `None` if no collector is named; the caller then sets
+    /// up the log.
     pub(crate) fn start() -> Result<Option<Self>, Error> {
         if !ENDPOINTS.iter().any(|name| is_set(name)) {
             return Ok(None);
@@ -58,7 +60,8 @@ impl Spans {
             .with_batch_exporter(exporter.build()?)
             .with_id_generator(XrayIdGenerator::default());
         if !is_set(SAMPLER) {
-            // Lambda says "not sampled" wherever X-Ray is not active; whoever names a collector wants spans all the same.
+            // Lambda marks every trace as "not sampled" if X-Ray is not active. A user who names a
+            // collector still wants the spans.
             provider = provider.with_sampler(Sampler::AlwaysOn);
         }
         let provider = provider.build();
@@ -74,15 +77,16 @@ impl Spans {
         S: Service<LambdaInvocation, Response = (), Error = Error>,
     {
         let provider = self.0;
-        let resting_until = Arc::new(Mutex::new(None::<Instant>));
+        let paused_until = Arc::new(Mutex::new(None::<Instant>));
         let flush = move || {
-            let mut resting_until = resting_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut paused_until = paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             let began = Instant::now();
-            if resting_until.is_some_and(|until| began < until) {
+            if paused_until.is_some_and(|until| began < until) {
                 return;
             }
             let flushed = provider.force_flush();
-            *resting_until = (flushed.is_err() || began.elapsed() >= EXPORT_TIME).then(|| began + REST);
+            let is_slow = flushed.is_err() || began.elapsed() >= EXPORT_TIME;
+            *paused_until = is_slow.then(|| began + PAUSE);
             if let Err(error) = flushed {
                 tracing::warn!(%error, "the spans of an invocation could not be sent");
             }
@@ -91,10 +95,11 @@ impl Spans {
             Trigger::Http => OpenTelemetryFaasTrigger::Http,
             Trigger::Event => OpenTelemetryFaasTrigger::Other,
         };
-        // The last layer is the outermost: its trace is the parent of the span that the layer before opens.
+        // The last layer is the outermost, so its trace is the parent of the span that the first
+        // layer opens.
         runtime
             .layer(OpenTelemetryLayer::new(flush).with_trigger(trigger))
-            .layer(layer_fn(|inner| BeneathXRay { inner, propagator: XrayPropagator::new() }))
+            .layer(layer_fn(|inner| InXRayTrace { inner, propagator: XrayPropagator::new() }))
             .run()
             .await
     }
@@ -108,7 +113,7 @@ fn is_exported(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && (*metadata.level() <= Level::INFO || metadata.target().starts_with(SDK))
 }
 
-/// The log, as the runtime's default subscriber writes it.
+/// A log layer with the same format as the runtime's default subscriber.
 fn log<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: lambda_http::tracing::Subscriber
@@ -126,13 +131,13 @@ where
     }
 }
 
-/// Makes the invocation's X-Ray trace the current one while the service inside begins its work.
-struct BeneathXRay<S> {
+/// Attaches the invocation's X-Ray trace to the current context while it calls the inner service.
+struct InXRayTrace<S> {
     inner: S,
     propagator: XrayPropagator,
 }
 
-impl<S: Service<LambdaInvocation>> Service<LambdaInvocation> for BeneathXRay<S> {
+impl<S: Service<LambdaInvocation>> Service<LambdaInvocation> for InXRayTrace<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

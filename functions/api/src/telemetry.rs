@@ -1,4 +1,5 @@
-//! Metrics in CloudWatch's embedded metric format: lines of the log, written after each invocation.
+//! Metrics in CloudWatch's embedded metric format. They are written to the log after each
+//! invocation.
 
 use lambda_http::lambda_runtime::Context;
 use metrics_cloudwatch_embedded::{Builder, Collector};
@@ -6,7 +7,7 @@ use metrics_cloudwatch_embedded::{Builder, Collector};
 /// The namespace of all metrics.
 pub const NAMESPACE: &str = "DynamoDBWriteSharding";
 
-/// Collects what the table tells.
+/// Collects the table's metrics.
 #[derive(Clone, Copy)]
 pub struct Telemetry(&'static Collector);
 
@@ -17,17 +18,18 @@ impl std::fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// Takes in all metrics of this process, with the table as their dimension. Once in a process.
+    /// Collects all metrics of this process, with the table as their dimension. Call it once in a
+    /// process.
     ///
     /// # Errors
-    /// Where a recorder is installed already.
+    /// Fails if a recorder is already installed.
     pub fn start(table_name: &str) -> Result<Self, lambda_http::Error> {
         let name = table_name.rsplit_once(":table/").map_or(table_name, |(_, bare)| bare).to_owned();
         let collector = Builder::new().cloudwatch_namespace(NAMESPACE).with_dimension("TableName", name).init();
         collector.map(Self).map_err(|error| error.to_string().into())
     }
 
-    /// Writes what one invocation has told, with its request and trace as properties.
+    /// Writes the metrics of one invocation, with its request and trace as properties.
     pub fn flush(self, context: &Context) {
         self.0.set_property("RequestId", context.request_id.clone());
         if let Some(trace) = &context.xray_trace_id {

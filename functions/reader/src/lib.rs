@@ -1,4 +1,4 @@
-//! The reader: fan-out and merge.
+//! The reader: it queries all shards of a partition key and merges the results.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,17 +7,19 @@ use api::{Operation, Parameters, Problem, Request, Response, json, no_route, rou
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::internal::cursor::{self, Position};
-use sharding::internal::{Conditions, Deadline, Order, PageQuery, RESERVED_ATTRIBUTES, SortKeyType, TableEngine};
+use sharding::internal::{
+    Conditions, Deadline, Order, Page, PageQuery, RESERVED_ATTRIBUTES, SortKey, SortKeyType, TableEngine,
+};
 
-/// The most items that one response counts, where no other number is asked for.
+/// The default maximum number of items that one response counts.
 const MAX_COUNT: usize = 10_000;
-/// The most attributes that are asked for by name.
+/// The maximum number of attributes in `fields`.
 const MAX_FIELDS: usize = 100;
-/// The longest that an answer waits for what it can do without.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a response waits for its optional parts.
+const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
-struct PageAnswer {
+struct PageResponse {
     items: Vec<Box<RawValue>>,
     cursor: Option<String>,
     previous: Option<String>,
@@ -26,7 +28,7 @@ struct PageAnswer {
 }
 
 #[derive(Serialize)]
-struct CountAnswer {
+struct CountResponse {
     count: usize,
     cursor: Option<String>,
     shards: usize,
@@ -34,18 +36,18 @@ struct CountAnswer {
 }
 
 #[derive(Serialize)]
-struct ShardsAnswer<'a> {
+struct ShardsResponse<'a> {
     partition_key: &'a str,
     number_of_shards: u32,
     read_shards: u32,
     grown: bool,
     last_updated: Option<u64>,
     shard_history: Vec<Change>,
-    warm_throughput: Option<WarmAnswer>,
+    warm_throughput: Option<WarmThroughput>,
 }
 
 #[derive(Serialize)]
-struct WarmAnswer {
+struct WarmThroughput {
     write_units: u64,
     read_units: u64,
 }
@@ -56,7 +58,7 @@ struct Change {
     count: u32,
 }
 
-/// Answers one request of the reader's routes.
+/// Handles one request of the reader's routes.
 pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let result = match route(method, path).map(|(_, operation)| operation) {
@@ -91,63 +93,94 @@ async fn get_items(
         }
         None => None,
     };
-    let run = async |query: PageQuery| table.query(&query, deadline).await.map_err(Problem::from_read);
-    if counts {
-        let after = match position {
-            None | Some(Position::First) => None,
-            Some(Position::After(after)) => Some(after),
-            Some(Position::Before(_) | Position::Last) => {
-                return Err(Problem::bad("invalid_cursor", "cursor", "it goes back; items are counted forwards"));
-            }
-        };
-        let page = run(PageQuery { after, ..query.clone() }).await?;
-        let answer = CountAnswer {
-            count: page.items.len(),
-            cursor: page.next.map(|next| cursor::encode(&query, &Position::After(next))),
-            shards: page.shards,
-            consumed_capacity: page.consumed_capacity,
-        };
-        return Ok(json(200, &answer));
-    }
-    let (mut page, goes_back, is_first) = match position {
-        None | Some(Position::First) => (run(query.clone()).await?, false, true),
-        Some(Position::After(after)) => (run(PageQuery { after: Some(after), ..query.clone() }).await?, false, false),
-        Some(back @ (Position::Before(_) | Position::Last)) => {
-            let before = if let Position::Before(before) = back { Some(before) } else { None };
-            let order = query.order.reversed();
-            let mut page = run(PageQuery { after: before, order, ..query.clone() }).await?;
-            while page.items.is_empty()
-                && let Some(next) = page.next
-            {
-                page = run(PageQuery { after: Some(next), order, ..query.clone() }).await?;
-            }
-            (page, true, false)
+    if counts { count(table, &query, position, deadline).await } else { list(table, &query, position, deadline).await }
+}
+
+/// Responds with the number of items from this position on.
+async fn count(
+    table: &TableEngine,
+    query: &PageQuery,
+    position: Option<Position>,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
+    let after = match position {
+        None | Some(Position::First) => None,
+        Some(Position::After(after)) => Some(after),
+        Some(Position::Before(_) | Position::Last) => {
+            return Err(Problem::bad("invalid_cursor", "cursor", "it is a previous page; items are counted forwards"));
         }
     };
+    let page = run(table, PageQuery { after, ..query.clone() }, deadline).await?;
+    let response = CountResponse {
+        count: page.items.len(),
+        cursor: page.next.map(|next| cursor::encode(query, &Position::After(next))),
+        shards: page.shards,
+        consumed_capacity: page.consumed_capacity,
+    };
+    Ok(json(200, &response))
+}
+
+/// Responds with the page at this position.
+async fn list(
+    table: &TableEngine,
+    query: &PageQuery,
+    position: Option<Position>,
+    deadline: Deadline,
+) -> Result<Response<lambda_http::Body>, Problem> {
+    let (mut page, is_backward, is_first) = match position {
+        None | Some(Position::First) => (run(table, query.clone(), deadline).await?, false, true),
+        Some(Position::After(after)) => {
+            (run(table, PageQuery { after: Some(after), ..query.clone() }, deadline).await?, false, false)
+        }
+        Some(Position::Before(before)) => (page_before(table, query, Some(before), deadline).await?, true, false),
+        Some(Position::Last) => (page_before(table, query, None, deadline).await?, true, false),
+    };
     let mut items = api::fitting_items(&page.items)?;
-    // What does not fit is read again by the next page.
+    // The next page reads the items again that do not fit.
     let is_cut = items.len() < page.items.len();
     page.items.truncate(items.len());
     let first = page.items.first().map(|item| item.sort_key.clone());
     let last = page.items.last().map(|item| item.sort_key.clone());
-    let on = if is_cut { last } else { page.next };
-    let (cursor, previous) = if goes_back {
+    let next = if is_cut { last } else { page.next };
+    let (cursor, previous) = if is_backward {
         items.reverse();
-        // After a page before all items comes the first one.
-        (Some(first.map_or(Position::First, Position::After)), on.map(Position::Before))
+        // An empty page before all items is followed by the first page.
+        (Some(first.map_or(Position::First, Position::After)), next.map(Position::Before))
     } else {
-        // Before a page after all items comes the last one.
+        // An empty page after all items is preceded by the last page.
         let back = first.map_or(Position::Last, Position::Before);
-        (on.map(Position::After), (!is_first).then_some(back))
+        (next.map(Position::After), (!is_first).then_some(back))
     };
-    let answer = PageAnswer {
+    let response = PageResponse {
         items,
-        cursor: cursor.map(|at| cursor::encode(&query, &at)),
-        previous: previous.map(|at| cursor::encode(&query, &at)),
+        cursor: cursor.map(|at| cursor::encode(query, &at)),
+        previous: previous.map(|at| cursor::encode(query, &at)),
         shards: page.shards,
         consumed_capacity: page.consumed_capacity,
     };
-    Ok(json(200, &answer))
+    Ok(json(200, &response))
+}
+
+/// Reads the page before a sort key, in reverse order. `None` stands for the end of the items. The
+/// page is empty only if there are no items before it.
+async fn page_before(
+    table: &TableEngine,
+    query: &PageQuery,
+    before: Option<SortKey>,
+    deadline: Deadline,
+) -> Result<Page, Problem> {
+    let order = query.order.reversed();
+    let mut page = run(table, PageQuery { after: before, order, ..query.clone() }, deadline).await?;
+    while page.items.is_empty()
+        && let Some(next) = page.next
+    {
+        page = run(table, PageQuery { after: Some(next), order, ..query.clone() }, deadline).await?;
+    }
+    Ok(page)
+}
+
+async fn run(table: &TableEngine, query: PageQuery, deadline: Deadline) -> Result<Page, Problem> {
+    table.query(&query, deadline).await.map_err(Problem::from_read)
 }
 
 fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Result<PageQuery, Problem> {
@@ -184,13 +217,13 @@ fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Res
     if let (Some(from), Some(to)) = (&query.from, &query.to)
         && from > to
     {
-        return Err(Problem::bad("invalid_range", "from", "it is above to; it must not be"));
+        return Err(Problem::bad("invalid_range", "from", "it is above the parameter to"));
     }
     query.prefix = prefix(table, parameters, query.from.is_some() || query.to.is_some())?;
     Ok(query)
 }
 
-/// The attributes that are asked for, separated by commas.
+/// Reads the names of the requested attributes, which are separated by commas.
 fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSet<String>>, Problem> {
     let Some(list) = parameters.get("fields") else { return Ok(None) };
     let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
@@ -202,7 +235,8 @@ fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSe
             || *name == *config.partition_key_name;
         if name.is_empty() || is_own {
             return wrong(format!(
-                "{name:?} is no attribute; the keys are always part of an item, and need not be named"
+                "{name:?} cannot be selected; the keys are always part of an item, \
+                 and the service's own attributes never are"
             ));
         }
         if !fields.insert(name.to_owned()) {
@@ -217,11 +251,11 @@ fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSe
 
 fn prefix(table: &TableEngine, parameters: &Parameters, has_range: bool) -> Result<Option<String>, Problem> {
     let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
-    let refuse = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
+    let reject = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
     match table.config().sort_key_type {
-        SortKeyType::Number => refuse("this table's sort key is a number, which has no prefix; use from and to"),
-        SortKeyType::String if has_range => refuse("it cannot be combined with from or to"),
-        SortKeyType::String if prefix.is_empty() => refuse("it is empty; leave it out to read everything"),
+        SortKeyType::Number => reject("this table's sort key is a number, which has no prefix; use from and to"),
+        SortKeyType::String if has_range => reject("it cannot be combined with from or to"),
+        SortKeyType::String if prefix.is_empty() => reject("it is empty; omit it to read all items"),
         SortKeyType::String => api::sort_key("prefix", prefix, table).map(|_| Some(prefix.to_owned())),
     }
 }
@@ -258,24 +292,25 @@ async fn get_shards(
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
-    let soon = deadline.min(Deadline::now() + PATIENCE);
+    let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);
     let (metadata, warm) = tokio::join!(table.shards(&key, deadline), table.warm_throughput(&key, soon));
     // A key without metadata has never grown.
     let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
-    // What cannot be read is not known, as where nobody has published it.
+    // A warm throughput that cannot be read is reported as unknown, like one that was never
+    // published.
     let warm = warm.ok().flatten();
     let first = table.config().adopt_shards;
     let (written, read) =
         metadata.as_ref().map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
     let history = metadata.iter().flat_map(|metadata| metadata.shard_history.entries());
-    let answer = ShardsAnswer {
+    let response = ShardsResponse {
         partition_key: key.as_str(),
         number_of_shards: written.get(),
         read_shards: read.get(),
         grown: metadata.as_ref().is_some_and(|metadata| metadata.layout().is_listed(first)),
         last_updated: metadata.as_ref().map(|metadata| metadata.last_updated),
         shard_history: history.map(|change| Change { at: change.at, count: change.count.get() }).collect(),
-        warm_throughput: warm.map(|warm| WarmAnswer { write_units: warm.write_units, read_units: warm.read_units }),
+        warm_throughput: warm.map(|warm| WarmThroughput { write_units: warm.write_units, read_units: warm.read_units }),
     };
-    Ok(json(200, &answer))
+    Ok(json(200, &response))
 }

@@ -1,4 +1,5 @@
-//! The reader's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+//! Runs the reader's binary as a Lambda process, with every sample event, against the local
+//! edition's DynamoDB port.
 
 use insta::assert_snapshot;
 use local::ServeOptions;
@@ -6,8 +7,8 @@ use serde_json::{Value, json};
 use sharding::internal::PartitionKey;
 use system_tests::{Function, TestEdition, config, count, event, soon};
 
-fn told(answer: &Value) -> String {
-    format!("{} {}", answer["statusCode"], answer["body"].as_str().unwrap_or("no body"))
+fn line(response: &Value) -> String {
+    format!("{} {}", response["statusCode"], response["body"].as_str().unwrap_or("no body"))
 }
 
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn every_sample_event_has_its_answer() {
         "reader-get-shards-never-grown",
         "reader-unknown-parameter",
     ] {
-        answers += &format!("{name}: {}\n", told(&reader.invoke(event(name)).await));
+        answers += &format!("{name}: {}\n", line(&reader.invoke(event(name)).await));
     }
     assert_snapshot!(answers);
 

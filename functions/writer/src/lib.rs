@@ -1,4 +1,4 @@
-//! The writer: parse, place, write.
+//! The writer: it parses requests, chooses shards and writes items.
 
 mod shard_scaler;
 pub mod shortage;
@@ -14,11 +14,11 @@ use sharding::internal::{
 
 pub use shard_scaler::{NotWoken, ShardScaler};
 
-/// Attempts of all items of the request.
+/// The number of attempts, for all items of the request.
 pub const ATTEMPTS_HEADER: &str = "x-attempts";
-/// Attempts that were throttled.
+/// The number of throttled attempts.
 pub const THROTTLED_HEADER: &str = "x-throttled-attempts";
-/// Items of which an attempt was throttled.
+/// The number of items with a throttled attempt.
 pub const THROTTLED_ITEMS_HEADER: &str = "x-throttled-items";
 
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ struct Stored<'a> {
 }
 
 #[derive(Serialize)]
-struct BatchAnswer {
+struct BatchResponse {
     written: usize,
     failed: Vec<FailedItem>,
 }
@@ -43,7 +43,7 @@ struct FailedItem {
     retryable: bool,
 }
 
-/// Answers one request of the writer's routes.
+/// Handles one request of the writer's routes.
 pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     // Boxed, as the SDK's futures nest deeply.
@@ -74,7 +74,7 @@ async fn post_item(
     } else {
         table.put(&item, deadline).await
     };
-    Ok(answer(written, &item.sort_key, |done| api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())))
+    Ok(respond(written, &item.sort_key, |done| api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())))
 }
 
 async fn put_item(
@@ -86,9 +86,9 @@ async fn put_item(
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
-    takes_point_writes(table)?;
+    check_point_writes(table)?;
     let written = table.put_if(&item, &conditions, deadline).await;
-    Ok(answer(written, &item.sort_key, |done| api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())))
+    Ok(respond(written, &item.sort_key, |done| api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())))
 }
 
 async fn patch_item(
@@ -100,7 +100,7 @@ async fn patch_item(
     let idempotency_key = api::idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
     let patch = api::patch_body(request, table, &partition_key, &sort_key)?;
-    takes_point_writes(table)?;
+    check_point_writes(table)?;
     let keys = (&partition_key, &sort_key);
     let updated = table.update(keys, &patch, &conditions, idempotency_key.as_ref(), deadline).await;
     let (written, updated) = match updated {
@@ -111,7 +111,7 @@ async fn patch_item(
         Some(Updated { item, tag, .. }) => api::tagged(api::item(200, item), Some(tag)),
         None => api::no_content(),
     };
-    Ok(answer(written, &sort_key, item))
+    Ok(respond(written, &sort_key, item))
 }
 
 async fn delete_item(
@@ -122,9 +122,9 @@ async fn delete_item(
     let conditions = api::conditions(request)?;
     api::no_idempotency_key(request)?;
     let (partition_key, sort_key) = item_keys(table, request)?;
-    takes_point_writes(table)?;
+    check_point_writes(table)?;
     let deleted = table.delete_if(&partition_key, &sort_key, &conditions, deadline).await;
-    Ok(answer(deleted, &sort_key, |_| api::no_content()))
+    Ok(respond(deleted, &sort_key, |_| api::no_content()))
 }
 
 fn item_keys(table: &TableEngine, request: &Request) -> Result<(PartitionKey, SortKey), Problem> {
@@ -133,11 +133,11 @@ fn item_keys(table: &TableEngine, request: &Request) -> Result<(PartitionKey, So
     Ok((partition_key, api::sort_key("sort_key", parameters.required("sort_key")?, table)?))
 }
 
-fn takes_point_writes(table: &TableEngine) -> Result<(), Problem> {
+fn check_point_writes(table: &TableEngine) -> Result<(), Problem> {
     if table.config().writes() == Writes::Items { Ok(()) } else { Err(Problem::append_only("GET")) }
 }
 
-fn answer(
+fn respond(
     written: Result<Written, WriteError>,
     sort_key: &SortKey,
     success: impl FnOnce(&Written) -> Response<lambda_http::Body>,
@@ -147,11 +147,11 @@ fn answer(
         Ok(done) => success(&done),
         Err(error) => Problem::from_write(error).about(sort_key).into_response(),
     };
-    effort.tell(&mut response);
+    effort.add_headers(&mut response);
     response
 }
 
-/// The state that the item was stored in, where it is known.
+/// The tag of the item's stored state, if it is known.
 fn tag(item: &Item, done: &Written) -> Option<ItemTag> {
     done.version.map(|version| ItemTag::of(version, &item.attributes))
 }
@@ -177,28 +177,29 @@ async fn post_batch(
     let sort_keys: Vec<SortKey> = items.iter().map(|item| item.sort_key.clone()).collect();
     let results = table.put_all(items, idempotency_key.is_some(), deadline).await;
     let mut effort = Effort::default();
-    let mut answer = BatchAnswer { written: 0, failed: Vec::new() };
+    let mut body = BatchResponse { written: 0, failed: Vec::new() };
     for (index, (result, sort_key)) in results.into_iter().zip(&sort_keys).enumerate() {
         effort.add(&Effort::of(&result));
         match result {
-            Ok(_) => answer.written += 1,
+            Ok(_) => body.written += 1,
             Err(error) => {
                 let problem = Problem::from_write(error).about(sort_key);
                 let (code, retryable) = (problem.code(), problem.is_retryable());
-                answer.failed.push(FailedItem { index, code, detail: problem.detail().to_owned(), retryable });
+                body.failed.push(FailedItem { index, code, detail: problem.detail().to_owned(), retryable });
             }
         }
     }
-    let status = if answer.failed.is_empty() { 200 } else { 207 };
-    let mut response = json(status, &answer);
-    effort.tell(&mut response);
-    if answer.failed.iter().any(|failed| failed.retryable) {
+    let status = if body.failed.is_empty() { 200 } else { 207 };
+    let mut response = json(status, &body);
+    effort.add_headers(&mut response);
+    if body.failed.iter().any(|failed| failed.retryable) {
         response.headers_mut().insert("retry-after", lambda_http::http::HeaderValue::from_static("1"));
     }
     Ok(response)
 }
 
-/// What it took, told in headers, so that a client can see throttling that was ridden out.
+/// The attempts of a request. Headers report them, so that a client sees throttling even if a retry
+/// succeeded.
 #[derive(Default)]
 struct Effort {
     attempts: u32,
@@ -221,13 +222,13 @@ impl Effort {
         self.throttled_items += other.throttled_items;
     }
 
-    fn tell(&self, response: &mut Response<lambda_http::Body>) {
-        let told = [
+    fn add_headers(&self, response: &mut Response<lambda_http::Body>) {
+        let headers = [
             (ATTEMPTS_HEADER, self.attempts),
             (THROTTLED_HEADER, self.throttled),
             (THROTTLED_ITEMS_HEADER, self.throttled_items),
         ];
-        for (name, value) in told {
+        for (name, value) in headers {
             response.headers_mut().insert(name, value.into());
         }
     }

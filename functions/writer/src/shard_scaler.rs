@@ -1,5 +1,5 @@
-//! The shard-scaler's function, woken by this one: it may raise what the table can serve at once, and a writer may not.
-//! The only file that names the SDK of Lambda.
+//! The client of the shard-scaler's function. A writer invokes it, because only the shard-scaler
+//! may raise the table's warm throughput. Only this file uses the Lambda SDK.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,29 +19,30 @@ use tokio::time::timeout;
 
 use crate::shortage;
 
-/// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The longest name or ARN of a function. [Lambda API reference, Invoke]
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The maximum length of a function's name or ARN. [Lambda API reference, Invoke]
 const LONGEST_NAME: usize = 170;
 
-/// The shard-scaler's function.
+/// A client of the shard-scaler's function.
 #[derive(Debug, Clone)]
 pub struct ShardScaler {
     client: Client,
     function: String,
 }
 
-/// The shard-scaler was not woken; the text says why. Leave it: the shortage is reported again while it lasts, and the
-/// alarm wakes the shard-scaler, too.
+/// The writer could not wake the shard-scaler; the text contains the cause. No action is needed:
+/// the writer reports the shortage again while it lasts, and the alarm also wakes the shard-scaler.
 #[derive(Debug, thiserror::Error)]
 #[error("Invoke: {0}")]
 pub struct NotWoken(String);
 
 impl ShardScaler {
-    /// Reads `SHARD_SCALER_FUNCTION`. `None` where it is not set: then the writer wakes nobody.
+    /// Reads `SHARD_SCALER_FUNCTION`. Returns `None` if it is not set; then the writer does not
+    /// report shortages.
     ///
     /// # Errors
-    /// [`ConfigError`] where it can be neither a name nor an ARN.
+    /// [`ConfigError`] if the value is neither a valid name nor a valid ARN.
     pub fn function(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Option<String>, ConfigError> {
         let read = Variables::new(lookup);
         let mut function = None;
@@ -52,18 +53,18 @@ impl ShardScaler {
         Ok(function)
     }
 
-    /// The function of this name or ARN.
+    /// Makes a client of the function with this name or ARN.
     #[must_use]
     pub fn new(aws: &SdkConfig, function: String) -> Self {
-        // A report that fails comes again in seconds.
+        // No retries: a failed report is repeated within seconds.
         let config = Builder::from(aws).retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), function }
     }
 
-    /// Wakes the function whenever this instance has to report that the table is short of partitions.
+    /// Wakes the function whenever this instance must report that the table is short of partitions.
     ///
-    /// Lambda freezes a process between its invocations, and this with it: it goes on with the next one. A shortage is
-    /// found by throttled writes, so as a rule an invocation is under way.
+    /// Lambda freezes the process, and with it this task, between invocations; the next invocation
+    /// continues it. Throttled writes reveal a shortage, so an invocation is usually in progress.
     pub async fn wake_when_short(self, table: &TableEngine) {
         let clock = SystemClock::default();
         let report = move |write_units: u64| {
@@ -82,11 +83,11 @@ impl ShardScaler {
         }
     }
 
-    /// Has the function make the table ready for so many write units a second, within its budget. It does not wait for
-    /// the outcome, which is in the function's log.
+    /// Asks the function to raise the table's warm throughput to this number of write units per
+    /// second, within its budget. It does not wait for the outcome, which is in the function's log.
     ///
     /// # Errors
-    /// [`NotWoken`] where Lambda has not taken the event within three seconds.
+    /// [`NotWoken`] if Lambda does not accept the event within three seconds.
     pub async fn warm(&self, write_units: u64) -> Result<(), NotWoken> {
         let event = json!({"action": "warm", "write_units": write_units}).to_string();
         let invoke = self
@@ -96,10 +97,10 @@ impl ShardScaler {
             .invocation_type(InvocationType::Event)
             .payload(Blob::new(event));
         // Boxed: the SDK's futures nest deeply.
-        match timeout(PATIENCE, Box::pin(invoke.send())).await {
+        match timeout(TIMEOUT, Box::pin(invoke.send())).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(NotWoken(cause(&error))),
-            Err(_) => Err(NotWoken(format!("no answer in {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(NotWoken(format!("no response within {} s", TIMEOUT.as_secs()))),
         }
     }
 }
@@ -109,7 +110,7 @@ fn is_function(value: &str) -> bool {
     (1..=LONGEST_NAME).contains(&value.len()) && value.chars().all(is_allowed)
 }
 
-/// In one line, and without the response that the SDK's own text shows.
+/// Returns the cause as one line, without the response that the SDK's own text contains.
 fn cause(error: &SdkError<InvokeError>) -> String {
     if let Some(code) = error.code() {
         return format!("{code}: {}", error.message().unwrap_or("no message"));
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_is_named_or_there_is_none() {
+    fn the_function_has_a_valid_name_or_is_absent() {
         assert_eq!(ShardScaler::function(|_| None), Ok(None));
         assert_eq!(function(""), Ok(None));
         let longest = "f".repeat(LONGEST_NAME);

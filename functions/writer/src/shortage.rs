@@ -1,18 +1,20 @@
-//! A table that is short of partitions, as its writers find it.
+//! Reports that a table is short of partitions.
 //!
-//! Why do writers report it? Only they see it at once: an alarm of CloudWatch comes a minute or more after the first
-//! throttle, and a raise of the table takes minutes more. Why is nothing counted here? Of all instances that find a
-//! key short, one has the event, every few seconds for as long as that lasts.
+//! Writers report a shortage because only they detect it at once: a CloudWatch alarm fires a minute
+//! or more after the first throttle, and the raise itself takes more minutes. This module does not
+//! limit the rate of events: for each key, one of all instances that detect the shortage has the
+//! event, every few seconds while the shortage lasts.
 
 use sharding::internal::{ScalingDecision, ScalingEvent, ScalingReason, ScalingStep};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Calls `report` whenever an event says that the table is short of partitions, with the write units a second that it
-/// would have to be able to serve at once. One call at a time: of the events that come meanwhile, the one that asks
-/// for most is reported next. Returns when the table is gone.
+/// Calls `report` for each event about a table that is short of partitions, with the warm
+/// throughput that the table needs, in write units per second. It makes one call at a time. Of the
+/// events that arrive during a call, it reports the highest need next. It returns when the table is
+/// dropped.
 ///
-/// `now_seconds` is the time since the Unix epoch.
+/// `now_seconds` returns the seconds since the Unix epoch.
 pub async fn watch<R>(mut events: Receiver<ScalingEvent>, now_seconds: impl Fn() -> u64, report: impl Fn(u64) -> R)
 where
     R: Future<Output = ()>,
@@ -20,7 +22,7 @@ where
     loop {
         let mut most = match events.recv().await {
             Ok(event) => needed(&event, now_seconds()),
-            // What was missed comes again.
+            // Missed events are repeated.
             Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };
@@ -37,17 +39,17 @@ where
     }
 }
 
-/// The write units that an event asks for.
+/// The write units that an event requires.
 fn needed(event: &ScalingEvent, now_seconds: u64) -> Option<u64> {
     let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = event.step else {
         return None;
     };
-    // The shard-scaler, which reads reports, has found it by itself, and asks for all keys of the report together.
+    // The shard-scaler handles its own reports, for all keys of a report together.
     let is_own = !matches!(event.reason, ScalingReason::Reported(_));
-    // Lambda may have frozen this process with the event on its way. A raise cannot be undone, so it must not be asked
-    // for by a shortage that may be over.
-    let is_present = now_seconds <= until;
-    write_units.filter(|_| is_own && is_present)
+    // Lambda may have frozen this process before it handled the event. A raise cannot be undone, so
+    // a shortage that may be over must not request one.
+    let is_current = now_seconds <= until;
+    write_units.filter(|_| is_own && is_current)
 }
 
 #[cfg(test)]
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_shortage_of_now_that_a_writer_has_found_asks_for_units() {
+    fn only_a_current_shortage_that_a_writer_detected_requires_units() {
         let reported = ScalingReason::Reported(Pressure::default());
         let rows = [
             (short(NOW + 5, Some(24_000)), SEEN, Some(24_000)),
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_while_one_is_reported_is_one_report_of_the_most() {
+    async fn events_that_arrive_during_a_report_become_one_report_of_the_highest_need() {
         let (events, receiver) = channel(16);
         send(&events, [8_000]);
         let (reported, rest) = (RefCell::new(Vec::new()), Cell::new(Some(events)));

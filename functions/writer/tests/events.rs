@@ -1,4 +1,5 @@
-//! The writer's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+//! Runs the writer's binary as a Lambda process, with every sample event, against the local
+//! edition's DynamoDB port.
 
 use insta::assert_snapshot;
 use local::ServeOptions;
@@ -7,8 +8,8 @@ use system_tests::{Function, TestEdition, config, event};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_writer");
 
-fn told(answer: &Value) -> String {
-    format!("{} {}", answer["statusCode"], answer["body"].as_str().unwrap_or("no body"))
+fn line(response: &Value) -> String {
+    format!("{} {}", response["statusCode"], response["body"].as_str().unwrap_or("no body"))
 }
 
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn every_sample_event_has_its_answer() {
         "writer-patch-item-add",
         "writer-delete-item",
     ] {
-        answers += &format!("{name}: {}\n", told(&writer.invoke(event(name)).await));
+        answers += &format!("{name}: {}\n", line(&writer.invoke(event(name)).await));
     }
     assert_snapshot!(answers);
 
@@ -65,13 +66,13 @@ async fn every_sample_event_has_its_answer() {
         assert_eq!(set["Namespace"], "DynamoDBWriteSharding", "{line}");
         assert!(!set["Dimensions"].to_string().contains("artition"), "a partition key is no dimension: {line}");
     }
-    // Names of attributes of every sample.
+    // Every sample has attributes with these names.
     assert!(!log.contains("action") && !log.contains("bytes"), "no item body is logged: {log}");
     edition.stop().await;
 }
 
 #[tokio::test]
-async fn a_table_that_takes_something_else_stops_the_function() {
+async fn a_table_for_other_writes_stops_the_function() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let mut variables = Function::variables(&edition.dynamodb_url());
     variables.push(("WRITES", "appends".to_owned()));

@@ -1,4 +1,5 @@
-//! The writer's binary with spans: they reach a collector, beneath the X-Ray trace of the invocation, and carry nothing of an item.
+//! Runs the writer's binary with spans. The spans reach a collector, belong to the X-Ray trace of
+//! the invocation, and contain no part of an item.
 
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the runtime API hands to every invocation.
+/// The trace that the runtime API passes to every invocation.
 const TRACE_ID: &str = "5bef4de7ad49b0e87f6ef6c87fc2e700";
 const PARENT: &str = "9a9197af755a6419";
 
-/// An OTLP collector: it hands on the bodies that it receives.
+/// An OTLP collector that forwards the bodies it receives.
 async fn collector() -> (String, mpsc::Receiver<Bytes>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("the port is known"));
@@ -60,14 +61,15 @@ async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
     let sent = String::from_utf8_lossy(&body);
     assert!(!sent.contains("firetvGen2") && !sent.contains("123456789101"), "neither keys nor attributes: {sent}");
 
-    // A collector that is gone costs the answer nothing.
+    // The response does not depend on the collector.
     drop(received);
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
     let log = writer.stop().await;
     assert!(log.lines().any(|line| line.contains("\"Writes\"")), "the metrics are written as before: {log}");
 }
 
-/// A collector that takes connections and never answers: one invocation waits for it for half a second, the next ones do not.
+/// The collector accepts connections and never responds. One invocation waits half a second for it,
+/// and the next ones do not wait.
 #[tokio::test]
 async fn a_collector_that_hangs_is_left_alone() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
@@ -86,6 +88,6 @@ async fn a_collector_that_hangs_is_left_alone() {
     for _ in 0..6 {
         assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
     }
-    // Each wait would be five seconds if it had no bound, and six of them thirty.
+    // The exporter's own timeout is five seconds, so six waits would take thirty.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

@@ -1,4 +1,5 @@
-//! The shard-scaler's function, woken by a writer: what Lambda is asked, and what becomes of a request that fails.
+//! The writer's requests to wake the shard-scaler: the request to Lambda, and the handling of
+//! errors.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -16,18 +17,18 @@ use system_tests::event;
 use tokio::time::Instant;
 use writer::ShardScaler;
 
-/// Lambda in this process.
+/// A fake of Lambda in this process.
 #[derive(Debug, Clone)]
 struct Lambda {
-    /// The status and body of every answer; `None` where nobody answers.
-    answer: Option<(u16, &'static str)>,
-    /// Of each request the path, the type of invocation, and the event.
-    asked: Arc<Mutex<Vec<(String, String, Value)>>>,
+    /// The status and body of every response; `None` if there is no response.
+    response: Option<(u16, &'static str)>,
+    /// The path, the type of invocation, and the event of each request.
+    requests: Arc<Mutex<Vec<(String, String, Value)>>>,
 }
 
 impl Lambda {
-    fn new(answer: Option<(u16, &'static str)>) -> Self {
-        Self { answer, asked: Arc::default() }
+    fn new(response: Option<(u16, &'static str)>) -> Self {
+        Self { response, requests: Arc::default() }
     }
 
     fn scaler(&self) -> ShardScaler {
@@ -42,8 +43,8 @@ impl Lambda {
         ShardScaler::new(&aws, "items-shard-scaler".to_owned())
     }
 
-    fn asked(&self) -> Vec<(String, String, Value)> {
-        self.asked.lock().expect("nobody panics with it").clone()
+    fn requests(&self) -> Vec<(String, String, Value)> {
+        self.requests.lock().expect("nobody panics with it").clone()
     }
 }
 
@@ -58,8 +59,8 @@ impl HttpConnector for Lambda {
         let path = request.uri().trim_start_matches("http://lambda.test").to_owned();
         let kind = request.headers().get("x-amz-invocation-type").unwrap_or_default().to_owned();
         let event = serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("JSON");
-        self.asked.lock().expect("nobody panics with it").push((path, kind, event));
-        let Some((status, body)) = self.answer else { return HttpConnectorFuture::new(pending()) };
+        self.requests.lock().expect("nobody panics with it").push((path, kind, event));
+        let Some((status, body)) = self.response else { return HttpConnectorFuture::new(pending()) };
         let mut response = HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body));
         if status == 403 {
             response.headers_mut().insert("x-amzn-errortype", "AccessDeniedException");
@@ -71,10 +72,10 @@ impl HttpConnector for Lambda {
 #[tokio::test(start_paused = true)]
 async fn the_function_is_invoked_without_waiting_for_its_outcome() {
     let lambda = Lambda::new(Some((202, "")));
-    lambda.scaler().warm(24_000).await.expect("Lambda has taken it");
+    lambda.scaler().warm(24_000).await.expect("Lambda accepts it");
     let path = "/2015-03-31/functions/items-shard-scaler/invocations".to_owned();
-    // The sample goes through the shard-scaler's own tests.
-    assert_eq!(lambda.asked(), [(path, "Event".to_owned(), event("shard-scaler-warm-by-writer"))]);
+    // The shard-scaler's own tests use the same sample event.
+    assert_eq!(lambda.requests(), [(path, "Event".to_owned(), event("shard-scaler-warm-by-writer"))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,17 +84,17 @@ async fn a_request_that_fails_is_not_repeated_and_its_cause_is_named() {
     let lambda = Lambda::new(Some((403, denied)));
     let error = lambda.scaler().warm(24_000).await.expect_err("refused").to_string();
     assert!(error.starts_with("Invoke: AccessDeniedException: not authorized"), "{error}");
-    assert_eq!(lambda.asked().len(), 1);
+    assert_eq!(lambda.requests().len(), 1);
 
     let lambda = Lambda::new(Some((500, "{}")));
     lambda.scaler().warm(24_000).await.expect_err("failed");
-    assert_eq!(lambda.asked().len(), 1);
+    assert_eq!(lambda.requests().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_has_three_seconds() {
     let lambda = Lambda::new(None);
     let began = Instant::now();
-    let error = lambda.scaler().warm(24_000).await.expect_err("nobody answers").to_string();
-    assert_eq!((error.as_str(), began.elapsed().as_secs()), ("Invoke: no answer in 3 s", 3));
+    let error = lambda.scaler().warm(24_000).await.expect_err("no response").to_string();
+    assert_eq!((error.as_str(), began.elapsed().as_secs()), ("Invoke: no response within 3 s", 3));
 }

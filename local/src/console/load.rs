@@ -1,4 +1,4 @@
-//! Load that is started and stopped from the page.
+//! The load that the page starts and stops.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use super::sample::RunningLoad;
 use crate::http_api::to_axum;
 use crate::traffic::{Generated, LoadPlan, generate};
 
-/// At most one load.
+/// The running load. There is at most one.
 #[derive(Debug, Default)]
 pub(super) struct Load(Mutex<Option<Running>>);
 
@@ -36,7 +36,7 @@ impl Drop for Running {
 impl Load {
     pub(super) fn running(&self) -> Option<RunningLoad> {
         let mut load = self.lock();
-        // A load ends by itself after a while.
+        // A load stops by itself after its maximum duration.
         load.take_if(|running| running.task.is_finished());
         load.as_ref().map(|running| RunningLoad {
             plan: running.plan.clone(),
@@ -49,7 +49,7 @@ impl Load {
         })
     }
 
-    /// Ends it, if there is one.
+    /// Stops the running load, if there is one.
     pub(super) fn stop(&self) {
         self.lock().take();
     }
@@ -60,7 +60,7 @@ impl Load {
 }
 
 pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
-    // A page of another origin can send no JSON without being asked for permission first.
+    // A browser lets a page of another origin send JSON only after a preflight request.
     let given = headers.get("content-type").and_then(|value| value.to_str().ok());
     if given.and_then(|value| value.split(';').next()).map(str::trim) != Some("application/json") {
         return to_axum(Problem::media_type(given).into_response());
@@ -72,7 +72,7 @@ pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, bo
     let mut load = console.load.lock();
     load.take_if(|running| running.task.is_finished());
     if load.is_some() {
-        return to_axum(Problem::conflict("load_runs", "a load runs already; stop it first").into_response());
+        return to_axum(Problem::conflict("load_runs", "a load is already running; stop it first").into_response());
     }
     let generated = Generated::default();
     let task = tokio::spawn(generate(console.functions.clone(), plan.clone(), generated.clone()));

@@ -1,7 +1,9 @@
-//! The console: a page that shows what the edition does, live, and makes load.
+//! The console: a page that shows the edition's live activity and generates load.
 
+mod clock;
 mod decisions;
 mod load;
+mod numbered;
 mod page;
 mod sample;
 mod sampler;
@@ -19,13 +21,13 @@ use crate::http_api::Functions;
 use load::Load;
 use stream::Feed;
 
-/// What the console's routes share.
+/// The shared state of the console's routes.
 #[derive(Debug, Clone)]
 pub(crate) struct Console {
     functions: Functions,
     feed: Arc<Feed>,
     load: Arc<Load>,
-    /// Streams end with the edition.
+    /// Becomes true when the edition stops; streams then end.
     stopped: watch::Receiver<bool>,
 }
 
@@ -34,13 +36,13 @@ impl Console {
         Self { functions, feed: Arc::default(), load: Arc::default(), stopped }
     }
 
-    /// Begins to look once a second, and to listen for decisions.
+    /// Starts the tasks that sample the edition once a second and listen for decisions.
     pub(crate) fn watch(&self, engine: Option<Engine>, tasks: &mut JoinSet<()>) {
         tasks.spawn(sampler::sample(self.functions.clone(), engine, Arc::clone(&self.load), Arc::clone(&self.feed)));
         tasks.spawn(decisions::listen(self.functions.table.scaling_events(), Arc::clone(&self.feed)));
     }
 
-    /// Ends the load, if one runs.
+    /// Stops the running load, if there is one.
     pub(crate) fn stop_load(&self) {
         self.load.stop();
     }

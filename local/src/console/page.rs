@@ -1,4 +1,4 @@
-//! The page's files, compiled in.
+//! The page's files, which are compiled into the binary.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -8,7 +8,7 @@ use include_dir::{Dir, include_dir};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/console");
 
-/// Nothing comes from elsewhere, and no other page may frame this one.
+/// All content must come from this server, and no other page may frame this one.
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
 pub(super) async fn entrance() -> Redirect {
@@ -16,14 +16,14 @@ pub(super) async fn entrance() -> Redirect {
 }
 
 pub(super) async fn index() -> Response {
-    answer("index.html")
+    respond("index.html")
 }
 
 pub(super) async fn file(Path(path): Path<String>) -> Response {
-    answer(&path)
+    respond(&path)
 }
 
-fn answer(path: &str) -> Response {
+fn respond(path: &str) -> Response {
     let Some(file) = FILES.get_file(path) else {
         return (StatusCode::NOT_FOUND, "there is no such file\n").into_response();
     };

@@ -1,4 +1,4 @@
-//! One second of the edition, as the page receives it.
+//! A sample of one second, as the page receives it.
 
 use serde::Serialize;
 
@@ -12,14 +12,15 @@ pub(super) struct Sample {
     pub(super) reads: Reads,
     pub(super) latency_ms: Latency,
     pub(super) consumed: Consumed,
-    /// In the order of hash ranges; of several neighbours the hottest, where there are very many. Empty where the embedded engine is not
-    /// used, and in what is kept of the past.
+    /// The partitions in the order of their hash ranges. If there are very many, each entry is the
+    /// hottest of several neighbours. Empty without the embedded engine, and in past samples.
     pub(super) partitions: Vec<Partition>,
-    /// Of one partition.
+    /// The limits of one partition.
     pub(super) limits: Option<Limits>,
-    /// The busiest ones.
+    /// The busiest keys.
     pub(super) keys: Vec<Key>,
-    /// What the table can serve at once, in write units a second, as the directory says; none while no key is in use.
+    /// The table's warm throughput in write units per second, as published in the directory. `None`
+    /// if no key is in use.
     pub(super) warm_write_units: Option<u64>,
     pub(super) load: Option<RunningLoad>,
 }
@@ -43,7 +44,7 @@ impl Sample {
     }
 }
 
-/// A second's.
+/// Writes per second.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Writes {
     pub(super) accepted: u64,
@@ -51,7 +52,7 @@ pub(super) struct Writes {
     pub(super) failed: u64,
 }
 
-/// A second's.
+/// Reads per second.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reads {
     pub(super) answered: u64,
@@ -65,7 +66,7 @@ pub(super) struct Latency {
     pub(super) reads: Option<Quantiles>,
 }
 
-/// In milliseconds.
+/// Quantiles in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Quantiles {
     p50: f64,
@@ -104,7 +105,7 @@ pub(super) struct Key {
     pub(super) partition_key: String,
     pub(super) number_of_shards: u32,
     pub(super) read_shards: u32,
-    /// The number of shards to come, while writers wait for it.
+    /// The next number of shards, while writers wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) closing: Option<u32>,
     pub(super) draining: bool,
@@ -116,8 +117,9 @@ pub(super) struct RunningLoad {
     #[serde(flatten)]
     pub(super) plan: LoadPlan,
     pub(super) seconds: f64,
-    /// Writes that were sent, and those that the machine could not send in time.
+    /// Sent writes.
     pub(super) sent: u64,
+    /// Writes that the machine could not send in time.
     pub(super) not_sent: u64,
     pub(super) stored: u64,
     pub(super) throttled: u64,

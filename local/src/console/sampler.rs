@@ -1,31 +1,33 @@
-//! Looks at the edition once a second.
+//! Samples the edition once a second.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use embedded_dynamodb::{Engine, PartitionHeat, Traffic};
 use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::clock::now;
 use super::load::Load;
 use super::sample::{Consumed, Key, Latency, Limits, Partition, Quantiles, Reads, Sample, Writes};
 use super::stream::Feed;
 use crate::http_api::Functions;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// The first look comes at once.
+/// The lower bound of a sample's duration. The first sample is taken at once.
 const LEAST_SECONDS: f64 = 0.1;
-/// The most partitions that are shown one by one.
+/// The maximum number of partitions in a sample.
 const SHOWN_PARTITIONS: usize = 1_000;
-/// The most keys that are shown.
+/// The maximum number of keys in a sample.
 const SHOWN_KEYS: usize = 8;
-/// What a key keeps of its heat from one look to the next, so that it stays on the page for a while after it has cooled.
+/// The part of its heat that a key keeps from one sample to the next. It keeps a key on the page
+/// for a while after its traffic ends.
 const KEPT_HEAT: f64 = 0.9;
-/// Colder keys are forgotten.
+/// Keys with less heat are removed.
 const COLD: f64 = 0.05;
-/// For the metadata of one key.
+/// The time limit for reading the metadata of one key.
 const METADATA_TIME: Duration = Duration::from_millis(500);
 
 pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: Arc<Load>, feed: Arc<Feed>) {
@@ -36,32 +38,32 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
     let mut last = Instant::now();
     loop {
         ticks.tick().await;
-        // A machine that has much to do comes late; what is shown is by the second all the same.
+        // A busy machine may sample late, so all counts are converted to rates per second.
         let passed = last.elapsed().as_secs_f64().max(LEAST_SECONDS);
         last = Instant::now();
-        let a_second = |count: u64| (count as f64 / passed).round() as u64;
+        let per_second = |count: u64| (count as f64 / passed).round() as u64;
         let table = &functions.table.config().table_name;
         let counts = functions.meter.take();
         let (partitions, throttled_reads) =
-            engine.as_ref().map(|engine| before.look(engine, table, passed)).unwrap_or_default();
+            engine.as_ref().map(|engine| before.sample(engine, table, passed)).unwrap_or_default();
         let consumed = partitions.iter().fold(Consumed::default(), |sum, partition| Consumed {
             write_units: sum.write_units + partition.write_units,
             read_units: sum.read_units + partition.read_units,
         });
-        keys.look(&functions, engine.as_ref(), &load);
+        keys.update(&functions, engine.as_ref(), &load);
         let hottest = keys.hottest(&functions, passed).await;
         let warm_write_units = warm_write_units(&functions, hottest.first()).await;
         feed.sample(&Sample {
             at: now(),
             writes: Writes {
-                accepted: a_second(counts.accepted),
-                throttled: a_second(counts.throttled),
-                failed: a_second(counts.failed),
+                accepted: per_second(counts.accepted),
+                throttled: per_second(counts.throttled),
+                failed: per_second(counts.failed),
             },
             reads: Reads {
-                answered: a_second(counts.reads),
-                throttled: a_second(throttled_reads),
-                failed: a_second(counts.failed_reads),
+                answered: per_second(counts.reads),
+                throttled: per_second(throttled_reads),
+                failed: per_second(counts.failed_reads),
             },
             latency_ms: Latency {
                 writes: Quantiles::of(counts.write_latency),
@@ -80,14 +82,15 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
     }
 }
 
-/// What the table can serve at once. The page of a key that is in use is read all the time, and says it.
+/// Returns the table's warm throughput. It is part of the directory page of every key in use.
 async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u64> {
     let key = PartitionKey::new(&key?.partition_key).ok()?;
     let warm = functions.table.warm_throughput(&key, Deadline::now() + METADATA_TIME).await.ok()?;
     warm.map(|warm| warm.write_units)
 }
 
-/// Of neighbours the hottest, where there are more partitions than a page can show.
+/// Reduces the partitions to the maximum number, by keeping the hottest of each group of
+/// neighbours.
 fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
     let group = partitions.len().div_ceil(SHOWN_PARTITIONS).max(1);
     let hottest = |group: &[Partition]| {
@@ -97,7 +100,7 @@ fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
     partitions.chunks(group).filter_map(hottest).collect()
 }
 
-/// What the engine had counted at the last look.
+/// The engine's counts at the last sample.
 #[derive(Default)]
 struct Before {
     partitions: HashMap<u64, PartitionHeat>,
@@ -105,8 +108,8 @@ struct Before {
 }
 
 impl Before {
-    /// What each partition did a second since the last look, and how many reads were throttled since.
-    fn look(&mut self, engine: &Engine, table: &str, passed: f64) -> (Vec<Partition>, u64) {
+    /// Returns the rates of each partition and the number of throttled reads since the last sample.
+    fn sample(&mut self, engine: &Engine, table: &str, passed: f64) -> (Vec<Partition>, u64) {
         let heat = engine.heat(table);
         let partitions = heat
             .iter()
@@ -127,7 +130,7 @@ impl Before {
     }
 }
 
-/// The logical keys by their heat.
+/// The logical keys with their heat.
 #[derive(Default)]
 struct Keys(BTreeMap<String, KeyHeat>);
 
@@ -138,7 +141,7 @@ struct KeyHeat {
 }
 
 impl Keys {
-    fn look(&mut self, functions: &Functions, engine: Option<&Engine>, load: &Load) {
+    fn update(&mut self, functions: &Functions, engine: Option<&Engine>, load: &Load) {
         for key in self.0.values_mut() {
             key.heat *= KEPT_HEAT;
             key.throttled = 0;
@@ -151,7 +154,7 @@ impl Keys {
             heat.throttled += seen.throttled;
         }
         if engine.is_none() {
-            // Another server does not tell; the load's own keys are known.
+            // Another server does not report the heat of keys, so the load's own keys are used.
             for key in load.running().map(|load| load.plan.partition_keys()).unwrap_or_default() {
                 self.0.entry(key).or_default().heat = 1.0;
             }
@@ -188,8 +191,3 @@ impl Keys {
     }
 }
 
-/// Seconds since the Unix epoch.
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
-pub(super) fn now() -> f64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}

@@ -1,4 +1,4 @@
-//! Server-sent events: the last two minutes at once, and then each second.
+//! Server-sent events: first the last two minutes, and then one sample each second.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,24 +12,24 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver};
 
 use super::Console;
-use super::decisions::Numbered;
+use super::numbered::Numbered;
 use super::sample::Sample;
 
-/// Seconds that a page begins with.
+/// The number of past samples that a new page receives.
 const SAMPLES: usize = 120;
-/// Decisions that a page begins with.
+/// The number of past decisions that a new page receives.
 const DECISIONS: usize = 50;
-/// Events that wait for a slow page; it misses the oldest beyond these.
+/// The maximum number of events queued for a slow page. The page misses older ones.
 const WAITING: usize = 16;
 
-/// An event as it is sent.
+/// A serialized event.
 #[derive(Debug, Clone)]
 struct Message {
     event: &'static str,
     data: Arc<str>,
 }
 
-/// What pages are shown.
+/// The source of the pages' events.
 #[derive(Debug)]
 pub(super) struct Feed {
     past: Mutex<Past>,
@@ -38,7 +38,7 @@ pub(super) struct Feed {
 
 #[derive(Debug, Default)]
 struct Past {
-    /// Without their partitions, of which only the last are shown.
+    /// Samples without partitions, because the page shows only the latest ones.
     samples: VecDeque<Arc<str>>,
     last: Option<Arc<str>>,
     decisions: VecDeque<Arc<str>>,
@@ -53,7 +53,7 @@ impl Default for Feed {
 impl Feed {
     pub(super) fn sample(&self, sample: &Sample) {
         let (Some(whole), Some(short)) = (text(sample), text(&sample.without_partitions())) else { return };
-        // Under the lock, so that a page that connects now gets it once.
+        // The lock is held while sending, so that a page that connects now gets the sample once.
         let mut past = self.lock();
         past.last = Some(Arc::clone(&whole));
         keep(&mut past.samples, short, SAMPLES);
@@ -68,11 +68,11 @@ impl Feed {
     }
 
     fn send(&self, event: &'static str, data: Arc<str>) {
-        // No page may be open.
+        // Sending fails if no page is open.
         let _ = self.live.send(Message { event, data });
     }
 
-    /// What has been, and what comes.
+    /// Returns past events and a receiver of new ones.
     fn subscribe(&self) -> (Vec<Message>, Receiver<Message>) {
         let past = self.lock();
         let before = past.samples.len().saturating_sub(1);
@@ -89,7 +89,7 @@ impl Feed {
 
 fn text(value: &impl Serialize) -> Option<Arc<str>> {
     let text = serde_json::to_string(value);
-    text.inspect_err(|error| tracing::error!(%error, "an event for the console cannot be written")).ok().map(Into::into)
+    text.inspect_err(|error| tracing::error!(%error, "an event for the console cannot be serialized")).ok().map(Into::into)
 }
 
 fn keep(list: &mut VecDeque<Arc<str>>, data: Arc<str>, most: usize) {
@@ -105,7 +105,7 @@ pub(super) async fn stream(State(console): State<Console>) -> Sse<impl Stream<It
         loop {
             match live.recv().await {
                 Ok(message) => return Some((message, live)),
-                // The page goes on with what comes next.
+                // The page continues with the next event.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -113,7 +113,7 @@ pub(super) async fn stream(State(console): State<Console>) -> Sse<impl Stream<It
     });
     let mut stopped = console.stopped;
     let until = async move {
-        // An edition that has gone has stopped, too.
+        // A closed channel also means that the edition stopped.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let events = stream::iter(past).chain(live).take_until(Box::pin(until));

@@ -1,4 +1,4 @@
-//! Whether a reader finds what was acknowledged, each item once and in order.
+//! Checks that reads return every acknowledged item, once and in order.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -13,24 +13,24 @@ use super::KEY;
 use crate::http_api::Functions;
 use crate::traffic::{Generated, epoch_micros, request};
 
-/// How far back each check reads.
+/// The time span that each check reads.
 const SPAN: Duration = Duration::from_secs(2);
-/// Between two checks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What reads found.
+/// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Pages read.
+    /// The number of pages that were read.
     pub pages: u64,
-    /// Look-ups of acknowledged items: each item is looked for again and again while it is new.
+    /// The number of look-ups of acknowledged items. Each item is looked up several times.
     pub lookups: u64,
-    /// Of them, those that did not find it.
+    /// The number of look-ups that did not find the item.
     pub missing: u64,
-    /// Times that an item came twice or out of order.
+    /// The number of items that were returned twice or out of order.
     pub misplaced: u64,
-    /// Checks that broke off: a page had no answer in time.
-    pub broken_off: u64,
+    /// The number of aborted checks, in which a page had no response in time.
+    pub aborted: u64,
 }
 
 impl AddAssign for Checked {
@@ -39,7 +39,7 @@ impl AddAssign for Checked {
         self.lookups += other.lookups;
         self.missing += other.missing;
         self.misplaced += other.misplaced;
-        self.broken_off += other.broken_off;
+        self.aborted += other.aborted;
     }
 }
 
@@ -54,7 +54,7 @@ struct Listed {
     sort_key: String,
 }
 
-/// Checks again and again, until it is dropped.
+/// Repeats the check until it is dropped.
 pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Arc<Mutex<Checked>>) {
     let span = u64::try_from(SPAN.as_micros()).unwrap_or(u64::MAX);
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Ar
     }
 }
 
-/// Reads the key from the first of these sort keys on; all of them were acknowledged before.
+/// Reads the key's items in the range of these sort keys, which were all acknowledged before.
 async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
     let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else { return Checked::default() };
     let mut found: Vec<u64> = Vec::new();
@@ -73,11 +73,11 @@ async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
     let mut cursor = String::new();
     loop {
         let uri = format!("/items?partition_key={KEY}&consistent=true&limit=1000&from={first}&to={last}{cursor}");
-        let response = functions.answer(request("GET", &uri, Body::Empty)).await;
+        let response = functions.respond(request("GET", &uri, Body::Empty)).await;
         let page = (response.status() == StatusCode::OK).then(|| serde_json::from_slice::<Page>(response.body()));
         let Some(Ok(page)) = page else {
-            // What is further on was not looked for; what has come has its order all the same.
-            return Checked { pages, broken_off: 1, ..compare(&[], &found) };
+            // The remaining items were not read, but the order of those that were read is checked.
+            return Checked { pages, aborted: 1, ..compare(&[], &found) };
         };
         pages += 1;
         found.extend(page.items.iter().filter_map(|item| item.sort_key.parse::<u64>().ok()));
@@ -88,7 +88,7 @@ async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
     }
 }
 
-/// What came, in the order in which it came, beside what has to be there.
+/// Compares the returned sort keys, in their order, with the acknowledged ones.
 fn compare(acknowledged: &[u64], found: &[u64]) -> Checked {
     let misplaced = found.windows(2).filter(|pair| pair.first() >= pair.last()).count() as u64;
     let all: BTreeSet<&u64> = found.iter().collect();
@@ -112,7 +112,7 @@ mod tests {
             (checked.lookups, checked.missing, checked.misplaced)
         };
         assert_eq!(found(&[1, 2, 3], &[1, 2, 3]), (3, 0, 0));
-        assert_eq!(found(&[1, 3], &[1, 2, 3, 4]), (2, 0, 0), "others may have come");
+        assert_eq!(found(&[1, 3], &[1, 2, 3, 4]), (2, 0, 0), "other items may exist");
         assert_eq!(found(&[1, 2, 3], &[1, 3]), (3, 1, 0));
         assert_eq!(found(&[1, 2, 3], &[1, 3, 2]), (3, 0, 1), "out of order");
         assert_eq!(found(&[1, 2, 3], &[1, 2, 2, 3]), (3, 0, 1), "twice in a row");
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_check_misses_what_is_gone_and_tells_where_it_broke_off() {
+    async fn the_check_reports_missing_items_and_aborted_checks() {
         let serve = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
         let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata")).await.expect("it starts");
         let functions = edition.functions();
         let acknowledged: Vec<u64> = (1_000..1_010).collect();
         for sort_key in &acknowledged {
             let body = json!({"partition_key": KEY, "sort_key": sort_key.to_string(), "attributes": {}}).to_string();
-            let stored = functions.answer(request("POST", "/items", Body::from(body))).await;
+            let stored = functions.respond(request("POST", "/items", Body::from(body))).await;
             assert_eq!(stored.status(), StatusCode::CREATED);
         }
         let whole = Checked { pages: 1, lookups: 10, ..Checked::default() };
@@ -143,6 +143,6 @@ mod tests {
         let engine = edition.engine().expect("the engine is embedded").clone();
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         client.delete_table().table_name("items").send().await.expect("the table is deleted");
-        assert_eq!(check(functions, &acknowledged).await, Checked { broken_off: 1, ..Checked::default() });
+        assert_eq!(check(functions, &acknowledged).await, Checked { aborted: 1, ..Checked::default() });
     }
 }

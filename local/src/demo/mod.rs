@@ -1,6 +1,8 @@
-//! `demo`: a key turns hot and is relieved, in about a minute, beside the same load on a key that is not sharded.
+//! `demo`: a key turns hot and is relieved, in about a minute. A second key with the same load is
+//! not sharded, for comparison.
 //!
-//! Both sides are whole editions in this process, each with an engine of its own; the load goes through the functions' handlers.
+//! Both sides are complete editions in this process, each with its own engine. The load goes
+//! through the functions' handlers.
 
 mod check;
 mod report;
@@ -22,75 +24,78 @@ use screen::Screen;
 use side::Side;
 pub use side::{Outcome, Second};
 
-/// The key of the story.
+/// The key of the demo.
 const KEY: &str = "hot";
-/// Writes a second before the step, in parts of those after it.
+/// The load before the step is the load after it, divided by this number.
 const CALM_PART: u32 = 10;
 
-/// How the story is played.
+/// The options of the demo.
 #[derive(Debug, Clone, Args)]
 pub struct DemoOptions {
-    /// Seconds of the whole story; the load steps up after a sixth of them
+    /// Duration of the demo in seconds; the load rises after a sixth of it
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(20..=600))]
     pub seconds: u32,
-    /// Writes a second after the step, of 1 KB each
+    /// Writes per second after the rise, of 1 KB each
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=5_000))]
     pub writes: u32,
-    /// Physical partitions of each table at the beginning; by default as many as a new on-demand table has
+    /// Initial physical partitions of each table; the default is that of a new on-demand table
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub partitions: u32,
-    /// Write units a second of each partition
+    /// Write units per second of each partition
     #[arg(long, default_value_t = 50, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
-    /// Partitions that each table may be given when they are short (MAX_WARM_WRITE_UNITS, in thousands); 0 for none
+    /// Maximum number of partitions that a raise gives a table that is short of them; 0 allows no
+    /// raise (MAX_WARM_WRITE_UNITS, in thousands)
     #[arg(long, default_value_t = 40, value_name = "PARTITIONS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub budget: u32,
-    /// Seconds that it takes to give them (DynamoDB takes minutes)
+    /// Duration of a raise in seconds (in DynamoDB, it takes minutes)
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
     pub warming: u32,
-    /// Draw the story to this SVG file
+    /// Draw the result to this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
 
-/// What the story came to.
+/// The result of the demo.
 #[derive(Debug)]
 pub struct Story {
-    /// The options that it was played with.
+    /// The options of the run.
     pub options: DemoOptions,
-    /// The key that this product shards.
+    /// The result of the sharded key.
     pub sharded: Outcome,
-    /// The key that stays on one shard.
+    /// The result of the key that stays on one shard.
     pub single: Outcome,
 }
 
 impl Story {
-    /// What reads found wrong, in words; nothing where they found nothing wrong.
+    /// Describes the errors that the reads found. Returns `None` if they found none.
     #[must_use]
     pub fn faults(&self) -> Option<String> {
         let (sharded, single) = (&self.sharded.checked, &self.single.checked);
         let (missing, misplaced) = (sharded.missing + single.missing, sharded.misplaced + single.misplaced);
         (missing + misplaced > 0).then(|| {
             format!(
-                "reads are wrong: {missing} look-ups did not find an acknowledged item, and {misplaced} times an item came twice or out of order"
+                "reads are wrong: {missing} look-ups did not find an acknowledged item, \
+                 and {misplaced} items were returned twice or out of order"
             )
         })
     }
 }
 
 impl DemoOptions {
-    /// The second at which the load steps up.
+    /// The second at which the load rises.
     #[must_use]
     pub const fn step_at(&self) -> u32 {
         self.seconds / 6
     }
 }
 
-/// Plays the story; `tell` receives what happens, a line each, where the terminal has no live bars.
+/// Runs the demo. If the output is not a terminal with live bars, `print` receives each event as a
+/// line.
 ///
 /// # Errors
-/// Where the picture could not be written later, an edition cannot start, or `tell` fails.
-pub async fn play(options: DemoOptions, tell: impl Fn(&str) -> io::Result<()>) -> Result<Story, Box<dyn Error>> {
+/// Fails if the SVG file is not writable, if an edition cannot start, or if `print` fails.
+pub async fn play(options: DemoOptions, print: impl Fn(&str) -> io::Result<()>) -> Result<Story, Box<dyn Error>> {
     if let Some(path) = &options.svg {
         report::check_writable(path)?;
     }
@@ -98,9 +103,9 @@ pub async fn play(options: DemoOptions, tell: impl Fn(&str) -> io::Result<()>) -
     let mut single = Side::start(&options, ShardCount::new(1)).await?;
     let screen = Screen::new(&options);
     let began = Instant::now();
-    let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &tell);
+    let say = |at: u32, text: &str| screen.say(&format!("{at:>3} s  {text}"), &print);
     let calm = (options.writes / CALM_PART).max(1);
-    say(0, &format!("both keys take {calm} writes a second: calm"))?;
+    say(0, &format!("both keys get {calm} writes a second: calm"))?;
     sharded.load(calm);
     single.load(calm);
     let mut ticks = interval(Duration::from_secs(1));
@@ -109,14 +114,14 @@ pub async fn play(options: DemoOptions, tell: impl Fn(&str) -> io::Result<()>) -
     for second in 1..=options.seconds {
         ticks.tick().await;
         let at = u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX);
-        for line in sharded.look().await? {
+        for line in sharded.record_second().await? {
             say(at, &line)?;
         }
-        single.look().await?;
+        single.record_second().await?;
         screen.show(sharded.last(), single.last());
         if second == options.step_at() {
             let units = options.partition_write_units;
-            say(at, &format!("the load steps to {} writes a second; a partition takes {units}", options.writes))?;
+            say(at, &format!("the load rises to {} writes a second; a partition's limit is {units}", options.writes))?;
             sharded.load(options.writes);
             single.load(options.writes);
         }

@@ -1,4 +1,4 @@
-//! The story as a table and as a picture.
+//! The result of the demo, as a table and as a chart.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -21,7 +21,7 @@ const WANTED: RGBColor = RGBColor(150, 150, 150);
 /// The two keys side by side.
 #[must_use]
 pub fn table(story: &Story) -> String {
-    let mut table = two_sides("since the load stepped up");
+    let mut table = two_sides("since the load rose");
     let mut row = |name: &str, value: fn(&Outcome) -> String| {
         table.add_row([name.to_owned(), value(&story.sharded), value(&story.single)]);
     };
@@ -30,8 +30,8 @@ pub fn table(story: &Story) -> String {
     });
     row("writes sent", |outcome| HumanCount(outcome.sent).to_string());
     row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
-    row("writes given up (503, nothing stored)", |outcome| HumanCount(outcome.failed).to_string());
-    row("writes sent without an answer at the end", |outcome| HumanCount(outcome.unanswered).to_string());
+    row("writes rejected (503, nothing stored)", |outcome| HumanCount(outcome.failed).to_string());
+    row("writes without a response at the end", |outcome| HumanCount(outcome.pending).to_string());
     row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
     row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
     row("99th percentile", |outcome| milliseconds(outcome, 1));
@@ -39,16 +39,16 @@ pub fn table(story: &Story) -> String {
     let mut text = numbers_to_the_right(table) + "\n\n" + &reads(story) + "\n";
     for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
         if let Some(offered) = offered_only(story, outcome) {
-            text += &format!("\n{name}: {offered}; what is told of it is of that smaller load. Try fewer --writes.\n");
+            text += &format!("\n{name}: {offered}; its results are for that smaller load. Try fewer --writes.\n");
         }
         if outcome.checked.lookups == 0 {
-            text += &format!("\n{name}: no check of its reads was finished, so nothing is known of what they find.\n");
+            text += &format!("\n{name}: no check of its reads finished, so their correctness is unknown.\n");
         }
     }
     text
 }
 
-/// What the reads found, which were checked from the first second on.
+/// The results of the read checks, which run from the first second on.
 fn reads(story: &Story) -> String {
     let mut table = two_sides("reads, from second 0 on");
     let mut row = |name: &str, value: fn(&Checked) -> u64| {
@@ -56,9 +56,9 @@ fn reads(story: &Story) -> String {
         table.add_row([name.to_owned(), count(&story.sharded), count(&story.single)]);
     };
     row("look-ups of acknowledged items, each several times", |checked| checked.lookups);
-    row("of them without the item", |checked| checked.missing);
-    row("times an item came twice or out of order", |checked| checked.misplaced);
-    row("checks broken off: a page without an answer", |checked| checked.broken_off);
+    row("look-ups that did not find the item", |checked| checked.missing);
+    row("items returned twice or out of order", |checked| checked.misplaced);
+    row("checks aborted: a page without a response", |checked| checked.aborted);
     numbers_to_the_right(table)
 }
 
@@ -78,7 +78,7 @@ fn numbers_to_the_right(mut table: Table) -> String {
     table.to_string()
 }
 
-/// Where the load was smaller than wanted.
+/// Describes a load that was smaller than requested.
 fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let wanted = story.options.writes;
     let is_less = outcome.offered < ENOUGH * f64::from(wanted);
@@ -91,16 +91,17 @@ fn milliseconds(outcome: &Outcome, quantile: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} ms"))
 }
 
-/// Makes the file where there is none, so that what is in the way of the picture is known before the story.
+/// Creates the file if it does not exist, so that an error in the path is reported before the demo
+/// runs.
 pub(super) fn check_writable(path: &Path) -> Result<(), String> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     file.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What was accepted and what was throttled over time, and the shards.
+/// Draws the accepted writes, the throttled attempts and the shards over time.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// Fails if the file cannot be written.
 pub fn render_svg(story: &Story, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut svg = String::new();
     draw(story, &mut svg)?;
@@ -112,37 +113,8 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     let area = SVGBackend::with_string(svg, (900, 420)).into_drawing_area();
     area.fill(&WHITE)?;
     let (top, bottom) = area.split_vertically(250);
+    draw_writes(story, &top)?;
     let seconds = f64::from(story.options.seconds);
-    let offered = f64::from(story.options.writes);
-    let step = f64::from(story.options.step_at());
-    let calm = offered / f64::from(super::CALM_PART);
-
-    let times = offered / f64::from(story.options.partition_write_units);
-    let caption = match offered_only(story, &story.sharded) {
-        None => format!("A key steps to {times:.0} times what a partition takes: writes accepted a second"),
-        Some(offered) => format!("Writes accepted a second; {offered}"),
-    };
-    let highest = offered * 1.4;
-    let mut chart = axes(&top, (&caption, 16), None, seconds, highest)?;
-    let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
-    chart
-        .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
-        .label("wanted")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
-    for (outcome, name, colour) in [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)] {
-        let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
-        .background_style(WHITE.mix(0.8))
-        .label_font(("sans-serif", 12))
-        .draw()?;
-
     let (left, right) = bottom.split_horizontally(450);
     let throttled = |second: &Second| second.throttled;
     let most = [&story.sharded, &story.single].into_iter().flat_map(|outcome| outcome.seconds.iter().map(throttled));
@@ -167,6 +139,39 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn draw_writes(story: &Story, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error>> {
+    let seconds = f64::from(story.options.seconds);
+    let offered = f64::from(story.options.writes);
+    let step = f64::from(story.options.step_at());
+    let calm = offered / f64::from(super::CALM_PART);
+    let times = offered / f64::from(story.options.partition_write_units);
+    let caption = match offered_only(story, &story.sharded) {
+        None => format!("A key's load rises to {times:.0} times the limit of a partition: writes accepted a second"),
+        Some(offered) => format!("Writes accepted a second; {offered}"),
+    };
+    let highest = offered * 1.4;
+    let mut chart = axes(area, (&caption, 16), None, seconds, highest)?;
+    let steps = [(0.0, calm), (step, calm), (step, offered), (seconds, offered)];
+    chart
+        .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
+        .label("wanted")
+        .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
+    for (outcome, name, colour) in [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)] {
+        let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::MiddleRight)
+        .background_style(WHITE.mix(0.8))
+        .label_font(("sans-serif", 12))
+        .draw()?;
+    Ok(())
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the plot's own signature")]
 fn whole(value: &f64) -> String {
     format!("{value:.0}")
@@ -174,7 +179,7 @@ fn whole(value: &f64) -> String {
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// A chart over the story's seconds; without a description, its seconds are read off the chart below.
+/// A chart over the demo's seconds. Without a description, the chart below labels the seconds.
 fn axes<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     (caption, size): (&str, u32),
@@ -230,7 +235,7 @@ mod tests {
             offered,
             stored: 16_000,
             failed: 0,
-            unanswered: 1_000,
+            pending: 1_000,
             throttled: 0,
             latency_ms: None,
             checked,
@@ -248,28 +253,28 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_never_came_is_told() {
-        let told = table(&story(1_000.4, Checked::default()));
-        assert!(told.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"), "{told}");
-        assert!(!told.contains("\none shard: the machine"), "{told}");
+    fn a_load_that_the_machine_could_not_offer_is_reported() {
+        let text = table(&story(1_000.4, Checked::default()));
+        assert!(text.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"), "{text}");
+        assert!(!text.contains("\none shard: the machine"), "{text}");
         assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
     }
 
     #[test]
-    fn what_reads_found_is_told_and_a_fault_is_one() {
-        let sound = Checked { pages: 1, lookups: 2_000, missing: 0, misplaced: 0, broken_off: 7 };
-        let told = table(&story(5_000.0, sound));
+    fn the_report_has_the_results_of_reads_and_their_faults() {
+        let sound = Checked { pages: 1, lookups: 2_000, missing: 0, misplaced: 0, aborted: 7 };
+        let text = table(&story(5_000.0, sound));
         assert!(
-            told.contains("| checks broken off: a page without an answer        |       7 |         7 |"),
-            "{told}"
+            text.contains("| checks aborted: a page without a response          |       7 |         7 |"),
+            "{text}"
         );
-        assert!(!told.contains("nothing is known"), "{told}");
+        assert!(!text.contains("correctness is unknown"), "{text}");
         assert_eq!(story(5_000.0, sound).faults(), None);
         for wrong in [Checked { missing: 3, ..sound }, Checked { misplaced: 3, ..sound }] {
             let fault = story(5_000.0, wrong).faults().expect("a fault");
             assert!(fault.contains("6 "), "{fault}");
         }
-        let empty = table(&story(5_000.0, Checked { broken_off: 9, ..Checked::default() }));
-        assert!(empty.contains("sharded: no check of its reads was finished"), "{empty}");
+        let empty = table(&story(5_000.0, Checked { aborted: 9, ..Checked::default() }));
+        assert!(empty.contains("sharded: no check of its reads finished"), "{empty}");
     }
 }

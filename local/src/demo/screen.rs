@@ -1,4 +1,4 @@
-//! The story on a terminal, live.
+//! The demo on a terminal, live.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::{DemoOptions, Second};
 
-/// Two bars for each key: what is accepted, and what is throttled.
+/// Two bars for each key: accepted writes and throttled attempts.
 pub(super) struct Screen {
     bars: MultiProgress,
     sharded: [ProgressBar; 2],
@@ -41,10 +41,10 @@ impl Screen {
         }
     }
 
-    /// A line above the bars; without a terminal it is handed to `tell`.
-    pub(super) fn say(&self, line: &str, tell: impl Fn(&str) -> io::Result<()>) -> io::Result<()> {
+    /// Prints a line above the bars. Without a terminal, `print` receives it.
+    pub(super) fn say(&self, line: &str, print: impl Fn(&str) -> io::Result<()>) -> io::Result<()> {
         if self.bars.is_hidden() || self.bars.println(line).is_err() {
-            tell(line)?;
+            print(line)?;
         }
         Ok(())
     }

@@ -19,54 +19,57 @@ use crate::decisions::Decision;
 use crate::traffic::{Counts, Generated, LoadPlan, generate};
 use crate::{Edition, ServeOptions, shortage};
 
-/// Throttled attempts for an accepted write that count as relief.
+/// The maximum ratio of throttled attempts to accepted writes that counts as relief.
 const TOLERATED: f64 = 0.01;
-/// Relief has lasted so many seconds before it is called one.
-const LASTING: usize = 3;
-/// The part of the wanted writes that counts as all of them.
+/// The number of consecutive seconds that make a relief.
+const STEADY_SECONDS: usize = 3;
+/// The part of the requested writes that counts as the whole load.
 pub(super) const ENOUGH: f64 = 0.95;
-/// Writes on either side of a window's two edges.
+/// Writes that a window may miss at its two edges.
 const AT_EDGES: f64 = 2.0;
-/// For reading the metadata.
+/// The time limit for reading the metadata.
 const METADATA_TIME: Duration = Duration::from_secs(1);
 
-/// What happened in one second.
+/// The measurements of one second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Second {
-    /// Seconds since the story began.
+    /// Seconds since the demo began.
     pub at: f64,
-    /// Writes stored, a second.
+    /// Stored writes per second.
     pub accepted: f64,
-    /// Throttled attempts, a second.
+    /// Throttled attempts per second.
     pub throttled: f64,
-    /// Writes given up, a second.
+    /// Rejected writes per second.
     pub failed: f64,
     /// Shards that writers use.
     pub shards: u32,
 }
 
-/// What the story came to for one key.
+/// The result of the demo for one key.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Every second.
+    /// The measurements of every second.
     pub seconds: Vec<Second>,
-    /// Seconds from the step until the whole load was answered and less than 1 % throttled; `None` where that never came.
+    /// Seconds from the rise until the whole load had responses and less than 1 % was throttled.
+    /// `None` if that never happened.
     pub relieved_after: Option<f64>,
-    /// Writes sent since the step: where the machine cannot keep up, fewer than wanted.
+    /// Writes sent since the rise. A machine that cannot keep up sends fewer than requested.
     pub sent: u64,
-    /// Writes a second since the step that were not only sent, but stored, given up or throttled at least once: that came to the table.
+    /// Writes per second since the rise that reached the table: they were stored, rejected, or
+    /// throttled at least once.
     pub offered: f64,
-    /// Writes stored since the step.
+    /// Writes stored since the rise.
     pub stored: u64,
-    /// Writes given up since the step: answered 503, nothing stored.
+    /// Writes rejected since the rise: the response was 503, and nothing was stored.
     pub failed: u64,
-    /// Writes that were sent since the step and had no answer at the end.
-    pub unanswered: u64,
-    /// Throttled attempts since the step.
+    /// Writes sent since the rise that had no response at the end.
+    pub pending: u64,
+    /// Throttled attempts since the rise.
     pub throttled: u64,
-    /// Latency of the writes of the last third of the story in milliseconds: the median and the 99th percentile.
+    /// Latency of the writes in the last third of the demo, in milliseconds: the median and the
+    /// 99th percentile.
     pub latency_ms: Option<[f64; 2]>,
-    /// What the reads found.
+    /// The results of the read checks.
     pub checked: Checked,
 }
 
@@ -75,25 +78,25 @@ pub(super) struct Side {
     events: Receiver<ScalingEvent>,
     generated: Generated,
     began: Instant,
-    last_look: Instant,
+    last_sample: Instant,
     load: Option<Load>,
     seconds: Vec<Second>,
     late: Counts,
     ends: u32,
     checked: Arc<Mutex<Checked>>,
     checks: JoinHandle<()>,
-    /// Wakes the shard-scaler where the table is short of partitions.
+    /// Wakes the shard-scaler when the table is short of partitions.
     warming: JoinHandle<()>,
-    /// Of the table, as its writers know.
+    /// The table's partitions, as its writers know them.
     partitions: Option<u32>,
 }
 
-/// The present load.
+/// The current load.
 struct Load {
     task: JoinHandle<()>,
     writes: u32,
     began: Instant,
-    /// What those before it came to.
+    /// The totals of the loads before it.
     before: Totals,
 }
 
@@ -108,7 +111,7 @@ struct Totals {
 impl Totals {
     fn of(generated: &Generated) -> Self {
         let (stored, failed, throttled) = (generated.stored(), generated.failed(), generated.throttled());
-        // Last, so that nothing is answered that was not sent.
+        // `sent` is read last, so that it includes every write with a response.
         Self { sent: generated.sent(), stored, failed, throttled }
     }
 
@@ -121,18 +124,19 @@ impl Totals {
         }
     }
 
-    /// A write that came to the table was stored, given up or throttled; what only waits for the machine is none of them.
+    /// The writes that reached the table: they were stored, rejected or throttled. Writes that only
+    /// wait for the machine are not counted.
     fn offered(self) -> u64 {
         self.sent.min(self.stored + self.failed + self.throttled)
     }
 
-    const fn unanswered(self) -> u64 {
+    const fn pending(self) -> u64 {
         self.sent.saturating_sub(self.stored + self.failed)
     }
 }
 
 impl Side {
-    /// An edition; with `most_shards`, its keys never get more.
+    /// Starts an edition. `most_shards` limits the shards of its keys.
     pub(super) async fn start(options: &DemoOptions, most_shards: Option<ShardCount>) -> Result<Self, Box<dyn Error>> {
         let mut config = TableConfig::new("items", "items-metadata");
         config.policy.max_shards = most_shards.unwrap_or(config.policy.max_shards);
@@ -158,7 +162,7 @@ impl Side {
             generated,
             checks: tokio::spawn(checks),
             began: now,
-            last_look: now,
+            last_sample: now,
             load: None,
             seconds: Vec::new(),
             late: Counts::default(),
@@ -167,7 +171,7 @@ impl Side {
         })
     }
 
-    /// From now on so many writes a second. What is counted as after the step begins here.
+    /// Changes the load to this number of writes per second. The totals since the rise start here.
     pub(super) fn load(&mut self, writes: u32) {
         if let Some(load) = self.load.take() {
             load.task.abort();
@@ -178,18 +182,18 @@ impl Side {
         self.load = Some(Load { task, writes, began, before });
     }
 
-    /// Notes the second that has passed, and checks what a reader sees; returns what was decided, in words.
-    pub(super) async fn look(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
+    /// Records the last second. Returns the scaling decisions as text.
+    pub(super) async fn record_second(&mut self) -> Result<Vec<String>, Box<dyn Error>> {
         let functions = self.edition.functions();
         let counts = functions.meter.take();
-        let passed = self.last_look.elapsed().as_secs_f64().max(0.1);
-        self.last_look = Instant::now();
+        let passed = self.last_sample.elapsed().as_secs_f64().max(0.1);
+        self.last_sample = Instant::now();
         let at = self.began.elapsed();
         if at.as_secs() >= u64::from(self.ends) * 2 / 3 {
             self.late.add_writes(&counts);
         }
         let soon = || Deadline::now() + METADATA_TIME;
-        // A width that could not be read in time is shown as it was.
+        // If the number of shards cannot be read in time, the last one is used.
         let metadata = functions.table.shards(&PartitionKey::new(KEY)?, soon()).await;
         let shards = metadata.map_or_else(
             |_| self.seconds.last().map_or(1, |second| second.shards),
@@ -220,19 +224,19 @@ impl Side {
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.checks.abort();
         self.warming.abort();
-        let (mut since, mut wanted, mut seconds) = (Totals::of(&self.generated), 0.0, f64::INFINITY);
+        let (mut since, mut requested, mut seconds) = (Totals::of(&self.generated), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
             load.task.abort();
             since = since.since(load.before);
-            (wanted, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
+            (requested, seconds) = (f64::from(load.writes), load.began.elapsed().as_secs_f64());
         }
         Outcome {
-            relieved_after: relieved_after(&self.seconds, f64::from(step_at), wanted),
+            relieved_after: relieved_after(&self.seconds, f64::from(step_at), requested),
             sent: since.sent,
             offered: since.offered() as f64 / seconds,
             stored: since.stored,
             failed: since.failed,
-            unanswered: since.unanswered(),
+            pending: since.pending(),
             throttled: since.throttled,
             latency_ms: self.late.write_latency.quantiles_ms([0.5, 0.99]),
             seconds: self.seconds,
@@ -241,7 +245,7 @@ impl Side {
     }
 }
 
-/// What a step means; nothing for those that only wait.
+/// Describes a scaling step. Returns `None` for steps that the demo does not show.
 fn words(event: &ScalingEvent) -> Option<String> {
     let Decision { from, to, reason, outcome, .. } = Decision::of(event);
     match (outcome, event.step) {
@@ -249,19 +253,20 @@ fn words(event: &ScalingEvent) -> Option<String> {
         ("scaled", _) => Some(format!("every reader knows the {to} shards: writers use them now (open)")),
         (_, ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(units), .. })) => {
             let partitions = units / PARTITION_WRITE_UNITS;
-            Some(format!("the table is short of partitions: {partitions} would do; the shard-scaler is woken"))
+            Some(format!("the table is short of partitions: it needs {partitions}; the writer wakes the shard-scaler"))
         }
         _ => None,
     }
 }
 
-/// Seconds from the step until so little is throttled of all the writes that are wanted a second, lastingly. Fewer writes are no relief:
-/// then the machine, or what waits for its answer, holds the load back.
-fn relieved_after(seconds: &[Second], step_at: f64, wanted: f64) -> Option<f64> {
+/// Seconds from the rise until the whole load has responses and almost no throttles, for several
+/// seconds in a row. A smaller load is not relief: then the machine or pending writes limit the
+/// load.
+fn relieved_after(seconds: &[Second], step_at: f64, requested: f64) -> Option<f64> {
     let hot: Vec<&Second> = seconds.iter().filter(|second| second.at > step_at + 0.5).collect();
-    let first = hot.windows(LASTING).find(|window| {
-        let answered: f64 = window.iter().map(|second| second.accepted + second.failed).sum();
-        answered + AT_EDGES >= ENOUGH * wanted * LASTING as f64
+    let first = hot.windows(STEADY_SECONDS).find(|window| {
+        let handled: f64 = window.iter().map(|second| second.accepted + second.failed).sum();
+        handled + AT_EDGES >= ENOUGH * requested * STEADY_SECONDS as f64
             && window.iter().all(|second| second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted)
     })?;
     first.first().map(|second| (second.at - step_at).max(0.0))
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_offered_is_no_relief() {
+    fn a_load_that_is_too_small_is_not_relief() {
         let seconds = |accepted: &[f64]| -> Vec<Second> {
             accepted.iter().zip(3..).map(|(accepted, at)| second(at, *accepted, 0.0)).collect()
         };
@@ -297,12 +302,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_has_no_answer_is_told() {
+    fn pending_writes_are_counted() {
         let before = Totals { sent: 100, stored: 80, failed: 0, throttled: 7 };
         let now = Totals { sent: 1_100, stored: 880, failed: 50, throttled: 9 };
         let since = now.since(before);
         assert_eq!(since, Totals { sent: 1_000, stored: 800, failed: 50, throttled: 2 });
-        assert_eq!(since.unanswered(), 150);
+        assert_eq!(since.pending(), 150);
         assert_eq!(since.offered(), 852, "148 wait for the machine");
         assert_eq!(
             Totals { throttled: 3_000, ..since }.offered(),

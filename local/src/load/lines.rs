@@ -1,4 +1,4 @@
-//! The lines of the file as items.
+//! Reads the lines of the file as items.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use cli::output::bar_style;
 use cli::records::{self, RecordsError};
 
-/// Why nothing was loaded.
+/// An error that prevents the load.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be opened or read.
@@ -17,7 +17,7 @@ pub enum LoadError {
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's word.
+        /// The operating system's error.
         cause: std::io::Error,
     },
     /// A line is not an item.
@@ -25,17 +25,17 @@ pub enum LoadError {
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// The API cannot be reached at all.
-    #[error("{url} cannot be reached: {cause}")]
+    /// The API is unreachable.
+    #[error("cannot reach {url}: {cause}")]
     Api {
         /// The API.
         url: String,
-        /// What went wrong.
+        /// The cause.
         cause: String,
     },
 }
@@ -49,14 +49,14 @@ impl LoadError {
     }
 }
 
-/// The fields that make up the keys.
+/// The fields that form the keys.
 #[derive(Debug, Clone)]
 pub(super) struct Fields {
     pub(super) partition_key: String,
     pub(super) sort_key: Vec<String>,
 }
 
-/// A line as a request's item.
+/// A line as an item of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) number: u64,
@@ -65,7 +65,7 @@ pub(super) struct Line {
     pub(super) item: String,
 }
 
-/// The lines of a file; a blank one is passed over.
+/// The lines of a file, without blank ones.
 pub(super) struct Lines {
     path: PathBuf,
     lines: records::Lines,
@@ -77,7 +77,7 @@ impl Lines {
         Ok(Self { path: path.to_owned(), lines })
     }
 
-    /// The next line that is not blank, as an item.
+    /// Returns the next line that is not blank, as an item.
     pub(super) fn next(&mut self, fields: &Fields) -> Result<Option<Line>, LoadError> {
         let Some((number, text)) = self.lines.next().map_err(LoadError::from_records)? else { return Ok(None) };
         let line = item(text, fields).map_err(|why| LoadError::Line { path: self.path.clone(), line: number, why })?;
@@ -85,7 +85,7 @@ impl Lines {
     }
 }
 
-/// Reads every line once, storing nothing; returns how many there are.
+/// Reads every line without storing it. Returns the number of lines.
 pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
     let bar = ProgressBar::new(0).with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut lines = Lines::open(path, Some(&bar))?;
@@ -144,9 +144,9 @@ mod tests {
         ];
         for (content, number, why) in rows {
             match check(file(content.as_bytes()).path(), &fields()) {
-                Err(LoadError::Line { line, why: said, .. }) => {
+                Err(LoadError::Line { line, why: actual, .. }) => {
                     assert_eq!(line, number, "{content}");
-                    assert!(said.contains(why), "{said}");
+                    assert!(actual.contains(why), "{actual}");
                 }
                 other => panic!("{content}: {other:?}"),
             }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_known_by_its_content_and_a_cut_one_is_an_error() {
+    fn gzip_is_detected_by_content_and_a_truncated_file_is_an_error() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(b"{\"path\":\"a\",\"time\":1,\"commit\":\"c\"}\n").unwrap();
         let packed = encoder.finish().unwrap();

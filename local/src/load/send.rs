@@ -1,4 +1,4 @@
-//! Lines to the API, in batches, again where it helps.
+//! Sends lines to the API in batches, with retries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,32 +15,32 @@ use super::LoadOptions;
 use super::lines::{Fields, Line, Lines, LoadError};
 use cli::output::bar_style;
 
-/// How many failures the summary lists.
+/// The maximum number of failures in the summary.
 const LISTED: usize = 20;
-/// Of how many keys the summary tells the shards.
-const TOLD_KEYS: usize = 5;
+/// The number of keys whose shards the summary lists.
+const LISTED_KEYS: usize = 5;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What became of the lines.
+/// The outcome of a load.
 #[derive(Debug, Default, Clone)]
 pub struct Summary {
     /// Lines of the file.
     pub lines: u64,
-    /// Lines whose item is stored.
+    /// Lines with a stored item.
     pub stored: u64,
-    /// Items of which an attempt met a throttle.
+    /// Items with a throttled attempt.
     pub throttled_items: u64,
-    /// Attempts that met a throttle.
+    /// Throttled attempts.
     pub throttled_attempts: u64,
     /// Attempts beyond the first of each item.
     pub retries: u64,
-    /// Lines that are not, or not certainly, stored: number and reason.
+    /// Lines that failed or whose outcome is unknown: number and reason.
     pub failed: Vec<(u64, String)>,
-    /// The most frequent keys: key, lines, and shards where the API said.
+    /// The most frequent keys: key, lines, and shards if the API reported them.
     pub keys: Vec<(String, u64, Option<u64>)>,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
 }
 
@@ -51,9 +51,9 @@ impl fmt::Display for Summary {
         let (stored, lines) = (HumanCount(self.stored), HumanCount(self.lines));
         writeln!(f, "stored     {stored} of {lines} lines in {seconds:.1} s ({} a second)", HumanCount(rate))?;
         let (items, attempts) = (HumanCount(self.throttled_items), HumanCount(self.throttled_attempts));
-        writeln!(f, "throttled  {items} writes met a throttle ({attempts} attempts)")?;
-        writeln!(f, "retried    {} attempts beyond the first", HumanCount(self.retries))?;
-        writeln!(f, "lost       {}", HumanCount(self.failed.len() as u64))?;
+        writeln!(f, "throttled  {items} writes ({attempts} attempts)")?;
+        writeln!(f, "retried    {} attempts", HumanCount(self.retries))?;
+        writeln!(f, "failed     {}", HumanCount(self.failed.len() as u64))?;
         for (key, lines, shards) in &self.keys {
             let shards = shards.map_or_else(
                 || "number of shards unknown".to_owned(),
@@ -72,7 +72,7 @@ impl fmt::Display for Summary {
 }
 
 #[derive(Deserialize)]
-struct BatchAnswer {
+struct BatchResponse {
     failed: Vec<FailedItem>,
 }
 
@@ -84,11 +84,11 @@ struct FailedItem {
 }
 
 #[derive(Deserialize)]
-struct ProblemAnswer {
+struct ProblemBody {
     detail: String,
 }
 
-/// What one request did.
+/// The outcome of one request.
 #[derive(Default)]
 struct Outcome {
     stored: u64,
@@ -150,7 +150,7 @@ pub(super) async fn store(options: &LoadOptions, fields: Fields, total: u64) -> 
     summary.failed.sort();
     let mut keys: Vec<_> = by_key.into_iter().collect();
     keys.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    for (key, lines) in keys.into_iter().take(TOLD_KEYS) {
+    for (key, lines) in keys.into_iter().take(LISTED_KEYS) {
         let shards = api.shards(&key).await;
         summary.keys.push((key, lines, shards));
     }
@@ -169,7 +169,7 @@ impl Summary {
 }
 
 impl Api {
-    /// Sends a batch until every item is stored, refused for good, or was sent too often.
+    /// Sends a batch until every item is stored, rejected permanently, or out of attempts.
     async fn store(&self, batch: Vec<Line>) -> Outcome {
         let mut total = Outcome::default();
         let (mut left, mut pause) = (batch, FIRST_PAUSE);
@@ -221,7 +221,7 @@ impl Api {
         };
         let body = response.bytes().await.unwrap_or_default();
         if !status.is_success() {
-            let why = serde_json::from_slice::<ProblemAnswer>(&body)
+            let why = serde_json::from_slice::<ProblemBody>(&body)
                 .map_or_else(|_| status.to_string(), |problem| problem.detail);
             if status.is_server_error() || status.as_u16() == 429 {
                 return everything(&why);
@@ -230,11 +230,11 @@ impl Api {
             outcome.failed = batch.iter().map(|line| (line.number, why.clone())).collect();
             return outcome;
         }
-        let Ok(answer) = serde_json::from_slice::<BatchAnswer>(&body) else {
-            return everything("the answer is not that of POST /items/batch");
+        let Ok(batch_response) = serde_json::from_slice::<BatchResponse>(&body) else {
+            return everything("the response is not that of POST /items/batch");
         };
-        outcome.stored = batch.len().saturating_sub(answer.failed.len()) as u64;
-        for failed in answer.failed {
+        outcome.stored = batch.len().saturating_sub(batch_response.failed.len()) as u64;
+        for failed in batch_response.failed {
             let Some(line) = batch.get(failed.index) else { continue };
             if failed.retryable {
                 outcome.again.push((line.clone(), failed.detail));
@@ -248,12 +248,12 @@ impl Api {
     async fn shards(&self, key: &str) -> Option<u64> {
         let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let response = self.client.get(format!("{}/shards?partition_key={encoded}", self.url)).send().await.ok()?;
-        let answer: serde_json::Value = response.json().await.ok()?;
-        answer.get("number_of_shards")?.as_u64()
+        let shards: serde_json::Value = response.json().await.ok()?;
+        shards.get("number_of_shards")?.as_u64()
     }
 }
 
-/// An error with its causes: the outermost alone only says that sending failed.
+/// Returns an error with its causes, because the outermost error only reports that sending failed.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,4 +1,5 @@
-//! Load at a given rate, whatever the answers: as many clients make it, each of whom waits only for its own.
+//! Generates load at a given rate, independent of responses. It simulates many clients, each of
+//! which waits only for its own response.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,21 +21,23 @@ use super::meter::number;
 use super::plan::LoadPlan;
 use crate::http_api::Functions;
 
-/// How often what is due is sent.
+/// The interval at which due requests are sent.
 const TICK: Duration = Duration::from_millis(10);
-/// The most requests that wait for their answers, and the most bytes of their items.
-const MOST_UNDER_WAY: usize = 20_000;
-const MOST_BYTES_UNDER_WAY: usize = 64 * 1_024 * 1_024;
-/// What is due for longer than this is not sent any more.
-const LONGEST_DEBT: Duration = Duration::from_secs(1);
-/// A load that nobody stops ends by itself.
-const LONGEST_LOAD: Duration = Duration::from_secs(600);
-/// What an item has besides its data and twice its key, about: names of attributes, shard, sort key and version.
+/// The maximum number of pending requests.
+const MAX_PENDING: usize = 20_000;
+/// The maximum number of bytes in the items of pending requests.
+const MAX_PENDING_BYTES: usize = 64 * 1_024 * 1_024;
+/// Requests that are due for longer than this are dropped.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+/// The maximum duration of a load.
+const MAX_DURATION: Duration = Duration::from_secs(600);
+/// The approximate size of an item beyond its data and twice its key: the names of attributes, the
+/// shard, the sort key and the version.
 const OVERHEAD_BYTES: usize = 140;
-/// Items of a page.
+/// The number of items in a page.
 const PAGE: usize = 20;
 
-/// What became of the load so far. Clones count together.
+/// The outcome of the load so far. Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Generated(Arc<Numbers>);
 
@@ -45,17 +48,17 @@ struct Numbers {
     stored: AtomicU64,
     throttled: AtomicU64,
     failed: AtomicU64,
-    /// Sort keys that were acknowledged, where they are kept.
+    /// The acknowledged sort keys, if they are kept.
     acknowledged: Option<Mutex<Vec<u64>>>,
 }
 
 impl Generated {
-    /// Keeps the sort keys of what is stored.
+    /// Counts a load and keeps the sort keys of its stored items.
     pub(crate) fn keeping() -> Self {
         Self(Arc::new(Numbers { acknowledged: Some(Mutex::default()), ..Numbers::default() }))
     }
 
-    /// The sort keys that were acknowledged so far, from this one on, in order.
+    /// Returns the acknowledged sort keys from this one on, in order.
     pub(crate) fn acknowledged_from(&self, from: u64) -> Vec<u64> {
         let Some(acknowledged) = &self.0.acknowledged else { return Vec::new() };
         let acknowledged = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,12 +74,12 @@ impl Generated {
         }
     }
 
-    /// Writes.
+    /// The number of sent writes.
     pub(crate) fn sent(&self) -> u64 {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Writes that were due, but the machine could not keep up.
+    /// The number of due writes that the machine could not send in time.
     pub(crate) fn not_sent(&self) -> u64 {
         self.0.not_sent.load(Ordering::Relaxed)
     }
@@ -85,7 +88,7 @@ impl Generated {
         self.0.stored.load(Ordering::Relaxed)
     }
 
-    /// Attempts, not writes.
+    /// The number of throttled attempts.
     pub(crate) fn throttled(&self) -> u64 {
         self.0.throttled.load(Ordering::Relaxed)
     }
@@ -95,7 +98,7 @@ impl Generated {
     }
 }
 
-/// Sends the load until it is dropped, or has lasted long.
+/// Sends the load until it is dropped or reaches its maximum duration.
 pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Generated) {
     let keys = plan.partition_keys();
     let mut choice = Choice::new(&plan);
@@ -103,13 +106,13 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
     let mut sort_key = 0;
     let names = keys.iter().map(String::len).max().unwrap_or_default();
     let data = "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
-    let slots = Arc::new(Semaphore::new((MOST_BYTES_UNDER_WAY / data.len()).clamp(1, MOST_UNDER_WAY)));
-    let mut under_way = JoinSet::new();
+    let slots = Arc::new(Semaphore::new((MAX_PENDING_BYTES / data.len()).clamp(1, MAX_PENDING)));
+    let mut pending = JoinSet::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let began = Instant::now();
     let (mut writes, mut reads) = (Due::new(plan.writes, began), Due::new(plan.reads, began));
-    while began.elapsed() < LONGEST_LOAD {
+    while began.elapsed() < MAX_DURATION {
         let now = ticks.tick().await;
         writes.pass(now);
         reads.pass(now);
@@ -124,30 +127,30 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
             let (functions, generated) = (functions.clone(), generated.clone());
             if is_write {
                 writes.take();
-                // The time, so that nobody has used it before.
+                // The current time makes the sort key unique.
                 sort_key = epoch_micros().max(sort_key + 1);
                 let (request, sort_key) = (write(key, sort_key, sort_key_type, &data), sort_key);
                 generated.0.sent.fetch_add(1, Ordering::Relaxed);
-                under_way.spawn(async move {
+                pending.spawn(async move {
                     send_write(&functions, request, sort_key, &generated).await;
                     drop(slot);
                 });
             } else {
                 reads.take();
                 let request = read(key);
-                under_way.spawn(async move {
-                    drop(functions.answer(request).await);
+                pending.spawn(async move {
+                    drop(functions.respond(request).await);
                     drop(slot);
                 });
             }
         }
-        generated.0.not_sent.fetch_add(writes.forgive(), Ordering::Relaxed);
-        reads.forgive();
-        while under_way.try_join_next().is_some() {}
+        generated.0.not_sent.fetch_add(writes.drop_late(), Ordering::Relaxed);
+        reads.drop_late();
+        while pending.try_join_next().is_some() {}
     }
 }
 
-/// Requests of one kind that are due.
+/// The due requests of one kind.
 struct Due {
     rate: f64,
     requests: f64,
@@ -164,7 +167,7 @@ impl Due {
         self.last = now;
     }
 
-    /// For how many seconds the first of them has been due; `None` where none is.
+    /// Returns the seconds since the first of them was due. Returns `None` if none is due.
     fn late(&self) -> Option<f64> {
         (self.requests >= 1.0).then(|| self.requests / self.rate)
     }
@@ -173,17 +176,17 @@ impl Due {
         self.requests -= 1.0;
     }
 
-    /// Gives up what is due for too long, and says how many.
-    fn forgive(&mut self) -> u64 {
-        let most = (LONGEST_DEBT.as_secs_f64() * self.rate).max(1.0);
-        let given_up = (self.requests - most).max(0.0).floor();
-        self.requests -= given_up;
-        given_up as u64
+    /// Drops the requests that are due for too long. Returns their number.
+    fn drop_late(&mut self) -> u64 {
+        let most = (MAX_DELAY.as_secs_f64() * self.rate).max(1.0);
+        let dropped = (self.requests - most).max(0.0).floor();
+        self.requests -= dropped;
+        dropped as u64
     }
 }
 
 async fn send_write(functions: &Functions, request: Request<Body>, sort_key: u64, generated: &Generated) {
-    let response = functions.answer(request).await;
+    let response = functions.respond(request).await;
     let throttled = number(response.headers(), writer::THROTTLED_HEADER);
     generated.0.throttled.fetch_add(throttled, Ordering::Relaxed);
     if response.status() == StatusCode::CREATED {
@@ -193,7 +196,7 @@ async fn send_write(functions: &Functions, request: Request<Body>, sort_key: u64
     }
 }
 
-/// Which key comes next.
+/// The choice of the next key.
 struct Choice {
     keys: usize,
     zipf: Option<Zipf<f64>>,
@@ -208,7 +211,7 @@ impl Choice {
 
     fn next(&mut self) -> usize {
         match &self.zipf {
-            // From 1.
+            // Samples begin at 1.
             Some(zipf) => (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1),
             None => self.rng.random_range(0..self.keys),
         }
@@ -234,7 +237,7 @@ pub(crate) fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
     request.body(body).unwrap_or_default()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
+#[expect(clippy::disallowed_methods, reason = "time enters the program here")]
 pub(crate) fn epoch_micros() -> u64 {
     let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or_default()
@@ -255,20 +258,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_for_long_is_given_up_and_counted() {
+    fn requests_that_are_due_for_long_are_dropped_and_counted() {
         let began = Instant::now();
         let mut due = Due::new(100, began);
         due.pass(began + Duration::from_millis(500));
-        assert_eq!((due.late(), due.forgive()), (Some(0.5), 0));
+        assert_eq!((due.late(), due.drop_late()), (Some(0.5), 0));
         due.pass(began + Duration::from_secs(3));
-        assert_eq!((due.late(), due.forgive(), due.late()), (Some(3.0), 200, Some(1.0)));
+        assert_eq!((due.late(), due.drop_late(), due.late()), (Some(3.0), 200, Some(1.0)));
         let mut none = Due::new(0, began);
         none.pass(began + Duration::from_secs(3));
-        assert_eq!((none.late(), none.forgive()), (None, 0));
+        assert_eq!((none.late(), none.drop_late()), (None, 0));
     }
 
     #[test]
-    fn keys_take_the_same_or_by_zipf() {
+    fn the_load_is_even_or_follows_zipfs_law() {
         assert!(shares(10, 0.0).iter().all(|count| (850..1_150).contains(count)), "{:?}", shares(10, 0.0));
         let skewed = shares(10, 1.0);
         // The harmonic number of 10 is 2.93.

@@ -1,4 +1,4 @@
-//! What became of the requests to the API.
+//! Counts the outcomes of requests to the API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,36 +7,37 @@ use http::{HeaderMap, StatusCode};
 use lambda_http::{Body, Response};
 use serde::Deserialize;
 
-/// The most latencies between two looks; further ones are not kept.
+/// The maximum number of latencies between two samples. Further ones are dropped.
 const MOST_LATENCIES: usize = 100_000;
 
-/// Requests since the last look.
+/// The requests since the last sample.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// Items stored, or deleted.
+    /// Stored or deleted items.
     pub(crate) accepted: u64,
-    /// Attempts of writes that were throttled.
+    /// Throttled attempts of writes.
     pub(crate) throttled: u64,
-    /// Writes that were not, or not certainly, carried out, through no fault of the request.
+    /// Writes that failed on the server or whose outcome is unknown. Invalid requests are not
+    /// counted.
     pub(crate) failed: u64,
-    /// Reads that were answered.
+    /// Successful reads.
     pub(crate) reads: u64,
-    /// Reads that were not, through no fault of the request.
+    /// Reads that failed on the server. Invalid requests are not counted.
     pub(crate) failed_reads: u64,
-    /// Of write requests.
+    /// The latencies of write requests.
     pub(crate) write_latency: Latencies,
-    /// Of read requests.
+    /// The latencies of read requests.
     pub(crate) read_latency: Latencies,
 }
 
 impl Counts {
-    /// Adds the latencies of another look's writes.
+    /// Adds the latencies of the writes of another sample.
     pub(crate) fn add_writes(&mut self, other: &Self) {
         other.write_latency.0.iter().for_each(|took| self.write_latency.record(*took));
     }
 }
 
-/// How long requests took.
+/// The latencies of requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies(Vec<Duration>);
 
@@ -47,7 +48,8 @@ impl Latencies {
         }
     }
 
-    /// The given quantiles, from 0 to 1, in milliseconds. `None` where there was no request.
+    /// Returns the given quantiles, from 0 to 1, in milliseconds. Returns `None` if there was no
+    /// request.
     pub(crate) fn quantiles_ms<const N: usize>(mut self, quantiles: [f64; N]) -> Option<[f64; N]> {
         self.0.sort_unstable();
         let last = self.0.len().checked_sub(1)?;
@@ -56,18 +58,18 @@ impl Latencies {
     }
 }
 
-/// Counts requests. Clones count together.
+/// Counts requests. Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter(Arc<Mutex<Counts>>);
 
 #[derive(Deserialize)]
-struct BatchAnswer {
+struct BatchResponse {
     written: u64,
     failed: Vec<serde::de::IgnoredAny>,
 }
 
 impl Meter {
-    /// What was counted since the last call.
+    /// Returns the counts since the last call.
     pub(crate) fn take(&self) -> Counts {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -99,12 +101,12 @@ impl Meter {
     }
 }
 
-/// How many items a request stored, and how many it did not.
+/// Returns the numbers of stored items and failed items of a request.
 fn items(response: &Response<Body>) -> (u64, u64) {
     match response.status() {
         status if status.is_server_error() => (0, 1),
         status if !status.is_success() => (0, 0),
-        _ => match serde_json::from_slice::<BatchAnswer>(response.body()) {
+        _ => match serde_json::from_slice::<BatchResponse>(response.body()) {
             Ok(batch) => (batch.written, batch.failed.len() as u64),
             Err(_) => (1, 0),
         },
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_counted_and_mistakes_of_the_client_are_not() {
+    fn items_are_counted_and_invalid_requests_are_not() {
         let meter = Meter::default();
         let took = Duration::from_millis(7);
         meter.write(&response(201, "0", r#"{"partition_key":"k"}"#), took);

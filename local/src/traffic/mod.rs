@@ -1,4 +1,4 @@
-//! Traffic through the edition's own handlers: a meter of what becomes of it, and a generator.
+//! Traffic through the edition's own handlers: a generator of load, and a meter of its outcomes.
 
 mod generator;
 mod meter;

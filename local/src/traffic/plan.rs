@@ -1,4 +1,4 @@
-//! What load is generated.
+//! The parameters of a generated load.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,37 +8,38 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sharding::internal::PartitionKey;
 
-/// The longest prefix of the keys, in bytes: shards and numbers of keys are added to it.
+/// The maximum length of the keys' prefix, in bytes. The shard and the number of the key are
+/// appended to it.
 const MAX_PREFIX_BYTES: usize = 1_000;
 
-/// Writes and reads of some keys.
+/// A load of writes and reads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct LoadPlan {
-    /// The key, or where there are several the beginning of each.
+    /// The key, or the prefix of several keys.
     pub(crate) partition_key: String,
-    /// How many keys.
+    /// The number of keys.
     pub(crate) keys: u32,
-    /// Writes a second, of all keys together.
+    /// Writes per second, over all keys.
     pub(crate) writes: u32,
-    /// Reads of a page a second.
+    /// Page reads per second.
     pub(crate) reads: u32,
-    /// Bytes of an item, about.
+    /// The approximate size of an item, in bytes.
     pub(crate) item_size: u32,
-    /// 0 for keys that take the same; the exponent of Zipf's law above.
+    /// 0 for an even load; otherwise the exponent of Zipf's law.
     pub(crate) skew: f64,
 }
 
 impl LoadPlan {
-    /// Reads a JSON object with just these fields; only `partition_key` and `writes` are required.
+    /// Reads a JSON object with these fields. Only `partition_key` and `writes` are required.
     ///
     /// # Errors
-    /// 400, naming the field.
+    /// 400. The problem names the field.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Problem> {
         let json = |error| Problem::bad("invalid_json", "body", format_args!("it is not a JSON object: {error}"));
         let fields: Map<String, Value> = serde_json::from_slice(body).map_err(json)?;
         const NAMES: [&str; 6] = ["partition_key", "keys", "writes", "reads", "item_size", "skew"];
         if let Some(unknown) = fields.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            return Err(wrong(unknown, format_args!("it is no field; allowed: {}", NAMES.join(", "))));
+            return Err(wrong(unknown, format_args!("it is not known; allowed: {}", NAMES.join(", "))));
         }
         let partition_key = match fields.get("partition_key") {
             Some(Value::String(key)) if key.len() <= MAX_PREFIX_BYTES => key.clone(),
@@ -62,7 +63,7 @@ impl LoadPlan {
         })
     }
 
-    /// The keys, from the one that takes the most.
+    /// The keys, hottest first.
     pub(crate) fn partition_keys(&self) -> Vec<String> {
         match self.keys {
             1 => vec![self.partition_key.clone()],
@@ -73,9 +74,9 @@ impl LoadPlan {
 
 fn not_a_key(given: Option<&Value>) -> String {
     match given {
-        None => format!("it is missing; allowed: a text of 1 to {MAX_PREFIX_BYTES} bytes"),
+        None => format!("it is missing; allowed: a string of 1 to {MAX_PREFIX_BYTES} bytes"),
         Some(Value::String(text)) => format!("it has {} bytes; at most {MAX_PREFIX_BYTES} are allowed", text.len()),
-        Some(other) => format!("it is {other}; allowed: a text"),
+        Some(other) => format!("it is {other}; allowed: a string"),
     }
 }
 
@@ -92,7 +93,7 @@ fn whole(
         (Some(given), _) => {
             let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
             number.filter(|number| allowed.contains(number)).ok_or_else(|| {
-                wrong(name, format_args!("it is {given}; allowed: whole numbers from {least} to {most}"))
+                wrong(name, format_args!("it is {given}; allowed: a whole number from {least} to {most}"))
             })
         }
     }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         for (body, field) in [
             ("[]", "body"),
             ("{}", "partition_key"),

@@ -1,4 +1,4 @@
-//! `demo` as a process: what it prints, and how it ends.
+//! Runs `demo` as a process, and checks its output and its exit status.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -10,17 +10,17 @@ fn local(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn the_story_is_told_and_drawn() {
+fn the_demo_is_printed_and_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("story.svg");
     let mut command = local(&["demo", "--seconds", "20", "--writes", "40", "--partition-write-units", "10", "--svg"]);
     let output = command.arg(&path).output().expect("it runs");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    for told in ["the load steps to 40 writes a second", "| since the load stepped up", "| reads, from second 0 on"] {
-        assert!(out.contains(told), "{told} is not in {out}");
+    for line in ["the load rises to 40 writes a second", "| since the load rose", "| reads, from second 0 on"] {
+        assert!(out.contains(line), "{line} is not in {out}");
     }
-    let row = out.lines().find(|line| line.contains("of them without the item")).expect("the row");
+    let row = out.lines().find(|line| line.contains("look-ups that did not find the item")).expect("the row");
     assert_eq!(row.matches(" 0 ").count(), 2, "{row}");
     let svg = std::fs::read_to_string(&path).expect("the picture");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
@@ -28,18 +28,18 @@ fn the_story_is_told_and_drawn() {
 }
 
 #[test]
-fn a_picture_that_cannot_be_written_is_told_before_the_story() {
+fn an_unwritable_picture_is_reported_before_the_demo() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("missing").join("story.svg");
     let output = local(&["demo", "--seconds", "600", "--svg"]).arg(&path).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.starts_with(&format!("error: {}: ", path.display())), "{said}");
-    assert!(output.stdout.is_empty(), "it played before");
+    assert!(output.stdout.is_empty(), "it ran before the check");
 }
 
 #[test]
-fn whose_reader_leaves_ends_well() {
+fn a_demo_whose_output_is_closed_ends_with_success() {
     let mut child = local(&["demo", "--seconds", "20", "--writes", "10"]).spawn().expect("it starts");
     let mut first = String::new();
     BufReader::new(child.stdout.take().expect("its output")).read_line(&mut first).expect("a line");

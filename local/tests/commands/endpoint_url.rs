@@ -1,4 +1,4 @@
-//! `--endpoint-url`: the API over another DynamoDB server, as a process of its own.
+//! `--endpoint-url`: the API over another DynamoDB server. The local edition runs as a process.
 
 use std::process::Command;
 
@@ -7,9 +7,10 @@ use serde_json::json;
 use system_tests::{TestEdition, config};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_server_can_stand_behind_the_api() {
+async fn the_api_can_use_another_server() {
     let engine = TestEdition::start(ServeOptions::default(), config()).await;
-    // The SDK's standard chain finds these in the environment of a user; a test must not change its own, so a child process has them.
+    // The SDK's standard chain finds these in the environment of a user; a test must not change its
+    // own, so a child process has them.
     let mut child = Command::new(env!("CARGO_BIN_EXE_local"));
     child.args(["serve", "--port", "0", "--endpoint-url", &engine.dynamodb_url()]);
     child.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("AWS_REGION", "us-east-1");
@@ -24,7 +25,7 @@ async fn another_server_can_stand_behind_the_api() {
         .body(json!({"partition_key": "k", "sort_key": "1", "attributes": {}}).to_string())
         .send()
         .await
-        .expect("it answers");
+        .expect("a response");
     assert_eq!(posted.status(), 201);
     child.kill().expect("it is stopped");
     child.wait().expect("it has ended");

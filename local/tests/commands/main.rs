@@ -1,4 +1,5 @@
-//! The commands as processes: what they print, how they end, and that a killed one loses nothing.
+//! Runs the commands as processes. Checks their output, their exit status, and that a killed
+//! process loses nothing.
 
 mod demo;
 mod endpoint_url;

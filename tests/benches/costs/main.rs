@@ -1,7 +1,9 @@
-//! What sharding costs: pages, writes, merge and placement, each beside what it is compared with, in one run.
+//! The cost of sharding: pages, writes, merge and placement, each compared in one run with its
+//! alternative.
 //!
-//! `cargo bench -p system-tests --bench costs` prints the tables, and one of them by its name behind `--`. Instructions are counted by valgrind, where
-//! it is installed; latencies are medians of calls that alternate between the two sides.
+//! `cargo bench -p system-tests --bench costs` prints all tables; a name after `--` selects one.
+//! Valgrind counts instructions, if it is installed. Latencies are medians of calls that alternate
+//! between the two sides.
 
 #![expect(clippy::print_stdout, reason = "the tables are the product of a benchmark")]
 
@@ -12,11 +14,11 @@ mod writes;
 
 use std::time::Duration;
 
-/// What a service across a network takes, in the latency tables.
+/// The service time of a request over a network, in the latency tables.
 const SERVICE_TIME: Duration = Duration::from_millis(3);
 
 fn main() {
-    // The benchmark calls itself under valgrind, to count the instructions of one side.
+    // The benchmark starts itself under valgrind, which counts the instructions of one side.
     if system_tests::warm_write::run_side() {
         return;
     }
@@ -42,7 +44,7 @@ fn main() {
     }
 }
 
-/// The middle of some durations, in milliseconds.
+/// The median of durations, in milliseconds.
 fn median(mut durations: Vec<Duration>) -> f64 {
     durations.sort_unstable();
     durations.get(durations.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1_000.0)

@@ -1,15 +1,17 @@
-//! POSTs and GETs of many keys that never grow, beside the bare requests of the SDK. Requests and units in the time of the simulated service, where
-//! they are exact; latencies by the clock, a part of the keys at a time on each side in turn. `COSTS_KEYS` sets the number of keys.
+//! POSTs and GETs of many keys that never grow, compared with the bare requests of the SDK.
+//! Requests and units are exact, in the time of the simulated service. Latencies are wall-clock
+//! times; the sides take turns, each with some of the keys. `COSTS_KEYS` sets the number of keys.
 
-use system_tests::many_keys::{Cost, DEEDS, Side};
+use system_tests::many_keys::{Cost, OPERATIONS, Side};
 
-/// Requests under way at once, in the time of the simulated service: ten thousand a second and more.
+/// Concurrent requests in the time of the simulated service: more than ten thousand requests per
+/// second.
 const AT_ONCE: usize = 64;
-/// And by the clock: far fewer than the machine can take, which must not be what is measured.
+/// Concurrent requests in wall-clock time: few, so that the machine's limit is not measured.
 const AT_ONCE_BY_THE_CLOCK: usize = 4;
-/// Of so many keys, one is measured by the clock.
+/// One in this number of keys is measured in wall-clock time.
 const SAMPLE: usize = 100;
-/// Keys of a side before it is the other's turn.
+/// The number of keys in a side's turn.
 const TURN: usize = 250;
 
 pub(crate) fn compare() {
@@ -18,7 +20,7 @@ pub(crate) fn compare() {
     let simulated = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let simulated = simulated.expect("a runtime");
     println!(
-        "{keys} keys that never grow, {:?} a request, {AT_ONCE} at once, beside bare requests",
+        "{keys} keys that never grow, {:?} per request, {AT_ONCE} at once, compared with bare requests",
         crate::SERVICE_TIME
     );
     simulated.block_on(counts(keys));
@@ -28,31 +30,32 @@ pub(crate) fn compare() {
 
 async fn counts(keys: usize) {
     let (bare, ours) = (Side::bare().await, Side::ours().await);
-    for deed in DEEDS {
-        let (bare, ours) = (bare.carry_out(deed, 0..keys, AT_ONCE).await, ours.carry_out(deed, 0..keys, AT_ONCE).await);
+    for operation in OPERATIONS {
+        let (bare, ours) = (bare.carry_out(operation, 0..keys, AT_ONCE).await, ours.carry_out(operation, 0..keys, AT_ONCE).await);
         let (requests, units) = (ours.requests as f64 / bare.requests as f64, ours.units / bare.units);
         println!(
-            "  {deed:?}: {requests:.5} times the requests (target 1.001), {units:.5} times the units (target 1.001)"
+            "  {operation:?}: {requests:.5} times the requests (target 1.001), \
+             {units:.5} times the units (target 1.001)"
         );
-        told(&format!("{deed:?}"), &bare, &ours);
+        print_times(&format!("{operation:?}"), &bare, &ours);
     }
 }
 
 async fn latencies(keys: usize) {
     println!("  {keys} of them by the clock, {AT_ONCE_BY_THE_CLOCK} at once");
     let (bare, ours) = (Side::bare().await, Side::ours().await);
-    for deed in DEEDS {
+    for operation in OPERATIONS {
         let (mut of_bare, mut of_ours) = (Cost::default(), Cost::default());
         for from in (0..keys).step_by(TURN) {
             let turn = from..(from + TURN).min(keys);
-            of_bare.add(bare.carry_out(deed, turn.clone(), AT_ONCE_BY_THE_CLOCK).await);
-            of_ours.add(ours.carry_out(deed, turn, AT_ONCE_BY_THE_CLOCK).await);
+            of_bare.add(bare.carry_out(operation, turn.clone(), AT_ONCE_BY_THE_CLOCK).await);
+            of_ours.add(ours.carry_out(operation, turn, AT_ONCE_BY_THE_CLOCK).await);
         }
-        told(&format!("{deed:?} by the clock"), &of_bare, &of_ours);
+        print_times(&format!("{operation:?} by the clock"), &of_bare, &of_ours);
     }
 }
 
-fn told(about: &str, bare: &Cost, ours: &Cost) {
+fn print_times(about: &str, bare: &Cost, ours: &Cost) {
     let times = [50, 99].map(|percent| (bare.percentile(percent), ours.percentile(percent)));
     let [median, slow] = times.map(|(bare, ours)| format!("{bare:.2} and {ours:.2} ms: {:.3}", ours / bare));
     println!("  {about}: median {median}; 99th percentile {slow} (target 1.05)");

@@ -1,5 +1,6 @@
-//! The time that a page of 100 items of 1 KB takes: unsharded, by us, and by asking each shard for the whole page. Its units and round trips are
-//! exact, and asserted by `tests/tests/system/costs.rs`.
+//! The time to read a page of 100 items of 1 KB: unsharded, by this product, and by a full page
+//! from each shard. Its units and round trips are exact, and `tests/tests/system/costs.rs` asserts
+//! them.
 
 use std::time::Instant;
 

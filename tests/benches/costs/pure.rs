@@ -1,4 +1,4 @@
-//! The pure core: merging pages, and placing items.
+//! The pure core: the merge of pages, and the placement of items.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,19 +24,19 @@ pub(crate) fn merge() {
     const ROUNDS: usize = 400;
     let count = ShardCount::new(SHARDS).expect("a count");
     let shards: Vec<ShardNumber> = count.shards().collect();
-    let mut answers: Vec<Vec<Stored<usize>>> = shards.iter().map(|_| Vec::new()).collect();
+    let mut responses: Vec<Vec<Stored<usize>>> = shards.iter().map(|_| Vec::new()).collect();
     let key = PartitionKey::new("k").expect("a key");
     for number in 0..2 * LIMIT {
         let sort_key = sort_key(number);
         let home = Placement::Calculated.home(&key, &sort_key, count).expect("a home");
-        answers[home.get() as usize - 1].push(Stored { sort_key, version: Version::NONE, item: Some(number) });
+        responses[home.get() as usize - 1].push(Stored { sort_key, version: Version::NONE, item: Some(number) });
     }
     let mut nanos = Vec::new();
     for _ in 0..ROUNDS {
         let mut merge = PageMerge::new(LIMIT, Order::Ascending, None);
         merge.add_shards(shards.iter().copied());
         drop(merge.requests());
-        let pages: Vec<_> = answers.iter().map(|items| ShardPage { items: items.clone(), next: None }).collect();
+        let pages: Vec<_> = responses.iter().map(|items| ShardPage { items: items.clone(), next: None }).collect();
         let begun = now();
         for (shard, page) in shards.iter().zip(pages) {
             merge.supply(*shard, page);
@@ -47,7 +47,7 @@ pub(crate) fn merge() {
         assert!(page.len() == LIMIT && next.is_some());
     }
     let millis = crate::median(nanos);
-    println!("merge over {SHARDS} shards: {:.1} million items a second (target 2)", LIMIT as f64 / millis / 1_000.0);
+    println!("merge over {SHARDS} shards: {:.1} million items per second (target 2)", LIMIT as f64 / millis / 1_000.0);
 }
 
 /// The home of an item under 64 shards.

@@ -1,4 +1,4 @@
-//! A write of a warm key beside a bare PutItem of the same item.
+//! A write of a warm key, compared with a bare `PutItem` of the same item.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn now() -> Instant {
 }
 
 pub(crate) fn instructions() {
-    println!("instructions of a write of a warm key, against a connector that answers at once");
+    println!("instructions of a write of a warm key, against a connector that responds at once");
     match per_write(&[], 200, 1_200) {
         Some((bare, ours)) => println!("  bare PutItem {bare:.0}, ours {ours:.0}: {:.3} (target 1.10)", ours / bare),
         None => println!("  not counted: valgrind is not installed"),

@@ -1,4 +1,4 @@
-//! The tables: requests are applied one at a time, each at once.
+//! The tables: they apply one request at a time, in a single step.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use super::state::{Body, Content, Key, State, Step, Stored, index};
 use super::{ProtocolModel, Story};
 
 impl ProtocolModel {
-    /// Applies a request in flight, and answers whoever waits for it.
+    /// Applies a request in flight. If its sender still waits, it gets the response.
     pub(crate) fn apply(&self, state: &mut State, request: usize, story: &mut Story) {
         let request = state.requests.remove(request);
-        let late = if request.awaited { "" } else { ", though nobody waits for it" };
-        story.tell(format_args!("{} is applied{late}", self.sender(request.from)));
+        let note = if request.awaited { "" } else { ", but its sender no longer waits" };
+        story.log(format_args!("{} is applied{note}", self.sender(request.from)));
         let copy = if let Body::Page { copy, .. } = request.body { Some(copy) } else { None };
         let answer = match request.body {
             Body::Item { place, key, content, request } => {
                 self.apply_to_item(state, place, key, content, &request, story)
             }
             Body::Metadata { generation, new } if !self.rules.generation || state.metadata.generation == generation => {
-                story.tell(format_args!("metadata: {}", super::told(&new.layout())));
+                story.log(format_args!("metadata: {}", super::layout_text(&new.layout())));
                 state.metadata = new;
                 Answer::Applied
             }
             Body::Metadata { .. } => {
-                story.tell(format_args!("refused: the generation is {}", state.metadata.generation));
+                story.log(format_args!("rejected: the generation is {}", state.metadata.generation));
                 Answer::Refused(None)
             }
             Body::Page { copy, layout } => self.apply_to_page(state, copy, layout, story),
@@ -36,7 +36,8 @@ impl ProtocolModel {
             return;
         }
         let from = request.from;
-        // Processing these later would be no different from doing the next step later: it only lengthens the waits that begin here.
+        // The actor processes these responses at once. A later time would be the same as a later
+        // next step: it would only lengthen the waits that begin here.
         if let Some(copy) = copy {
             self.page_written(state, from, copy, story);
         } else if matches!(state.actors[from].step, Step::Changing(..)) {
@@ -59,10 +60,10 @@ impl ProtocolModel {
     ) -> Answer {
         let row = Arc::make_mut(&mut state.table[usize::from(key)]);
         let cell = &mut row[index(place)];
-        let stands = cell.as_ref().map(|stored| &stored.copy);
-        if !self.holds(&request.condition, stands) {
-            story.tell(format_args!("refused on shard {place}: {} stands", super::told_stored(cell.as_ref())));
-            return Answer::Refused(stands.cloned());
+        let existing = cell.as_ref().map(|stored| &stored.copy);
+        if !self.holds(&request.condition, existing) {
+            story.log(format_args!("rejected on shard {place}, which stores {}", super::stored_text(cell.as_ref())));
+            return Answer::Refused(existing.cloned());
         }
         let copy = |version: &Version, write_id: &Option<String>, is_tombstone| Copy {
             version: *version,
@@ -93,13 +94,13 @@ impl ProtocolModel {
             state.replaced.push((value, base));
             state.replaced.sort_unstable();
         }
-        story.tell(format_args!("shard {place} now holds {}", super::told_stored(cell.as_ref())));
+        story.log(format_args!("shard {place} now holds {}", super::stored_text(cell.as_ref())));
         Answer::Applied
     }
 
-    fn holds(&self, condition: &Condition, stands: Option<&Copy>) -> bool {
+    fn holds(&self, condition: &Condition, existing: Option<&Copy>) -> bool {
         if self.rules.era_first {
-            return condition.holds(stands);
+            return condition.holds(existing);
         }
         let condition = match condition {
             Condition::AbsentOrBelow(version) => Condition::AbsentOrBelow(without_era(*version)),
@@ -109,11 +110,11 @@ impl ProtocolModel {
             Condition::Unchanged(version) => Condition::Unchanged(version.map(without_era)),
             Condition::Stands { from, once } => Condition::Stands { from: without_era(*from), once: *once },
         };
-        let stands = stands.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
-        condition.holds(stands.as_ref())
+        let existing = existing.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
+        condition.holds(existing.as_ref())
     }
 
-    /// Which of two copies a reader takes for the item.
+    /// Compares two copies as a reader does: the greater one is the item.
     pub(crate) fn compare(&self, one: &Copy, other: &Copy) -> Ordering {
         if self.rules.era_first {
             one.version.cmp(&other.version)
@@ -123,7 +124,7 @@ impl ProtocolModel {
     }
 }
 
-/// The same clock and tie-breaker in era 0.
+/// The version with the same clock and tie-breaker, in era 0.
 fn without_era(version: Version) -> Version {
     let clocks_and_ties = 10_u128.pow(27);
     let number: u128 = version.to_string().parse().unwrap_or_default();

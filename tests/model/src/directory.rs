@@ -1,21 +1,21 @@
-//! What is explored of the directory: actors that read one of two copies of the key's page, while the key's item is changed first. An update of
-//! the item is applied at once here; what is late, or lost, is what is written to the page.
+//! The scenarios with a directory: actors read one of two copies of the key's page, while another
+//! actor first changes the metadata item. An update of the metadata item is applied at once here;
+//! only a write to the page may be late or lost.
 
 use std::sync::Arc;
 
 use sharding::internal::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
 use sharding::internal::{GrowthRecord, ShardCount};
 
-use super::Scenario;
+use super::beginnings::{
+    DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader, scaler, widths, writer,
+};
 use super::invariants::{DRAINED, FILLED, LATE_PAGE, MET_LATER, OPENED, REPAIRED, TAKEN_OVER};
 use super::program::{Cast, Op};
-use super::scenarios::{
-    DELETE, GET, LOOK_AND_DELETE, OTHER_JUMP, OWN_SHARDS, create, drainer, just_grown, one_shard, other, put, reader,
-    scaler, widths, writer,
-};
+use super::scenario::{OTHER_JUMP, OWN_SHARDS, Scenario};
 use super::state::{EPOCH, Page, count};
 
-/// A complete copy of the page, written when the key's item was like this.
+/// A complete copy of the page, written when the metadata item was `item`.
 fn page(item: &ShardMetadata) -> Page {
     let layout = item.layout();
     Page { entry: layout.is_listed(ShardCount::ONE).then(|| Arc::new(layout)), is_complete: true }
@@ -23,13 +23,13 @@ fn page(item: &ShardMetadata) -> Page {
 
 const MISSING: Page = Page { entry: None, is_complete: false };
 
-/// What somebody has closed a moment ago.
+/// The metadata just after a close.
 fn closing(metadata: &ShardMetadata, to: u32) -> ShardMetadata {
     let close = Change::Close { to: count(to), growth: GrowthRecord::default() };
     metadata.apply(&close, EPOCH).expect("a scenario begins with changes that fit")
 }
 
-/// A key of two shards that is to be drained, which one copy of its page does not know yet.
+/// A key of two shards that is marked for a drain. One copy of its page does not show the mark yet.
 fn marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
     let marked = widths(&[2]).apply(&Change::MarkDrain, EPOCH - 50).expect("a scenario begins with changes that fit");
     Scenario {
@@ -41,7 +41,7 @@ fn marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
     }
 }
 
-/// Both copies of the page agree with the item.
+/// A scenario in which both copies of the page agree with the metadata item.
 fn agreed(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scenario {
     Scenario {
         pages: vec![page(&metadata), page(&metadata)],
@@ -51,7 +51,7 @@ fn agreed(name: &'static str, metadata: ShardMetadata, cast: Vec<Cast>) -> Scena
 }
 
 pub(crate) fn listing() -> Vec<Scenario> {
-    [growing(), left_behind(), draining()].concat()
+    [growing(), growing_with_incomplete_pages(), left_behind(), draining()].concat()
 }
 
 fn growing() -> Vec<Scenario> {
@@ -99,6 +99,12 @@ fn growing() -> Vec<Scenario> {
                 ],
             )
         },
+    ]
+}
+
+/// A copy of the page is missing or incomplete.
+fn growing_with_incomplete_pages() -> Vec<Scenario> {
+    vec![
         Scenario {
             pages: vec![MISSING, page(&widths(&[2]))],
             items: vec![(0, 2, 2, 'x')],
@@ -126,7 +132,8 @@ fn growing() -> Vec<Scenario> {
     ]
 }
 
-/// An actor died between the item and the page, or between two copies.
+/// Scenarios after an actor died between writing the metadata item and the page, or between two
+/// copies.
 fn left_behind() -> Vec<Scenario> {
     let growing = closing(&one_shard(), 2);
     let shrinking = closing(&widths(&[2]), 1);

@@ -1,4 +1,5 @@
-//! Drainers: the driver of [`Pass`]. A copy is read in one step and moved in another, so a move may be late by any time.
+//! Drainers: the driver of [`Pass`]. A drainer reads a copy in one step and moves it in another, so
+//! a move may be arbitrarily late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl ProtocolModel {
         self.scenario.home(key, metadata.number_of_shards)
     }
 
-    /// The copies on a shard that are not at home there.
+    /// The copies on a shard whose home is another shard.
     fn misplaced(
         &self,
         state: &State,
@@ -50,7 +51,8 @@ impl ProtocolModel {
         self.sources(metadata).into_iter().flat_map(|place| self.misplaced(state, metadata, place)).collect()
     }
 
-    /// An actor looks what there is to drain: it marks the key, begins, takes over, or finishes.
+    /// An actor reads the key's metadata, then marks the key, begins a drain, takes one over, or
+    /// finishes it.
     pub(crate) fn drain(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let metadata = Arc::clone(&state.metadata);
         let now = self.now(state, actor).epoch_seconds();
@@ -72,7 +74,7 @@ impl ProtocolModel {
                 return None;
             }
             if self.all_misplaced(state, &metadata).is_empty() {
-                story.tell(format_args!("{} finds all old places empty", self.name(actor)));
+                story.log(format_args!("{} finds all old places empty", self.name(actor)));
                 return self.finish(
                     state,
                     actor,
@@ -91,7 +93,7 @@ impl ProtocolModel {
         self.change(state, actor, (&metadata, &change), changing, story)
     }
 
-    /// A round over all old places has found nothing.
+    /// Ends a drain after a pass over all old places has found nothing.
     fn finish(
         &self,
         state: &mut State,
@@ -127,7 +129,8 @@ impl ProtocolModel {
     ) {
         self.read_item(state, actor, None, story);
         let step = if resumes && !self.rules.own_pass {
-            // It trusts the actor before: what is at home is deleted at once.
+            // It trusts the previous actor, and at once deletes every old copy whose item is at
+            // home.
             let todo = self.all_misplaced(state, marked).into_iter();
             let at_home = |(_, key, stored): &(ShardNumber, Key, Stored)| {
                 let home = state.copy(*key, self.home(marked, *key));
@@ -156,21 +159,22 @@ impl ProtocolModel {
                     }
                     DrainStep::Copying { todo, read, sent: true }
                 }
-                // Shards with nothing to move are passed over at once: what lands there later, the look at the end finds.
+                // It skips shards with nothing to move. The last read finds copies that arrive
+                // there later.
                 None => {
                     let next = |at: &usize| !self.misplaced(state, &marked, todo[*at]).is_empty();
                     match (0..todo.len()).find(next) {
                         Some(at) => {
                             let read = self.misplaced(state, &marked, todo[at]);
-                            story.tell(format_args!(
-                                "{} reads what is to move from shard {}",
+                            story.log(format_args!(
+                                "{} reads the items to move from shard {}",
                                 self.name(actor),
                                 todo[at]
                             ));
                             DrainStep::Copying { todo: todo[at + 1..].to_vec(), read, sent: false }
                         }
                         None => {
-                            story.tell(format_args!("{} has read all shards, and waits for reads", self.name(actor)));
+                            story.log(format_args!("{} has read all shards, and waits for reads", self.name(actor)));
                             DrainStep::WaitingForReads
                         }
                     }
@@ -181,7 +185,7 @@ impl ProtocolModel {
                 if self.rules.wait_for_reads && wait > Duration::ZERO {
                     return None;
                 }
-                story.tell(format_args!("{} has waited for reads", self.name(actor)));
+                story.log(format_args!("{} has waited for reads", self.name(actor)));
                 DrainStep::Deleting { todo: pass.take(usize::MAX), sent: false }
             }
             DrainStep::Deleting { todo, sent: false } => {
@@ -216,7 +220,7 @@ impl ProtocolModel {
             let Some(view) = state.actors[actor].view.clone() else { return false };
             match may_move(pass.generation(), &view, LEASE, self.now(state, actor)) {
                 MayMove::Over if self.rules.moves_keep_lease => {
-                    story.tell(format_args!("{}'s part is over", self.name(actor)));
+                    story.log(format_args!("{}'s part is over", self.name(actor)));
                     state.finish(actor);
                     return false;
                 }
@@ -224,34 +228,35 @@ impl ProtocolModel {
                 MayMove::Yes | MayMove::Look | MayMove::Over => break,
             }
         }
-        story.tell(format_args!("{} sends to shard {place} {}", self.name(actor), super::told_request(&request)));
+        story.log(format_args!("{} sends to shard {place} {}", self.name(actor), super::request_text(&request)));
         self.post(state, actor, Body::Item { place, key, content, request });
         pass.sent();
         true
     }
 
-    /// A drainer waits for the response to a copy no longer, and sends it again.
+    /// A drainer gives up waiting for the response to a copy, and sends it again.
     pub(crate) fn give_up_move(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Draining(mut pass, marked, mut step) = state.actors[actor].step.clone() else { return None };
         let DrainStep::Copying { sent, read, .. } = &mut step else { return None };
         let key = read.first()?.1;
         let under_way = state.requests.iter().filter(|request| request.from == actor).count();
-        // Once is enough: otherwise there is no end to it.
+        // It gives up only once, to keep the state space finite.
         let home = self.home(&state.metadata, key);
         if !*sent || under_way > 1 || state.copy(key, home).is_some() {
             return None;
         }
         *sent = false;
-        if !self.rules.unanswered_is_in_doubt {
+        if !self.rules.unanswered_is_ambiguous {
             pass.answered();
         }
-        story.tell(format_args!("{} gets no response", self.name(actor)));
+        story.log(format_args!("{} gets no response", self.name(actor)));
         state.abandon(actor);
         state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
 
-    /// The response to a move: whatever it says, the item is at home, or the old copy is gone or has changed.
+    /// Processes the response to a move. In every case the item is at home, or the old copy is gone
+    /// or has changed.
     pub(crate) fn moved(&self, state: &mut State, actor: usize) {
         let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else { return };
         let step = match step {
@@ -271,7 +276,8 @@ impl ProtocolModel {
         state.actor(actor).step = Step::Draining(pass, marked, step);
     }
 
-    /// An actor looks at all old places once more: if they are empty, it says so; otherwise it makes another pass.
+    /// Reads all old places once more. If they are empty, the drain is over; otherwise another pass
+    /// begins.
     fn ends_pass(
         &self,
         state: &mut State,
@@ -282,13 +288,14 @@ impl ProtocolModel {
         if self.all_misplaced(state, &marked).is_empty() {
             return self.finish(state, actor, &pass, &marked, story);
         }
-        story.tell(format_args!("{} finds another copy", self.name(actor)));
+        story.log(format_args!("{} finds another copy", self.name(actor)));
         let step = DrainStep::Copying { todo: self.sources(&marked), read: Vec::new(), sent: false };
         state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
 
-    /// Deletes the next tombstone, once all views from before have run out; nobody waits for the response.
+    /// Deletes the next tombstone once all earlier views have expired, without waiting for the
+    /// response.
     pub(crate) fn purge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Purging { mut tombstones, since } = state.actors[actor].step.clone() else { return None };
         let Some((place, key, version)) = tombstones.pop() else {
@@ -301,13 +308,13 @@ impl ProtocolModel {
         if !self.may_purge(state, actor, since) && self.rules.wait_before_purging {
             return None;
         }
-        story.tell(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
+        story.log(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
         self.post(state, actor, Body::Item { place, key, content: Content::default(), request: delete(version) });
         state.actor(actor).step = Step::Purging { tombstones, since };
         Some(())
     }
 
-    /// Whether nobody reads any more by what was before the key was settled.
+    /// Whether no view from before the key was settled is still in use.
     fn may_purge(&self, state: &State, actor: usize, since: u8) -> bool {
         if state.pages.is_empty() || state.metadata.layout().is_listed(ShardCount::ONE) {
             return self.has_waited(state, actor, since);

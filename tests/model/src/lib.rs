@@ -1,23 +1,29 @@
 //! The protocol's own code, driven through every order of steps, every delay and every loss.
 //!
-//! `sharding::internal::protocol` decides what is sent and what is told; the model has no second copy of its rules. It adds what the code cannot see:
-//! actors with programs of operations, a network, a clock, and a monitor that knows whether what the callers were told can be true.
-//! A world has a few actors, one or two sort keys, up to four shards, and a clock of a few ticks. One tick is one second: the lease of
-//! views. In each tick any number of steps happen, in any order:
+//! `sharding::internal::protocol` decides which requests are sent and which outcomes are returned;
+//! the model has no second copy of its rules. The model adds everything outside that code: actors
+//! with programs of operations, a network, a clock, and a monitor that checks the returned
+//! outcomes. A world has a few actors, one or two sort keys, up to four shards, and a clock of a
+//! few ticks. One tick is one second, the lease of views. In each tick any number of steps happen,
+//! in any order:
+//! * an actor takes its next step, or never takes another one (a crash);
+//! * a request in flight is applied while its signature is valid, or never;
+//! * a response is processed at any later time, or its actor gives up first, and the request may
+//!   still be applied.
 //!
-//! * an actor takes its next step, or none ever again (that is a crash);
-//! * a request in flight is applied, while its signature is valid; or never;
-//! * a response is processed, at any later time; or its actor gives up before, and the request may still be applied.
+//! Requesting a view and receiving it are one step. A response that takes longer brings a layout
+//! that is no older, under a view that is older. So it adds no behaviour, except where a weakened
+//! rule counts the age from the response.
 //!
-//! Requesting a view and learning it are one step. A response that takes longer brings a layout that is no older, under a view that is, so
-//! it adds nothing, except where a weakened rule counts the age from the response.
+//! In some scenarios the table has a directory: actors read one copy of the key's page, and an
+//! actor that changes the metadata item writes the new layout to every copy. Without a directory,
+//! or without a complete page, actors read the metadata item.
 //!
-//! In some scenarios the table has a directory: actors read one copy of the key's page, and whoever changes the key's item writes what it says now to
-//! every copy. In the others, and by whom no page can be relied on, the item is read.
-//!
-//! A [rule](Rules) is weakened from outside, by what the code is told and by what becomes of its requests. [`scenarios`] are what is explored, and
-//! [`limits`] are what the protocol does not promise.
+//! The driver weakens a [rule](Rules) from outside: it changes the inputs of the code, or its
+//! requests. [`scenarios`] are explored completely. [`limits`] show what the protocol does not
+//! promise.
 
+mod beginnings;
 mod database;
 mod directory;
 mod drainer;
@@ -28,6 +34,7 @@ mod program;
 mod reader;
 mod rules;
 mod scaler;
+mod scenario;
 mod scenarios;
 mod state;
 mod story;
@@ -47,23 +54,27 @@ pub use invariants::{
     DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, REPAIRED, TAKEN_OVER,
 };
 pub use rules::Rules;
-pub use scenarios::{Scenario, limits, scenario, scenarios};
+pub use scenario::Scenario;
+pub use scenarios::{limits, scenario, scenarios};
 pub use state::State;
 
 use monitor::{Kind, Outcome};
 use program::Op;
 use state::{Broken, DrainStep, Key, Step, Value};
-use story::{Story, told, told_request, told_shards, told_stored, told_value};
+use story::{Story, layout_text, request_text, shards_text, stored_text, value_text};
 
 /// The lease of views.
 const LEASE: Duration = MAX_LEASE;
-/// The lease of views in an append-only table; shorter than the product's, so that scenarios stay small.
+/// The lease of views in an append-only table. It is shorter than the product's, to keep scenarios
+/// small.
 const APPEND_LEASE: Duration = Duration::from_secs(2);
-/// Between close and open. Longer than a lease, which ends *before* a second is over.
+/// The wait between close and open. It is longer than a lease, which ends *before* a second is
+/// over.
 const WAIT: Duration = Duration::from_secs(1);
 /// The longest that a read may take.
 const LONGEST_READ: Duration = Duration::from_secs(1);
-/// How long a drain waits for reads: longer, for a read may take exactly that.
+/// How long a drain waits for reads. It is longer than [`LONGEST_READ`], because a read may take
+/// exactly that time.
 const WAIT_FOR_READS: Duration = Duration::from_secs(2);
 
 /// A scenario under some rules.
@@ -72,11 +83,12 @@ pub struct ProtocolModel {
     rules: Rules,
     scenario: Scenario,
     write_ids: BTreeMap<Value, WriteId>,
-    /// Which operation stores a value, and which actor is at it when; no actor for what is in flight from the beginning.
+    /// For each value, the operation that stores it: the actor and its step, and the operation's
+    /// number. Requests in flight from the beginning have no actor.
     writers: BTreeMap<Value, (Option<(usize, u8)>, u8)>,
 }
 
-/// What happens next. Actors and requests are named by their index.
+/// The next event. Actors and requests are identified by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.
@@ -87,7 +99,7 @@ pub enum Action {
     Step(usize),
     /// An actor processes a response.
     Receive(usize),
-    /// An actor waits for a response no longer.
+    /// An actor gives up waiting for a response.
     GiveUp(usize),
     /// A shard is read.
     Read(usize, ShardNumber),
@@ -95,7 +107,7 @@ pub enum Action {
     Crash(usize),
 }
 
-/// Whom a broken promise is charged to.
+/// The kind of operation that broke a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
     Read,
@@ -117,9 +129,9 @@ impl ProtocolModel {
         for (late, index) in scenario.in_flight.iter().zip(0..) {
             late.value
                 .filter(|_| late.kind.is_some())
-                .map(|value| writers.insert(value, (None, scenarios::LATE + index)));
+                .map(|value| writers.insert(value, (None, scenario::LATE + index)));
         }
-        let write_ids = writers.keys().map(|value| (*value, scenarios::write_id(*value))).collect();
+        let write_ids = writers.keys().map(|value| (*value, scenario::write_id(*value))).collect();
         Self { rules, scenario, write_ids, writers }
     }
 
@@ -129,7 +141,7 @@ impl ProtocolModel {
         &self.scenario
     }
 
-    /// Says what an action does in a state, in one line.
+    /// Describes an action in a state, in one line.
     #[must_use]
     pub fn narrate(&self, before: &State, action: Action) -> String {
         let mut story = Story::open();
@@ -144,7 +156,7 @@ impl ProtocolModel {
                 state.now += 1;
                 let now = state.now;
                 state.requests.retain(|request| request.valid_until >= now);
-                story.tell(format_args!("-- a second passes"));
+                story.log(format_args!("-- a second passes"));
             }
             Action::Apply(request) => self.apply(&mut state, request, story),
             Action::Step(actor) => self.step(&mut state, actor, story)?,
@@ -158,13 +170,14 @@ impl ProtocolModel {
                 state.abandon(actor);
                 state.actor(actor).step = Step::Dead;
                 state.actor(actor).view = None;
-                story.tell(format_args!("{} dies", self.name(actor)));
+                story.log(format_args!("{} dies", self.name(actor)));
             }
         }
         Some(state)
     }
 
-    /// The next step of an actor that waits for nobody's response. `None` where it can take none now.
+    /// Takes the next step of an actor that waits for no response. `None` if it cannot take one
+    /// now.
     fn step(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         match state.actors[actor].step.clone() {
             Step::Idle => match self.op(state, actor)? {
@@ -192,7 +205,7 @@ impl ProtocolModel {
                 let asked_at = self.now(state, actor);
                 let view = View { layout: Layout::clone(&layout), asked_at };
                 state.actor(actor).view = Some(Arc::new(view));
-                story.tell(format_args!("{} gets the metadata", self.name(actor)));
+                story.log(format_args!("{} gets the metadata", self.name(actor)));
                 self.next_write(state, actor, writing, story);
                 Some(())
             }
@@ -207,7 +220,7 @@ impl ProtocolModel {
         }
     }
 
-    /// An actor processes the response that it waits for.
+    /// An actor processes the response that it was waiting for.
     fn receive(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let answer = state.actors[actor].inbox.clone()?;
         if matches!(state.actors[actor].step, Step::Appending { .. }) {
@@ -217,8 +230,8 @@ impl ProtocolModel {
         }
     }
 
-    /// An actor waits for its write's response no longer: it repeats the write, or goes on with its program. `None` where that is the same
-    /// as never processing the response.
+    /// An actor gives up waiting for its write's response, and repeats the write or goes on with
+    /// its program. `None` where that equals never processing the response.
     fn give_up(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         if let Step::Draining(..) = state.actors[actor].step {
             return self.give_up_move(state, actor, story);
@@ -231,10 +244,10 @@ impl ProtocolModel {
         if goes_on || writing.attempts > 1 { self.write_answered(state, actor, None, story) } else { None }
     }
 
-    /// An actor gets a view: requested now, or at the instant after which it must be requested.
+    /// An actor gets a view, requested now or, if that is later, at `since`.
     fn look(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
         let view = self.seen(state, actor, self.asks_at(state, actor, since));
-        story.tell(format_args!("{} looks: {}", self.name(actor), told(&view.layout)));
+        story.log(format_args!("{} looks: {}", self.name(actor), layout_text(&view.layout)));
         state.actor(actor).view = Some(Arc::new(view));
     }
 
@@ -277,7 +290,7 @@ impl ProtocolModel {
         self.scenario.cast[actor].ahead
     }
 
-    /// The operation that an actor is at; `None` at the end of its program.
+    /// The actor's current operation; `None` at the end of its program.
     fn op(&self, state: &State, actor: usize) -> Option<Op> {
         self.scenario.cast[actor].program.get(usize::from(state.actors[actor].op)).copied()
     }
@@ -294,12 +307,12 @@ impl ProtocolModel {
         self.scenario.cast.get(actor).map_or("an earlier request".to_owned(), |cast| format!("{}'s request", cast.name))
     }
 
-    /// A number for the operation that an actor is at. A client's repetition has that of the operation before it, which
-    /// may be in flight from the beginning.
+    /// The number of the actor's current operation. A client's repetition has the number of the
+    /// operation that it repeats, which may be in flight from the beginning.
     fn operation(&self, state: &State, actor: usize) -> u8 {
         let op = state.actors[actor].op;
         match self.op(state, actor) {
-            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => scenarios::LATE,
+            Some(Op::CreateAgain(..) | Op::AddAgain(..)) if op == 0 => scenario::LATE,
             Some(Op::CreateAgain(..) | Op::AddAgain(..)) => operation(actor, op - 1),
             _ => operation(actor, op),
         }
@@ -342,7 +355,7 @@ impl Model for ProtocolModel {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        // Once somebody was told what cannot be, nothing that follows adds to it.
+        // After a broken promise, later steps prove nothing more.
         if state.broken != Broken::default() {
             return;
         }

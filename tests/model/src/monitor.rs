@@ -1,32 +1,34 @@
-//! Whether what the callers were told can be true: an exact linearizability check for one sort key.
+//! An exact linearizability check for one sort key: whether all returned outcomes can be true.
 //!
-//! A sort key is a register that is written, created, deleted and read. The monitor keeps every order in which the operations so far
-//! can have taken effect, as the value that the order ends in. An operation takes effect once, after it began and, where it was
-//! answered, before its answer. One without an answer may take effect at any later time, or never: it stays pending for ever.
+//! A sort key is a register that is written, created, deleted and read. The monitor keeps every
+//! order in which the operations so far can have taken effect, as the value that the order ends in.
+//! An operation takes effect once: after it began and, if it got a response, before that response.
+//! An operation without a response may take effect at any later time, or never: it stays pending
+//! forever.
 
 use std::collections::BTreeSet;
 
 use super::state::Value;
 
-/// What an operation does to the register.
+/// The effect of an operation on the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Write(Value),
     CreateOnly(Value),
     Delete,
-    /// Leaves a value where one stands.
+    /// Replaces an existing value.
     Swap(Value),
     Read,
 }
 
-/// What a caller was told.
+/// The outcome that a caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Done,
     Exists,
-    /// It has replaced this value.
+    /// The operation replaced this value.
     Swapped(Value),
-    /// Nothing stood.
+    /// There was no value to replace.
     Absent,
     Found(Option<Value>),
 }
@@ -37,16 +39,17 @@ struct Pending {
     kind: Kind,
 }
 
-/// An order of effects: the value it ends in, and what the pending operations that it contains would be told.
+/// An order of effects: the value it ends in, and the responses due to the pending operations in
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Order {
     value: Option<Value>,
-    told: Vec<(u8, Outcome)>,
+    responses: Vec<(u8, Outcome)>,
 }
 
 impl Order {
     fn contains(&self, operation: u8) -> bool {
-        self.told.iter().any(|(other, _)| *other == operation)
+        self.responses.iter().any(|(other, _)| *other == operation)
     }
 
     fn then(&self, pending: Pending) -> Self {
@@ -54,38 +57,38 @@ impl Order {
             Kind::Write(value) => (Some(value), Outcome::Done),
             Kind::CreateOnly(value) => match self.value {
                 None => (Some(value), Outcome::Done),
-                Some(standing) => (Some(standing), Outcome::Exists),
+                Some(existing) => (Some(existing), Outcome::Exists),
             },
             Kind::Delete => (None, Outcome::Done),
             Kind::Swap(value) => match self.value {
-                Some(standing) => (Some(value), Outcome::Swapped(standing)),
+                Some(existing) => (Some(value), Outcome::Swapped(existing)),
                 None => (None, Outcome::Absent),
             },
             Kind::Read => (self.value, Outcome::Found(self.value)),
         };
-        let mut told = self.told.clone();
-        told.push((pending.operation, outcome));
-        told.sort_unstable();
-        Self { value, told }
+        let mut responses = self.responses.clone();
+        responses.push((pending.operation, outcome));
+        responses.sort_unstable();
+        Self { value, responses }
     }
 
     fn without(&self, operation: u8) -> Self {
-        let told = self.told.iter().copied().filter(|(other, _)| *other != operation).collect();
-        Self { value: self.value, told }
+        let responses = self.responses.iter().copied().filter(|(other, _)| *other != operation).collect();
+        Self { value: self.value, responses }
     }
 }
 
-/// The history of one sort key, as far as it matters for what may happen next.
+/// The history of one sort key, reduced to what limits later responses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Monitor {
     pending: Vec<Pending>,
-    /// Closed: with every order, also each one that a pending operation can make of it.
+    /// The set is closed: it contains every extension of an order by pending operations.
     orders: BTreeSet<Order>,
 }
 
 impl Monitor {
     pub(crate) fn starting_with(value: Option<Value>) -> Self {
-        Self { pending: Vec::new(), orders: BTreeSet::from([Order { value, told: Vec::new() }]) }
+        Self { pending: Vec::new(), orders: BTreeSet::from([Order { value, responses: Vec::new() }]) }
     }
 
     /// A caller begins an operation.
@@ -106,35 +109,35 @@ impl Monitor {
         }
     }
 
-    /// A caller gets an answer: only the orders stay in which it is true.
+    /// A caller gets a response: only the orders in which it is true remain.
     pub(crate) fn respond(&mut self, operation: u8, outcome: Outcome) {
         self.pending.retain(|pending| pending.operation != operation);
-        let told = (operation, outcome);
+        let response = (operation, outcome);
         self.orders = self
             .orders
             .iter()
-            .filter(|order| order.told.contains(&told))
+            .filter(|order| order.responses.contains(&response))
             .map(|order| order.without(operation))
             .collect();
     }
 
-    /// Whether a caller has not been answered yet.
+    /// Whether an operation has no response yet.
     pub(crate) fn is_pending(&self, operation: u8) -> bool {
         self.pending.iter().any(|pending| pending.operation == operation)
     }
 
-    /// A read ends without an answer for this sort key.
+    /// A read ends without a result for this sort key.
     pub(crate) fn cancel(&mut self, operation: u8) {
         self.pending.retain(|pending| pending.operation != operation);
         self.orders = self.orders.iter().map(|order| order.without(operation)).collect();
     }
 
-    /// Whether no order is left: somebody was told what cannot be.
+    /// Whether no order is left: a caller got a wrong response.
     pub(crate) fn is_broken(&self) -> bool {
         self.orders.is_empty()
     }
 
-    /// Whether a read that begins and ends now may return this.
+    /// Whether a read that begins and ends now may return this value.
     pub(crate) fn allows(&self, value: Option<Value>) -> bool {
         self.orders.iter().any(|order| order.value == value)
     }
@@ -144,8 +147,8 @@ impl Monitor {
 mod tests {
     use super::*;
 
-    /// Whether a history can be: `None` begins an operation, an outcome ends it.
-    fn can_be(first: Option<Value>, steps: &[(u8, Kind, Option<Outcome>)]) -> bool {
+    /// Whether a history is linearizable: `None` begins an operation, an outcome ends it.
+    fn is_linearizable(first: Option<Value>, steps: &[(u8, Kind, Option<Outcome>)]) -> bool {
         let mut monitor = Monitor::starting_with(first);
         for (operation, kind, outcome) in steps {
             match outcome {
@@ -166,37 +169,37 @@ mod tests {
                 (2, Kind::Read, None),
                 (2, Kind::Read, Some(found)),
             ];
-            can_be(None, &steps)
+            is_linearizable(None, &steps)
         };
         assert!(read(Outcome::Found(Some('x'))));
         assert!(!read(Outcome::Found(None)));
     }
 
     #[test]
-    fn an_unanswered_write_may_take_effect_late_but_only_once() {
+    fn a_write_without_a_response_may_take_effect_late_but_only_once() {
         let (late, read) = (Kind::Write('x'), Kind::Read);
         let found = |value| Some(Outcome::Found(Some(value)));
         let mut steps = vec![(1, late, None), (2, read, None), (2, read, found('o'))];
         steps.extend([(3, read, None), (3, read, found('x'))]);
-        assert!(can_be(Some('o'), &steps));
+        assert!(is_linearizable(Some('o'), &steps));
         steps.extend([(4, read, None), (4, read, found('o'))]);
-        assert!(!can_be(Some('o'), &steps));
+        assert!(!is_linearizable(Some('o'), &steps));
     }
 
     #[test]
     fn of_two_swaps_one_replaces_the_other() {
         let began =
             [(1, Kind::Swap('a'), None), (2, Kind::Swap('b'), None), (1, Kind::Swap('a'), Some(Outcome::Swapped('x')))];
-        let ended = |outcome| can_be(Some('x'), &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat());
+        let ended = |outcome| is_linearizable(Some('x'), &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat());
         assert!(ended(Outcome::Swapped('a')));
         assert!(!ended(Outcome::Swapped('x')) && !ended(Outcome::Absent));
     }
 
     #[test]
-    fn of_two_creations_one_is_told_that_it_exists() {
+    fn of_two_creations_one_gets_exists() {
         let (x, y) = (Kind::CreateOnly('x'), Kind::CreateOnly('y'));
         let began = [(1, x, None), (2, y, None), (1, x, Some(Outcome::Done))];
-        let ended = |outcome| can_be(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
+        let ended = |outcome| is_linearizable(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
         assert!(ended(Outcome::Exists));
         assert!(!ended(Outcome::Done));
     }

@@ -1,4 +1,4 @@
-//! The directory: what an actor sees of the key's page, and how a change comes to stand in every copy of it.
+//! The directory: an actor's view of the key's page, and how a change reaches every copy of it.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use super::state::{Body, InFlight, Page, State, Step, Then};
 use super::{ProtocolModel, Story};
 
 impl ProtocolModel {
-    /// What an actor sees that asks at this instant: its copy of the page, or the first one, joined with what it knows. Where neither is complete,
-    /// and in a table without a directory, the key's item.
+    /// The view of an actor that asks at this instant: its copy of the page, or else the first one,
+    /// joined with the view that it has. If neither copy is complete, or the table has no
+    /// directory, the metadata item.
     pub(crate) fn seen(&self, state: &State, actor: usize, asked_at: Moment) -> View {
         let is_trusted = |page: &&Page| page.is_complete || !self.rules.missing_is_not_empty;
         let copies = [self.scenario.cast[actor].copy, 0];
@@ -28,18 +29,18 @@ impl ProtocolModel {
         }
     }
 
-    /// An actor gets a view from the key's item.
+    /// An actor gets a view from the metadata item.
     pub(crate) fn read_item(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
         let view = View { layout: state.metadata.layout(), asked_at: self.asks_at(state, actor, since) };
-        story.tell(format_args!("{} reads the key's item: {}", self.name(actor), super::told(&view.layout)));
+        story.log(format_args!("{} reads the metadata item: {}", self.name(actor), super::layout_text(&view.layout)));
         state.actor(actor).view = Some(Arc::new(view));
     }
 
-    /// An actor writes a layout to every copy of the page, and goes on once all have it. What says no more than that the key has never grown is
-    /// not listed.
+    /// An actor writes a layout to every copy of the page, and goes on once all copies have it. A
+    /// key that has never grown is not listed.
     pub(crate) fn publish(&self, state: &mut State, actor: usize, layout: Layout, then: Then, story: &mut Story) {
-        let counts_anew = self.rules.copies_counted_anew || matches!(then, Then::Mark);
-        let copies = if counts_anew { state.pages.len() } else { self.scenario.pages.len() };
+        let counts_again = self.rules.copies_counted_again || matches!(then, Then::Mark);
+        let copies = if counts_again { state.pages.len() } else { self.scenario.pages.len() };
         if copies == 0 || !layout.is_listed(ShardCount::ONE) {
             self.go_on(state, actor, then, story);
             return;
@@ -52,7 +53,7 @@ impl ProtocolModel {
             state.requests.push(InFlight { from: actor, awaited: true, valid_until, body });
         }
         state.requests.sort_by_key(|request| request.from);
-        story.tell(format_args!("{} writes it to every copy of the page", self.name(actor)));
+        story.log(format_args!("{} writes it to every copy of the page", self.name(actor)));
         if self.rules.all_copies_first {
             state.actor(actor).step = Step::Publishing(Box::new(publication), then);
         } else {
@@ -64,16 +65,16 @@ impl ProtocolModel {
     pub(crate) fn apply_to_page(&self, state: &mut State, copy: u32, layout: Arc<Layout>, story: &mut Story) -> Answer {
         let Some(page) = state.pages.get_mut(copy as usize) else { return Answer::Rejected };
         if self.rules.entries_go_up && !supersedes(&layout, page.entry.as_deref()) {
-            story.tell(format_args!("refused: copy {copy} of the page has as high a generation"));
+            story.log(format_args!("rejected: copy {copy} of the page has an equal or higher generation"));
             return Answer::Refused(None);
         }
         let stays = self.rules.entries_stay || !layout.settled || layout.number_of_shards > ShardCount::ONE;
-        story.tell(format_args!("copy {copy} of the page: {}", super::told(&layout)));
+        story.log(format_args!("copy {copy} of the page: {}", super::layout_text(&layout)));
         page.entry = stays.then_some(layout);
         Answer::Applied
     }
 
-    /// A copy of the page has what its actor publishes, or a later entry.
+    /// A copy of the page now has the entry that its actor publishes, or a later one.
     pub(crate) fn page_written(&self, state: &mut State, actor: usize, copy: u32, story: &mut Story) {
         let Step::Publishing(publication, then) = &mut state.actor(actor).step else { return };
         publication.is_told(copy);
@@ -93,7 +94,7 @@ impl ProtocolModel {
             Then::Purge(tombstones) => state.actor(actor).step = Step::Purging { tombstones, since: state.now },
             Then::Mark => {
                 state.pages.iter_mut().for_each(|page| page.is_complete = true);
-                story.tell(format_args!("{} marks every copy of the page as complete", self.name(actor)));
+                story.log(format_args!("{} marks every copy of the page as complete", self.name(actor)));
                 state.finish(actor);
             }
             Then::Finish => state.finish(actor),
@@ -101,16 +102,16 @@ impl ProtocolModel {
     }
 
     pub(crate) fn add_copy(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        story.tell(format_args!("{} adds a copy of the page", self.name(actor)));
+        story.log(format_args!("{} adds a copy of the page", self.name(actor)));
         state.pages.push(Page { entry: None, is_complete: false });
         state.finish(actor);
         Some(())
     }
 
-    /// An actor fills every copy of the page from the key's item.
+    /// An actor fills every copy of the page from the metadata item.
     pub(crate) fn fill(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let layout = state.metadata.layout();
-        story.tell(format_args!("{} reads the key's item: {}", self.name(actor), super::told(&layout)));
+        story.log(format_args!("{} reads the metadata item: {}", self.name(actor), super::layout_text(&layout)));
         self.publish(state, actor, layout, Then::Mark, story);
         Some(())
     }

@@ -1,4 +1,4 @@
-//! What actors do: each has a program of operations, one after the other.
+//! The actors' programs: each actor runs one operation after another.
 
 use super::state::{Key, Value};
 
@@ -8,38 +8,40 @@ pub(crate) enum Op {
     Put(Key, Value),
     /// Create-only.
     Create(Key, Value),
-    /// The create-only write before it was told that its outcome is unknown, and its client repeats it under its idempotency key.
+    /// A client repeats the create-only write before this one, which had an unknown outcome, under
+    /// its idempotency key.
     CreateAgain(Key, Value),
     Delete(Key, May),
-    /// An update by what was read: it leaves this value where an item stands.
+    /// A read-modify-write update: it replaces an existing item by this value.
     Swap(Key, Value),
-    /// An update in place, which its client may repeat; or may not.
+    /// An update in place. With an idempotency key, its client may repeat it.
     Add(Key, Value, Keyed),
-    /// The update before it was told that its outcome is unknown, and its client repeats it under its idempotency key.
+    /// A client repeats the update before this one, which had an unknown outcome, under its
+    /// idempotency key.
     AddAgain(Key, Value),
     /// A write of an append-only table.
     Append(Key, Value),
     Get(Key),
     /// All sort keys on one page.
     Query,
-    /// All sort keys, one item to a page.
+    /// All sort keys, with one item per page.
     Scan,
     /// Get a view.
     Look,
     /// Close, wait, open.
     Scale(u32),
-    /// Find the key's item closing, and take that over.
+    /// Find the key closing, and take the closing over.
     TakeOver,
     /// Drain the key, take a drain over, or finish one.
     Drain,
-    /// Add a copy of the page, which is not complete.
+    /// Add an incomplete copy of the page.
     AddCopy,
-    /// Write what the key's item says to every copy of the page, and mark them as complete.
+    /// Write the metadata item to every copy of the page, and mark the copies as complete.
     Fill,
 }
 
 impl Op {
-    /// The value that it stores.
+    /// The value that the operation stores.
     pub(crate) const fn value(self) -> Option<Value> {
         match self {
             Self::Put(_, value)
@@ -62,7 +64,7 @@ impl Op {
         }
     }
 
-    /// The sort key that it is about.
+    /// The operation's sort key.
     pub(crate) const fn key(self) -> Option<Key> {
         match self {
             Self::Put(key, _)
@@ -105,15 +107,15 @@ pub(crate) enum May {
 pub(crate) struct Cast {
     pub(crate) name: &'static str,
     pub(crate) program: Vec<Op>,
-    /// How often a write is sent.
+    /// The number of times that a write is sent.
     pub(crate) attempts: u8,
-    /// Seconds that its wall clock is ahead.
+    /// The number of seconds by which its wall clock is ahead.
     pub(crate) ahead: i8,
-    /// It may stop for good at any point.
+    /// It may crash at any point.
     pub(crate) may_crash: bool,
-    /// Time does not pass while it can take a step. Its requests may still be late.
+    /// Time stops while it can take a step. Its requests may still be late.
     pub(crate) prompt: bool,
-    /// A copy of its drain may have no response; it sends the copy again.
+    /// A copy request of its drain may get no response; then it sends the request again.
     pub(crate) gives_up: bool,
     /// The copy of the page that it reads.
     pub(crate) copy: usize,

@@ -1,4 +1,5 @@
-//! Readers: each place is read at its own moment, in any order, and [`read_end`] says what becomes of the read.
+//! Readers: each place is read at its own moment, in any order, and [`read_end`] decides how the
+//! read ends.
 
 use std::cmp::Ordering;
 
@@ -12,7 +13,7 @@ use super::state::{Key, Reading, State, Step, Stored};
 use super::{Blame, LEASE, LONGEST_READ, ProtocolModel, Story};
 
 impl ProtocolModel {
-    /// A read begins, or the next page of a scan.
+    /// Begins a read, or the next page of a scan.
     pub(crate) fn begin_read(&self, state: &mut State, actor: usize, from: Key, story: &mut Story) -> Option<()> {
         let now = self.now(state, actor);
         if !state.actors[actor].view.as_ref().is_some_and(|view| view.is_valid(now, LEASE)) {
@@ -25,7 +26,7 @@ impl ProtocolModel {
         let view = state.actors[actor].view.clone()?;
         let todo = self.shards_to_read(op, &view.layout);
         let newest = vec![None; usize::from(self.scenario.sort_keys())];
-        story.tell(format_args!("{} begins to read {}", self.name(actor), super::told_shards(&todo)));
+        story.log(format_args!("{} begins to read {}", self.name(actor), super::shards_text(&todo)));
         state.actor(actor).step = Step::Reading(Reading { began: state.now, from, todo, newest });
         Some(())
     }
@@ -42,7 +43,7 @@ impl ProtocolModel {
         self.bare().into_iter().chain(layout.read_shards.shards()).collect()
     }
 
-    /// A shard is read.
+    /// Reads a shard.
     pub(crate) fn read_shard(
         &self,
         state: &mut State,
@@ -55,7 +56,7 @@ impl ProtocolModel {
         reading.todo.retain(|other| *other != place);
         for key in self.keys_of(op, reading.from) {
             let found = state.copy(key, place).filter(|_| self.is_shown(op, &view.layout, key, place));
-            story.tell(format_args!("{} reads shard {place}: {}", self.name(actor), super::told_stored(found)));
+            story.log(format_args!("{} reads shard {place}: {}", self.name(actor), super::stored_text(found)));
             let newest = &mut reading.newest[usize::from(key)];
             self.keep_newest(newest, found, place);
         }
@@ -63,7 +64,7 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// Whether a read takes a copy into account that stands there.
+    /// Whether a read includes a copy at this place.
     fn is_shown(&self, op: Op, layout: &Layout, key: Key, place: ShardNumber) -> bool {
         let everything = matches!(op, Op::Get(_)) || !self.rules.query_ignores_misplaced;
         everything || self.places(layout, key).contains(place)
@@ -77,7 +78,7 @@ impl ProtocolModel {
         }
     }
 
-    /// What a read finds that is made at once, under the layout as it is.
+    /// The result of an instantaneous read under the current layout.
     pub(crate) fn read_at_once(
         &self,
         state: &State,
@@ -93,7 +94,7 @@ impl ProtocolModel {
         newest
     }
 
-    /// A read whose last response is in ends, or begins again.
+    /// Ends a read after its last response, or begins it again.
     pub(crate) fn end_read(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let (op, view) = (self.op(state, actor)?, state.actors[actor].view.clone()?);
         let Step::Reading(reading) = state.actors[actor].step.clone() else { return None };
@@ -106,7 +107,7 @@ impl ProtocolModel {
         let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Stands };
         let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
         let era = eras.max().unwrap_or(0);
-        // A read that has taken too long fails in any case.
+        // A read that took too long always fails.
         if ending != ReadEnd::TooLong && !knows_era(&view, era) {
             self.read_item(state, actor, Some(now), story);
             state.broken.lost |= state.metadata.era < era;
@@ -116,18 +117,18 @@ impl ProtocolModel {
             ending = end(state.actors[actor].view.as_deref());
         }
         match ending {
-            ReadEnd::Stands => self.tell_read(state, actor, op, (&reading, &view.layout), story),
+            ReadEnd::Stands => self.return_read(state, actor, op, (&reading, &view.layout), story),
             ReadEnd::Look => None,
             ReadEnd::Again => {
                 let view = state.actors[actor].view.clone()?;
                 let todo = self.shards_to_read(op, &view.layout);
-                story.tell(format_args!("{} reads again: {}", self.name(actor), super::told_shards(&todo)));
+                story.log(format_args!("{} reads again: {}", self.name(actor), super::shards_text(&todo)));
                 let newest = vec![None; reading.newest.len()];
                 state.actor(actor).step = Step::Reading(Reading { todo, newest, ..reading });
                 Some(())
             }
             ReadEnd::TooLong => {
-                story.tell(format_args!("{} has read for too long, and fails", self.name(actor)));
+                story.log(format_args!("{} has read for too long, and fails", self.name(actor)));
                 for key in self.keys_of(op, reading.from) {
                     self.cancel(state, actor, key);
                 }
@@ -137,8 +138,8 @@ impl ProtocolModel {
         }
     }
 
-    /// The caller gets what was found: a scan the first item, and all others everything.
-    fn tell_read(
+    /// Returns the result to the caller: the first item of a scan, and everything otherwise.
+    fn return_read(
         &self,
         state: &mut State,
         actor: usize,
@@ -154,7 +155,7 @@ impl ProtocolModel {
                 self.cancel(state, actor, key);
                 continue;
             }
-            story.tell(format_args!("{} returns {}", self.name(actor), super::told_value(value)));
+            story.log(format_args!("{} returns {}", self.name(actor), super::value_text(value)));
             let blame = if op == Op::Scan { Blame::Scan } else { Blame::Read };
             self.respond(state, actor, key, Outcome::Found(value), blame);
             page_ends_with = value.filter(|_| op == Op::Scan).map(|_| key);
@@ -168,7 +169,8 @@ impl ProtocolModel {
         }
     }
 
-    /// Whether this is an exception that is documented: a write with an unknown outcome that has landed late, at an old place.
+    /// Whether the copy is a documented exception: a write with an unknown outcome that was applied
+    /// late, at an old place.
     pub(crate) fn is_late(
         &self,
         state: &State,
@@ -182,7 +184,7 @@ impl ProtocolModel {
             let monitor = &state.monitors[usize::from(key)];
             monitor.is_pending(operation) && actor.is_none_or(|(actor, op)| state.actors[actor].op > op)
         };
-        // A reader's view may be from before the change that has made its home an old place.
+        // The reader's view may predate the change that made its home an old place.
         let is_old = |layout: &Layout| self.places(layout, key).home != *place;
         let is_old = is_old(layout) || is_old(&state.metadata.layout());
         self.scenario.late_writes_may_lose && is_old && stored.value.is_some_and(is_abandoned)

@@ -1,16 +1,17 @@
 //! The rules of the protocol, each of which can be weakened.
 
-/// Which rules are kept. [`Rules::default`] keeps them all.
+/// The rules that are kept. [`Rules::default`] keeps all of them.
 ///
-/// A rule is weakened from outside: the driver passes the product's code something untrue, or changes what it returns. The code itself
-/// is always the code that ships.
+/// The driver weakens a rule from outside: it passes false inputs to the product's code, or changes
+/// the code's output. The code itself is always the code that ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Between close and open, every view from before is waited out.
+    /// Between close and open, an actor waits until every earlier view has expired.
     pub wait_before_open: bool,
-    /// That wait counts from the response to the close, not from sending it.
+    /// That wait counts from the response to the close, not from its sending.
     pub wait_from_response: bool,
-    /// Who takes a closing over closes again, and waits anew; nobody opens what he finds.
+    /// An actor that takes a closing over closes again and waits again. It never opens another
+    /// actor's closing.
     pub closes_again: bool,
     /// A view's age counts from before its metadata was requested, not from the response.
     pub aged_from_asking: bool,
@@ -18,7 +19,7 @@ pub struct Rules {
     pub generation: bool,
     /// Writers do not write while the key's width is changing.
     pub writers_pause: bool,
-    /// A write is acknowledged only under the lease, or once a newer view has shown the same era.
+    /// A write is acknowledged only under the lease, or after a newer view has shown the same era.
     pub lease_at_acknowledgement: bool,
     /// The era is the first part of a version.
     pub era_first: bool,
@@ -28,59 +29,64 @@ pub struct Rules {
     pub tombstones_keep_write_id: bool,
     /// A create-only write reads all places first.
     pub create_reads: bool,
-    /// A repetition that is refused does not go above what stands.
+    /// A rejected repetition does not get a version above the stored one.
     pub refused_repetition_is_unknown: bool,
-    /// A delete that got no response is not repeated.
+    /// A delete without a response is not repeated.
     pub deletes_once: bool,
-    /// The home under the width to come is a place.
+    /// The home under the next width is a place.
     pub closing_is_place: bool,
-    /// The homes under the widths of the history are places.
+    /// The homes under all widths of the history are places.
     pub history_is_place: bool,
-    /// In a table that is adopted, the bare key is a place.
+    /// In an adopted table, the bare key is a place.
     pub bare_is_place: bool,
-    /// A read whose view has run out ends under a newer one.
+    /// A read whose view has expired ends under a newer one.
     pub read_end: bool,
-    /// A query ignores copies on shards that are no place of their item.
+    /// A query ignores misplaced copies: those on a shard that is no place of their item.
     pub query_ignores_misplaced: bool,
     /// A drain waits for reads between copying an item and deleting the original.
     pub wait_for_reads: bool,
-    /// A drain of which a move may be under way waits for signed requests before its last look at the old places.
+    /// A drain with a move that may be in flight waits for signed requests before its last read of
+    /// the old places.
     pub wait_for_signatures: bool,
-    /// A delete reads first only once the writes of the era before, and a drain that was cut off, are waited out.
+    /// A delete reads first only after the wait for writes of the previous era and for an
+    /// interrupted drain.
     pub wait_before_a_look: bool,
-    /// A drain waits before it begins: for the requests of one that was cut off, and for the writes of the era before.
+    /// A drain waits before it begins, for the requests of an interrupted drain and for the writes
+    /// of the previous era.
     pub wait_before_a_drain: bool,
-    /// Between the end of a drain and the deletion of its tombstones, every view from before is waited out.
+    /// Between the end of a drain and the deletion of its tombstones, an actor waits until every
+    /// earlier view has expired.
     pub wait_before_purging: bool,
-    /// A move that had no response may be under way, also once its repetition has had one.
-    pub unanswered_is_in_doubt: bool,
-    /// An actor that takes a drain over makes a pass of its own before it deletes.
+    /// A move without a response may still be in flight, even after its repetition has a response.
+    pub unanswered_is_ambiguous: bool,
+    /// An actor that takes a drain over makes its own pass before it deletes.
     pub own_pass: bool,
-    /// A drain deletes a copy only as it was seen.
+    /// A drain deletes a copy only in the version that it has read.
     pub delete_as_seen: bool,
     /// A drain's moves are sent under a lease.
     pub moves_keep_lease: bool,
-    /// Nobody goes on after a change before every copy of the page has it.
+    /// An actor goes on after a change only when every copy of the page has it.
     pub all_copies_first: bool,
     /// The copies of a page are counted after each change.
-    pub copies_counted_anew: bool,
-    /// An entry of a page changes to a higher generation only.
+    pub copies_counted_again: bool,
+    /// An entry of a page changes only to a higher generation.
     pub entries_go_up: bool,
-    /// An entry is never removed, not even one that says one shard again.
+    /// An entry is never removed, even when the key is back to one shard.
     pub entries_stay: bool,
-    /// A page that is not complete is not read as one on which nothing has grown.
+    /// An incomplete page does not mean that no key has grown.
     pub missing_is_not_empty: bool,
-    /// A response that comes after the lease does not count by a view in which the key is closing: the page may be behind an open.
+    /// A response after the lease does not count under a view in which the key is closing, because
+    /// the page may be behind an open.
     pub closing_confirms_nothing: bool,
-    /// An update of what was read needs home unchanged since.
+    /// A read-modify-write update requires that the copy at home is unchanged.
     pub update_needs_home_unchanged: bool,
     /// An update reads all places.
     pub update_reads_all_places: bool,
-    /// An update in place needs a copy of the present era, where an item has several places.
+    /// An update in place of an item with several places requires a copy of the current era.
     pub additions_need_their_era: bool,
-    /// An update that may be repeated is applied only where the item does not know it.
+    /// A repeatable update is applied only if the item does not list it as applied.
     pub additions_are_noted: bool,
-    /// A delete of a key that is not listed does not read first: it may be that the key is migrated.
+    /// A delete of a key that is not listed does not read first, because the key may be migrating.
     pub unlisted_are_buried: bool,
 }
 
@@ -110,12 +116,12 @@ impl Default for Rules {
             wait_before_a_look: true,
             wait_before_a_drain: true,
             wait_before_purging: true,
-            unanswered_is_in_doubt: true,
+            unanswered_is_ambiguous: true,
             own_pass: true,
             delete_as_seen: true,
             moves_keep_lease: true,
             all_copies_first: true,
-            copies_counted_anew: true,
+            copies_counted_again: true,
             entries_go_up: true,
             entries_stay: true,
             missing_is_not_empty: true,

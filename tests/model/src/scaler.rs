@@ -1,4 +1,5 @@
-//! Scalers and observers: close, wait, open; and close again, where an actor is gone.
+//! Scalers and observers: they close, wait and open. If the closing actor is gone, another closes
+//! again.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use super::state::{Body, Changing, State, Step, Then, Writing, count};
 use super::{ProtocolModel, Story, WAIT};
 
 impl ProtocolModel {
-    /// A change of the metadata, as a conditional update on its way. `None` where the change does not fit.
+    /// Sends a change of the metadata as a conditional update. `None` if the metadata does not
+    /// allow it.
     pub(crate) fn change(
         &self,
         state: &mut State,
@@ -20,12 +22,13 @@ impl ProtocolModel {
         story: &mut Story,
     ) -> Option<()> {
         let new = Arc::new(old.apply(change, self.now(state, actor).epoch_seconds())?);
-        story.tell(format_args!("{} sends: {change:?}", self.name(actor)));
+        story.log(format_args!("{} sends: {change:?}", self.name(actor)));
         let is_a_writers =
             matches!(&changing, Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) });
         self.post(state, actor, Body::Metadata { generation: old.generation, new: Arc::clone(&new) });
         state.actor(actor).step = Step::Changing(changing, new);
-        // That an update may be late, the others show; here, what follows it may be.
+        // Other updates may be late themselves. Here only the following requests may be late, to
+        // save states.
         if (is_a_writers || !state.pages.is_empty())
             && let Some(sent) = state.requests.iter().position(|request| request.from == actor && request.awaited)
         {
@@ -41,22 +44,23 @@ impl ProtocolModel {
         if metadata.number_of_shards == count(to)
             || self.change(state, actor, (&metadata, &change), changing, story).is_none()
         {
-            story.tell(format_args!("{} has nothing to change", self.name(actor)));
+            story.log(format_args!("{} has nothing to change", self.name(actor)));
             state.finish(actor);
         }
         Some(())
     }
 
-    /// An observer finds the key's item closing.
+    /// An observer reads that the key is closing.
     pub(crate) fn watch(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         state.metadata.closing()?;
-        story.tell(format_args!("{} finds the key closing", self.name(actor)));
+        story.log(format_args!("{} finds the key closing", self.name(actor)));
         let generation = state.metadata.generation;
         state.actor(actor).step = Step::Watching { writing: None, generation, since: state.now };
         Some(())
     }
 
-    /// An actor that waits for somebody else's open looks whether the era has begun, and takes the closing over where that takes too long.
+    /// An actor that waits for another actor's open checks whether the era has begun. If that takes
+    /// too long, it takes the closing over.
     pub(crate) fn watch_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Watching { writing, generation, since } = state.actors[actor].step.clone() else { return None };
         if let Some(writing) = &writing {
@@ -67,7 +71,7 @@ impl ProtocolModel {
                 return Some(());
             }
             if shown.generation != generation {
-                story.tell(format_args!("{} finds another closing, and waits anew", self.name(actor)));
+                story.log(format_args!("{} finds another closing, and waits again", self.name(actor)));
                 let (writing, generation) = (Some(writing.clone()), shown.generation);
                 state.actor(actor).step = Step::Watching { writing, generation, since: state.now };
                 return Some(());
@@ -84,19 +88,20 @@ impl ProtocolModel {
             let changing = Changing::Close { sent: state.now, writing };
             return self.change(state, actor, (&item, &Change::CloseAgain), changing, story);
         }
-        story.tell(format_args!("{} finds that another was first", self.name(actor)));
+        story.log(format_args!("{} finds that another actor was first", self.name(actor)));
         self.give_way(state, actor, writing, story);
         Some(())
     }
 
-    /// The item is further on than an actor knew: the page is made to agree, and a write goes on with what is there.
+    /// The item is newer than the actor knew: the actor repairs the page, and a write goes on under
+    /// the new layout.
     fn give_way(&self, state: &mut State, actor: usize, writing: Option<Writing>, story: &mut Story) {
         let layout = state.metadata.layout();
         let then = writing.map_or(Then::Finish, |writing| Then::Write(writing, None));
         self.publish(state, actor, layout, then, story);
     }
 
-    /// An actor opens what it has closed itself, once it has waited long enough.
+    /// An actor opens the era that it has closed, after the wait.
     pub(crate) fn open(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else { return None };
         if self.rules.wait_before_open && !self.has_waited(state, actor, since) {
@@ -109,7 +114,7 @@ impl ProtocolModel {
         self.now(state, actor).since(self.at(actor, since)).is_some_and(|waited| waited >= WAIT)
     }
 
-    /// The response to an update of the metadata.
+    /// Processes the response to an update of the metadata.
     pub(crate) fn change_answered(&self, state: &mut State, actor: usize, answer: &Answer, story: &mut Story) {
         let Step::Changing(changing, new) = state.actors[actor].step.clone() else { return };
         state.abandon(actor);
@@ -118,7 +123,7 @@ impl ProtocolModel {
             self.publish(state, actor, layout, Then::Changed(changing, new), story);
             return;
         }
-        story.tell(format_args!("{} was refused: somebody else has changed the metadata", self.name(actor)));
+        story.log(format_args!("{} was rejected: another actor has changed the metadata", self.name(actor)));
         match changing {
             Changing::Mark | Changing::Purged | Changing::BeginDrain { .. } | Changing::Finish { .. } => {
                 state.actor(actor).step = Step::Idle;
@@ -130,7 +135,7 @@ impl ProtocolModel {
         }
     }
 
-    /// An actor goes on after its update of the metadata, which every copy of the page has.
+    /// An actor goes on after its update of the metadata has reached every copy of the page.
     pub(crate) fn changed(
         &self,
         state: &mut State,
@@ -141,12 +146,12 @@ impl ProtocolModel {
     ) {
         match changing {
             Changing::Close { sent, writing } => {
-                story.tell(format_args!("{} has closed", self.name(actor)));
+                story.log(format_args!("{} has closed", self.name(actor)));
                 let since = if self.rules.wait_from_response { state.now } else { sent };
                 state.actor(actor).step = Step::Waiting { writing, closed: Arc::clone(new), since };
             }
             Changing::Open { writing } => {
-                story.tell(format_args!("{} has opened", self.name(actor)));
+                story.log(format_args!("{} has opened", self.name(actor)));
                 match writing {
                     None => state.finish(actor),
                     Some(writing) => {
@@ -161,7 +166,7 @@ impl ProtocolModel {
                 state.actor(actor).step = Step::Idle;
             }
             Changing::Finish { tombstones } => {
-                story.tell(format_args!("{} has settled the key", self.name(actor)));
+                story.log(format_args!("{} has settled the key", self.name(actor)));
                 state.actor(actor).step = Step::Purging { tombstones, since: state.now };
             }
         }

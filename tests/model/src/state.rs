@@ -1,4 +1,4 @@
-//! What the modelled world consists of. Parts that a step leaves alone are shared between states.
+//! The state of the modelled world. States share the parts that a step does not change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,20 +18,22 @@ use sharding::internal::{ShardCount, ShardNumber};
 
 use super::monitor::Monitor;
 
-/// A value that a write stores. Every write of a scenario has its own, so a value also names its write.
+/// A value that a write stores. Every write of a scenario has a unique value, which identifies the
+/// write.
 pub(crate) type Value = char;
 
 /// A sort key.
 pub(crate) type Key = u8;
 
-/// Epoch second 0 of a scenario: late enough for clocks that are slow.
+/// The epoch second at which a scenario begins. It leaves room for slow clocks.
 pub(crate) const EPOCH: u64 = 1_000;
 
 /// The bare key and shards 1 to 4.
 pub(crate) const PLACES: usize = 5;
 
-/// An instant within a tick, on a clock that is ahead by so many seconds. Metadata is requested at the beginning of a tick and everything
-/// else happens in its middle, so that a view never counts as newer than what was seen under it.
+/// An instant within a tick, on a clock that is `ahead` by some seconds. Metadata is requested at
+/// the beginning of a tick and everything else happens in its middle, so a view never counts as
+/// newer than the copies that were read under it.
 pub(crate) fn moment(millis: u64, ahead: i8) -> Moment {
     let monotonic = Duration::from_millis(millis);
     let origin = EPOCH.saturating_add_signed(i64::from(ahead));
@@ -50,7 +52,7 @@ pub(crate) fn index(shard: ShardNumber) -> usize {
     shard.get() as usize
 }
 
-/// What stands at a place.
+/// The copy at a place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stored {
     pub(crate) copy: Copy,
@@ -61,7 +63,7 @@ pub(crate) struct Stored {
 /// The places of one sort key, by shard number.
 pub(crate) type Row = [Option<Stored>; PLACES];
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InFlight {
     pub(crate) from: usize,
@@ -79,11 +81,11 @@ pub(crate) enum Body {
     Page { copy: u32, layout: Arc<Layout> },
 }
 
-/// What a request stores.
+/// The content that a request stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
     pub(crate) value: Option<Value>,
-    /// The value that an update was made of.
+    /// The value that an update read and replaces.
     pub(crate) base: Option<Value>,
     pub(crate) applied: Option<Box<Applied>>,
 }
@@ -98,24 +100,25 @@ impl Content {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Page {
     pub(crate) entry: Option<Arc<Layout>>,
-    /// It has the mark.
+    /// The page has the marker of a complete page.
     pub(crate) is_complete: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Actor {
-    /// The operation that it is at.
+    /// The index of the current operation in its program.
     pub(crate) op: u8,
     pub(crate) view: Option<Arc<View>>,
     pub(crate) step: Step,
     pub(crate) inbox: Option<Answer>,
 }
 
-/// What an actor is at.
+/// The current step of an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Idle,
-    /// A write whose layout was read, but has not arrived. Only where a view's age counts from the response.
+    /// A write whose layout was read but has not arrived. Used only if a view's age counts from the
+    /// response.
     Asking(Writing, Arc<Layout>),
     /// A write reads the places of its item.
     Fetching {
@@ -123,8 +126,7 @@ pub(crate) enum Step {
         todo: Vec<ShardNumber>,
         copies: Vec<(ShardNumber, Stored)>,
     },
-    /// A write is signed.
-    /// A request was signed, and is accepted until then.
+    /// A signed request of a write, and the last tick at which it is accepted.
     Prepared(Writing, Request, u8),
     Sent(Writing, Request),
     /// An append was sent to a shard, under this view if any.
@@ -135,13 +137,14 @@ pub(crate) enum Step {
         view: Option<Arc<View>>,
     },
     Reading(Reading),
-    /// Leaves the closing of this generation, first seen at `since`, to its actor for a while; a write may wait for it.
+    /// Waits for the actor that closed this generation, first seen at `since`. A write may wait
+    /// meanwhile.
     Watching {
         writing: Option<Writing>,
         generation: u64,
         since: u8,
     },
-    /// Waits out the views from before its own closing, and opens then.
+    /// Waits until the views from before its own closing have expired, and then opens.
     Waiting {
         writing: Option<Writing>,
         closed: Arc<ShardMetadata>,
@@ -151,7 +154,7 @@ pub(crate) enum Step {
     Changing(Changing, Arc<ShardMetadata>),
     /// A layout is on its way to every copy of the page.
     Publishing(Box<Publication>, Then),
-    /// Drains what it has marked.
+    /// Drains the key that it has marked.
     Draining(Pass<Key>, Arc<ShardMetadata>, DrainStep),
     /// Deletes tombstones at home, once the key was settled at `since`.
     Purging {
@@ -161,17 +164,17 @@ pub(crate) enum Step {
     Dead,
 }
 
-/// A write under way, and how often it may still be sent.
+/// A write in progress, and the number of times that it may still be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writing {
     pub(crate) write: Write,
     pub(crate) attempts: u8,
-    /// What an update has made of what it has read.
+    /// The content that the write stores; for an update, computed from the value that it read.
     pub(crate) content: Content,
     pub(crate) once: Option<Once>,
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reading {
     pub(crate) began: u8,
@@ -182,12 +185,13 @@ pub(crate) struct Reading {
     pub(crate) newest: Vec<Option<(Stored, ShardNumber)>>,
 }
 
-/// What an actor does once every copy of the page has what it publishes.
+/// The next step of an actor after every copy of the page has the layout that it publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Then {
     /// It goes on after its update of the metadata.
     Changed(Changing, Arc<ShardMetadata>),
-    /// It goes on with a write, under a view that is requested now, or from this instant on.
+    /// It goes on with a write, under a view that is requested now, or at this instant if that is
+    /// later.
     Write(Writing, Option<Moment>),
     Purge(Vec<(ShardNumber, Key, Version)>),
     /// It marks the copies as complete.
@@ -195,7 +199,8 @@ pub(crate) enum Then {
     Finish,
 }
 
-/// Which update of the metadata an actor has sent. A write may wait for it. `Close` also takes a closing over.
+/// The update of the metadata that an actor has sent. A write may wait for it. `Close` also takes a
+/// closing over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Changing {
     Close { sent: u8, writing: Option<Writing> },
@@ -207,7 +212,7 @@ pub(crate) enum Changing {
     Finish { tombstones: Vec<(ShardNumber, Key, Version)> },
 }
 
-/// How far an actor's part of a drain is. `sent` says that the first of the list is under way.
+/// The progress of an actor's pass. `sent` means that the first element of the list is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DrainStep {
     Copying { todo: Vec<ShardNumber>, read: Vec<(ShardNumber, Key, Stored)>, sent: bool },
@@ -215,7 +220,7 @@ pub(crate) enum DrainStep {
     Deleting { todo: Vec<(ShardNumber, Key, Version)>, sent: bool },
 }
 
-/// What must not have happened.
+/// The promises that were broken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Broken {
     pub(crate) read: bool,
@@ -225,7 +230,7 @@ pub(crate) struct Broken {
     pub(crate) lost: bool,
 }
 
-/// The state of everything.
+/// The state of the whole model.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// In ticks.
@@ -237,7 +242,7 @@ pub struct State {
     pub(crate) requests: Vec<InFlight>,
     pub(crate) actors: Vec<Arc<Actor>>,
     pub(crate) monitors: Vec<Arc<Monitor>>,
-    /// What each update has replaced when it was first applied.
+    /// The value that each update replaced when it was first applied.
     pub(crate) replaced: Vec<(Value, Value)>,
     pub(crate) broken: Broken,
 }
@@ -251,7 +256,7 @@ impl State {
         self.table[usize::from(key)][index(place)].as_ref()
     }
 
-    /// An actor goes on with its program, with nothing in hand but its view.
+    /// The actor goes on with its program. It keeps only its view.
     pub(crate) fn finish(&mut self, actor: usize) {
         self.abandon(actor);
         let actor = self.actor(actor);
@@ -259,7 +264,7 @@ impl State {
         actor.step = Step::Idle;
     }
 
-    /// An actor waits for no response any more.
+    /// The actor stops waiting for responses.
     pub(crate) fn abandon(&mut self, actor: usize) {
         self.actor(actor).inbox = None;
         for request in self.requests.iter_mut().filter(|request| request.from == actor) {
@@ -267,7 +272,8 @@ impl State {
         }
     }
 
-    /// Puts a request on its way. Requests of one actor stay in the order of their sending; others are ordered by actor.
+    /// Sends a request. The requests of one actor stay in their order; requests are ordered by
+    /// actor.
     pub(crate) fn post(&mut self, request: InFlight) {
         self.abandon(request.from);
         self.requests.push(request);

@@ -1,4 +1,4 @@
-//! Traces in words.
+//! Readable traces.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use sharding::internal::protocol::version::Version;
 
 use super::state::{EPOCH, Stored, Value};
 
-/// What a step says of itself; silent during the search.
+/// The log of a step; silent during the search.
 #[derive(Debug)]
 pub(crate) struct Story(Option<Vec<String>>);
 
@@ -22,7 +22,7 @@ impl Story {
         Self(Some(Vec::new()))
     }
 
-    pub(crate) fn tell(&mut self, line: fmt::Arguments<'_>) {
+    pub(crate) fn log(&mut self, line: fmt::Arguments<'_>) {
         if let Some(lines) = &mut self.0 {
             lines.push(line.to_string());
         }
@@ -35,15 +35,15 @@ impl fmt::Display for Story {
     }
 }
 
-/// The era, and the second by its writer's clock.
-fn told_version(version: Version) -> String {
+/// The version's era, and its second on the writer's clock.
+fn version_text(version: Version) -> String {
     let second = i128::from(version.epoch_seconds()) - i128::from(EPOCH);
     format!("era {} at {second} s", version.era())
 }
 
-/// A copy.
-pub(crate) fn told_stored(stored: Option<&Stored>) -> String {
-    let version = stored.map(|stored| told_version(stored.copy.version)).unwrap_or_default();
+/// A stored copy, or "nothing".
+pub(crate) fn stored_text(stored: Option<&Stored>) -> String {
+    let version = stored.map(|stored| version_text(stored.copy.version)).unwrap_or_default();
     match stored.map(|stored| stored.value) {
         None => "nothing".to_owned(),
         Some(None) => format!("a tombstone of {version}"),
@@ -51,26 +51,26 @@ pub(crate) fn told_stored(stored: Option<&Stored>) -> String {
     }
 }
 
-pub(crate) fn told_value(value: Option<Value>) -> String {
+pub(crate) fn value_text(value: Option<Value>) -> String {
     value.map_or("nothing".to_owned(), String::from)
 }
 
-pub(crate) fn told_shards(shards: &[ShardNumber]) -> String {
+pub(crate) fn shards_text(shards: &[ShardNumber]) -> String {
     let numbers: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
     format!("shards {}", numbers.join(", "))
 }
 
-pub(crate) fn told_request(request: &Request) -> String {
+pub(crate) fn request_text(request: &Request) -> String {
     match &request.effect {
-        Effect::Put { version, .. } => format!("an item of {}", told_version(*version)),
-        Effect::Bury { version, .. } => format!("a tombstone of {}", told_version(*version)),
+        Effect::Put { version, .. } => format!("an item of {}", version_text(*version)),
+        Effect::Bury { version, .. } => format!("a tombstone of {}", version_text(*version)),
         Effect::Remove => "a plain delete".to_owned(),
         Effect::Add { .. } => "an update in place".to_owned(),
     }
 }
 
 /// Generation, era, widths and phase.
-pub(crate) fn told(layout: &Layout) -> String {
+pub(crate) fn layout_text(layout: &Layout) -> String {
     let phase = match (layout.closing, layout.draining) {
         (Some(to), _) => format!(", closing to {to}"),
         (None, true) => ", draining".to_owned(),

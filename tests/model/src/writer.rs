@@ -10,13 +10,13 @@ use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::view::View;
 use sharding::internal::protocol::write::{How, Kind, Next, Outcome, Update, Write};
 
-use super::monitor::{Kind as Does, Outcome as Told};
+use super::monitor::{Kind as Does, Outcome as Reported};
 use super::program::{Keyed, May, Op};
 use super::state::{Body, Content, InFlight, Key, State, Step, Stored, Then, Writing};
 use super::{APPEND_LEASE, Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
-    /// A write or an append begins.
+    /// Begins a write or an append.
     pub(crate) fn begin_write(&self, state: &mut State, actor: usize, op: Op, story: &mut Story) -> Option<()> {
         let tie_breaker = u32::from(self.operation(state, actor)) + 1;
         let attempts = self.scenario.cast[actor].attempts;
@@ -69,7 +69,7 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// What a writer takes a view for, to send by it or, where its write is over, to confirm the end by it.
+    /// The view as the write sees it: it hides what a weakened rule ignores.
     fn as_writers_see(&self, view: &Arc<View>, is_over: bool) -> Arc<View> {
         let hides_closing = !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
         if !hides_closing && self.rules.unlisted_are_buried {
@@ -83,7 +83,7 @@ impl ProtocolModel {
         Arc::new(View { layout, asked_at: view.asked_at })
     }
 
-    /// Goes on with a write until it needs something from outside.
+    /// Goes on with a write until it needs an event from outside.
     pub(crate) fn next_write(&self, state: &mut State, actor: usize, mut writing: Writing, story: &mut Story) {
         let Some(key) = self.key(state, actor) else { return };
         loop {
@@ -103,7 +103,7 @@ impl ProtocolModel {
                     self.ask(state, actor, writing, story)
                 }
                 Next::Verify(since) => {
-                    story.tell(format_args!("{} has met a copy of a later era", self.name(actor)));
+                    story.log(format_args!("{} has read a copy of a later era", self.name(actor)));
                     let layout = state.metadata.layout();
                     self.publish(state, actor, layout, Then::Write(writing, Some(since)), story);
                     return;
@@ -113,7 +113,7 @@ impl ProtocolModel {
                     continue;
                 }
                 Next::Pause => {
-                    story.tell(format_args!("{} waits for the next era", self.name(actor)));
+                    story.log(format_args!("{} waits for the next era", self.name(actor)));
                     Step::Watching { writing: Some(writing), generation: view.layout.generation, since: state.now }
                 }
                 Next::Read if self.reads_nothing(state, actor) => {
@@ -121,7 +121,7 @@ impl ProtocolModel {
                     continue;
                 }
                 Next::Read => {
-                    story.tell(format_args!("{} begins to read", self.name(actor)));
+                    story.log(format_args!("{} begins to read", self.name(actor)));
                     let todo = match self.op(state, actor) {
                         Some(Op::Swap(..)) if !self.rules.update_reads_all_places => vec![places.home],
                         Some(_) | None => places.all().into_iter().collect(),
@@ -129,7 +129,7 @@ impl ProtocolModel {
                     Step::Fetching { writing, todo, copies: Vec::new() }
                 }
                 Next::Send(request) => {
-                    story.tell(format_args!("{} prepares {}", self.name(actor), super::told_request(&request)));
+                    story.log(format_args!("{} prepares {}", self.name(actor), super::request_text(&request)));
                     Step::Prepared(writing, request, self.valid_until(state))
                 }
                 Next::Done(outcome) => {
@@ -143,7 +143,7 @@ impl ProtocolModel {
 
     fn ask(&self, state: &State, actor: usize, writing: Writing, story: &mut Story) -> Step {
         let layout = state.metadata.layout();
-        story.tell(format_args!("{} asks: {}", self.name(actor), super::told(&layout)));
+        story.log(format_args!("{} asks: {}", self.name(actor), super::layout_text(&layout)));
         Step::Asking(writing, Arc::new(layout))
     }
 
@@ -152,11 +152,11 @@ impl ProtocolModel {
         creates && !self.rules.create_reads
     }
 
-    /// A place is read for a write.
+    /// Reads a place for a write.
     pub(crate) fn fetch(&self, state: &mut State, actor: usize, place: ShardNumber, story: &mut Story) -> Option<()> {
         let key = self.key(state, actor)?;
         let stored = state.copy(key, place).cloned();
-        story.tell(format_args!("{} reads shard {place}: {}", self.name(actor), super::told_stored(stored.as_ref())));
+        story.log(format_args!("{} reads shard {place}: {}", self.name(actor), super::stored_text(stored.as_ref())));
         let Step::Fetching { todo, copies, .. } = &mut state.actor(actor).step else { return None };
         todo.retain(|other| *other != place);
         copies.extend(stored.map(|stored| (place, stored)));
@@ -164,7 +164,7 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// What was read is judged.
+    /// Evaluates the copies that a write has read.
     pub(crate) fn judge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Fetching { mut writing, todo, copies } = state.actors[actor].step.clone() else { return None };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
@@ -175,7 +175,7 @@ impl ProtocolModel {
         let (seen, now) = (self.as_writers_see(&view, false), self.now(state, actor));
         let of_protocol: Vec<_> = copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
         writing.write.read(&of_protocol, &places, &seen, now);
-        story.tell(format_args!("{} has read all places", self.name(actor)));
+        story.log(format_args!("{} has read all places", self.name(actor)));
         let updates = matches!(self.op(state, actor), Some(Op::Swap(..) | Op::Add(..) | Op::AddAgain(..)));
         if updates && writing.write.has_read() && !writing.write.is_over() {
             let newest =
@@ -193,7 +193,8 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// Sends a request that was signed before: its lease may have run out meanwhile, but its signature must be accepted.
+    /// Sends a request that was signed before. The lease may have expired meanwhile, but the
+    /// signature must still be valid.
     pub(crate) fn send_write(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let Step::Prepared(mut writing, request, valid_until) = state.actors[actor].step.clone() else { return None };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
@@ -221,7 +222,7 @@ impl ProtocolModel {
             | Condition::Unchanged(_)
             | Condition::Stands { .. } => {}
         }
-        story.tell(format_args!("{} sends it to shard {home}", self.name(actor)));
+        story.log(format_args!("{} sends it to shard {home}", self.name(actor)));
         let content = match sent.effect {
             Effect::Put { .. } => writing.content.clone(),
             Effect::Add { .. } => Content::of(writing.content.value),
@@ -233,7 +234,7 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// The response to a write, or `None` where its sender waits for it no longer.
+    /// Processes the response to a write; `None` if the sender has given up.
     pub(crate) fn write_answered(
         &self,
         state: &mut State,
@@ -252,7 +253,7 @@ impl ProtocolModel {
             None => Answer::Unanswered,
         };
         let now = if self.rules.lease_at_acknowledgement { self.now(state, actor) } else { view.asked_at };
-        story.tell(format_args!(
+        story.log(format_args!(
             "{} {}",
             self.name(actor),
             if gave_up { "gets no response" } else { "gets its response" }
@@ -269,27 +270,27 @@ impl ProtocolModel {
     }
 
     fn end_write(&self, state: &mut State, actor: usize, outcome: Outcome, story: &mut Story) {
-        story.tell(format_args!("{} is told: {outcome:?}", self.name(actor)));
-        let told = match outcome {
+        story.log(format_args!("{} gets: {outcome:?}", self.name(actor)));
+        let reported = match outcome {
             Outcome::Done => Some(match self.op(state, actor) {
                 Some(Op::Swap(_, value) | Op::Add(_, value, _) | Op::AddAgain(_, value)) => {
                     let replaced = state.replaced.iter().find(|(by, _)| *by == value);
-                    // It was told to be done, and was never applied.
-                    replaced.map_or(Told::Exists, |(_, value)| Told::Swapped(*value))
+                    // The write was acknowledged but never applied.
+                    replaced.map_or(Reported::Exists, |(_, value)| Reported::Swapped(*value))
                 }
-                Some(_) | None => Told::Done,
+                Some(_) | None => Reported::Done,
             }),
-            Outcome::Declined => Some(Told::Absent),
-            Outcome::Exists => Some(Told::Exists),
+            Outcome::Declined => Some(Reported::Absent),
+            Outcome::Exists => Some(Reported::Exists),
             Outcome::Unknown(_) => None,
             Outcome::Lost | Outcome::KeyReused | Outcome::Occupied => {
                 state.broken.lost = true;
                 None
             }
         };
-        if let (Some(told), Some(key)) = (told, self.key(state, actor)) {
+        if let (Some(reported), Some(key)) = (reported, self.key(state, actor)) {
             let creates = matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
-            self.respond(state, actor, key, told, if creates { Blame::Create } else { Blame::Read });
+            self.respond(state, actor, key, reported, if creates { Blame::Create } else { Blame::Read });
         }
         state.finish(actor);
     }
@@ -308,7 +309,7 @@ impl ProtocolModel {
         let home = view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
             AppendNext::Send(place, request) => {
-                story.tell(format_args!("{} appends on shard {place}", self.name(actor)));
+                story.log(format_args!("{} appends on shard {place}", self.name(actor)));
                 let value = self.op(state, actor).and_then(Op::value);
                 self.post(state, actor, Body::Item { place, key, content: Content::of(value), request });
                 state.actor(actor).step = Step::Appending { append, attempts, place, view };
@@ -318,7 +319,7 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// The response to an append, or `None` where its sender waits for it no longer.
+    /// Processes the response to an append; `None` if the sender has given up.
     pub(crate) fn append_answered(
         &self,
         state: &mut State,
@@ -344,7 +345,7 @@ impl ProtocolModel {
         state.now.saturating_add(self.scenario.validity)
     }
 
-    /// Puts a request on its way that is signed now.
+    /// Signs a request now and sends it.
     pub(crate) fn post(&self, state: &mut State, actor: usize, body: Body) {
         let valid_until = self.valid_until(state);
         state.post(InFlight { from: actor, awaited: true, valid_until, body });

@@ -1,4 +1,5 @@
-//! The protocol's promises, on its own code: explored whole with all rules kept, and shown to break with each rule weakened.
+//! The protocol's promises, checked on its own code: every scenario is explored completely with all
+//! rules kept, and each weakened rule breaks a promise.
 //!
 //! `cargo test -p protocol-model -- --nocapture` prints states and traces.
 
@@ -12,7 +13,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 const INVARIANTS: [&str; 6] = [I1, I2, I3, I4, I5, I6];
 
 /// The steps of a trace, one to a line.
-fn told(model: &ProtocolModel, path: Path<State, Action>) -> String {
+fn trace(model: &ProtocolModel, path: Path<State, Action>) -> String {
     let steps = path.into_vec();
     steps
         .iter()
@@ -20,23 +21,23 @@ fn told(model: &ProtocolModel, path: Path<State, Action>) -> String {
         .collect()
 }
 
-/// Explores a scenario whole, all rules kept; says what was explored.
+/// Explores a scenario completely with all rules kept, and returns a summary.
 fn explored(scenario: Scenario) -> String {
     let (name, shows) = (scenario.name(), scenario.shows().to_vec());
     let checker = ProtocolModel::new(Rules::default(), scenario).checker().threads(2).spawn_bfs().join();
     for invariant in INVARIANTS {
         if let Some(path) = checker.discovery(invariant) {
-            panic!("{name}: violated is \"{invariant}\":\n{}", told(checker.model(), path));
+            panic!("{name}: violated: \"{invariant}\":\n{}", trace(checker.model(), path));
         }
     }
     for shown in shows.iter().copied() {
-        assert!(checker.discovery(shown).is_some(), "{name} is vacuous: never was it so that {shown}");
+        assert!(checker.discovery(shown).is_some(), "{name} is vacuous: no state shows \"{shown}\"");
     }
     let seen = if shows.is_empty() { String::new() } else { format!("; seen: {}", shows.join(", ")) };
     format!("{name}: {} states explored, I1..I6 held{seen}", checker.unique_state_count())
 }
 
-/// Searches for a violation; says what was found.
+/// Searches for a violation, and returns its trace.
 fn violation(rules: Rules, scenario: Scenario, invariants: &[&'static str]) -> String {
     let name = scenario.name();
     let wanted = HasDiscoveries::AnyOf(BTreeSet::from_iter(invariants.iter().copied()));
@@ -45,12 +46,12 @@ fn violation(rules: Rules, scenario: Scenario, invariants: &[&'static str]) -> S
     for invariant in invariants {
         if let Some(path) = checker.discovery(invariant) {
             return format!(
-                "violated is \"{invariant}\"\n  in {name}, after {states} states:\n{}",
-                told(checker.model(), path)
+                "violated: \"{invariant}\"\n  in {name}, after {states} states:\n{}",
+                trace(checker.model(), path)
             );
         }
     }
-    panic!("in {name} everything held in all of {states} states; the model has no teeth there")
+    panic!("{name}: all invariants held in all {states} states, so the weakened rule makes no difference")
 }
 
 #[test]
@@ -60,7 +61,8 @@ fn every_promise_holds_in_every_scenario() {
     }
 }
 
-/// One test for each weakened rule: its name, the rule, the scenario, and the promises of which one breaks.
+/// One test for each weakened rule: its name, the rule, the scenario, and the promises, one of
+/// which breaks.
 macro_rules! weakened {
     ($($test:ident: $rule:ident, $scenario:literal, $($invariant:ident)|+;)+) => {
         $(
@@ -119,8 +121,8 @@ weakened! {
 weakened! {
     without_the_wait_for_reads_an_item_is_missed: wait_for_reads, "settle | get", I1;
     without_the_wait_for_signatures_a_late_move_undoes_a_delete: wait_for_signatures, "a dead drainer's move | settle | delete get", I1 | I6;
-    a_move_without_a_response_that_is_not_in_doubt_undoes_a_delete:
-        unanswered_is_in_doubt, "settle, a move unanswered | delete", I1 | I6;
+    a_move_without_a_response_that_counts_as_failed_undoes_a_delete:
+        unanswered_is_ambiguous, "settle, a move unanswered | delete", I1 | I6;
     without_the_wait_before_a_drain_a_late_put_is_lost: wait_before_a_drain, "settle | late put | get", I1 | I6;
     without_the_wait_before_a_look_a_late_put_is_revealed_and_lost:
         wait_before_a_look, "settle | late put | look and delete, get", I1 | I6;
@@ -140,14 +142,14 @@ weakened! {
     a_late_entry_that_replaces_a_higher_one_loses_a_put: entries_go_up, "pages: a late open | grow again | put | put", I1 | I6;
     a_removed_entry_looks_like_one_that_is_still_to_come: entries_stay, "pages: shrink to one, drain | look put", I1 | I6;
     a_missing_page_that_is_read_as_empty_loses_a_put: missing_is_not_empty, "pages: one missing | grow | put | get", I1 | I6;
-    a_copy_that_is_not_counted_misses_a_growth: copies_counted_anew, "pages: add a copy | grow | put | get", I1;
+    a_copy_that_is_not_counted_misses_a_growth: copies_counted_again, "pages: add a copy | grow | put | get", I1;
     a_late_creation_that_a_page_behind_confirms_is_the_second: closing_confirms_nothing, "pages: grow | create | create", I3 | I6;
     a_look_while_an_unlisted_key_is_migrated_undoes_a_delete:
         unlisted_are_buried, "pages: migrate, a move unanswered | look and delete", I1 | I6;
 }
 
-/// Not promises: what the protocol cannot do, found with all rules kept. If one of these is repaired, its test fails, and the
-/// documentation must follow.
+/// The protocol's documented limits, found with all rules kept. If a limit is repaired, its test
+/// fails, and the documentation must follow.
 #[test]
 fn the_documented_limits_are_real() {
     for scenario in limits() {

@@ -1,4 +1,4 @@
-//! Keys that have items from before they were sharded.
+//! Keys with items from before they were sharded.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::registers::Outcome;
 use super::world::World;
 use super::{KEYS, Plan, key};
 
-/// Bare items of each key, besides registers.
+/// The number of bare items of each key, besides registers.
 const BARE_ITEMS: u64 = 40;
-/// Above every value that a writer of the run makes.
+/// The first value of bare items. It is above every value that a writer of the run stores.
 const FIRST_VALUE: u64 = 1 << 40;
 
-/// What another program stored before.
+/// Stores the items that another program stored before the run.
 pub(super) async fn store_bare(engine: &Engine, world: &World) {
-    // Its writes are no part of the load.
+    // These writes do not count towards the load, so they run without limits.
     let limits = engine.limits("items");
     engine.set_limits([]);
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
@@ -37,7 +37,7 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
                 ("sort_key".to_owned(), AttributeValue::S(text.clone())),
                 ("value".to_owned(), AttributeValue::N(value.to_string())),
             ]);
-            client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("the engine answers");
+            client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("the engine responds");
             if text.starts_with('~') {
                 let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
                 world.registers(which).ended(&sent, Outcome::Done, 0);
@@ -51,7 +51,8 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
     sleep(Duration::from_millis(1)).await;
 }
 
-/// Migrates what is left; then nothing stands under a bare key, and nothing is missing without looking there.
+/// Migrates the remaining bare items. Afterwards no bare key has items, and reads that skip the
+/// bare key find every item.
 pub(super) async fn finish(engine: &Engine, fresh: &TableEngine, world: &World, plan: Plan) -> Result<(), Failure> {
     let without_the_flag = newcomer(engine, world, Plan { adopting: false, ..plan }, 1);
     for which in 0..KEYS {

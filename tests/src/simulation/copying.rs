@@ -1,4 +1,4 @@
-//! Copies of the directory's pages that are added while the run goes on, some of them not to the end.
+//! Adds copies of the directory's pages during the run. Some of the calls are interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 use super::network::Instance;
 use super::world::World;
 
-/// How long a call that is not cut off may take.
+/// The time limit of a call that is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// Adds copies now and then; half of the calls are cut off in the middle.
+/// Adds copies from time to time. Half of the calls are interrupted in the middle.
 pub(super) async fn raise_copies(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     for copies in [2, 3, 3, 4, 4] {

@@ -1,4 +1,4 @@
-//! Freezes, set-back clocks, lost metadata and deaths.
+//! Faults of instances: freezes, clocks set back, lost metadata and deaths.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::network::Instance;
 use super::world::World;
 use super::{HOT, Plan, READERS, WRITERS};
 
-/// Disturbs the instances for as long as the run goes on.
+/// Disturbs the instances until the run ends.
 pub(super) async fn disturb(instances: Vec<Arc<Instance>>, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut deaths = 0;
-    // The last of those that drain; another one lives on.
+    // The last of the draining instances dies; another one survives.
     let mut drainer = instances.last().filter(|_| plan.loses_a_drainer() && instances.len() > WRITERS + READERS);
     while world.goes_on() {
         sleep(world.pause(&mut rng, 100..900)).await;

@@ -1,4 +1,4 @@
-//! Keys that shrink again, and are settled, once the load has gone down.
+//! Shrinks and settles keys once the load has gone down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,39 +16,43 @@ use super::network::{FaultRates, Instance, InstanceClock};
 use super::world::World;
 use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
 
-/// A key of so many shards grows no more before it is settled.
+/// The width at which a key stops growing until it is settled.
 const WIDE: u32 = 40;
-/// To so many shards, keys of a broken build grow again after each drain: what has been moved comes back to where it was.
+/// The width to which keys of a broken build grow again after each drain, so that items move back
+/// to their former shards.
 const FORMER: u32 = 4;
-/// Before items are moved, and while they are, they are read more often.
+/// The time before a move from which on items are read more often.
 const ABOUT_TO_MOVE: Duration = Duration::from_secs(5);
-/// How long a call that is not cut off may take.
+/// The time limit of a call that is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// Whether keys shrink again once the load has gone down, and what a broken build leaves out.
+/// Whether keys shrink after the load has gone down, and which wait a broken build omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shrinking {
-    /// They keep their shards, and the run is short.
+    /// Keys keep their shards, and the run is short.
     Never,
-    /// As built, but for the waits, which are as long as what can happen here.
+    /// The build as it is, except that its waits are only as long as the faults here require.
     AsBuilt,
-    /// Reads that began before the copies are not waited out.
+    /// Without the wait for reads that began before the copies.
     WithoutWaitingForReads,
-    /// Requests that were sent before are not waited out: neither before a drain moves anything, nor before it ends.
+    /// Without the wait for requests that were sent earlier, both before a drain moves items and
+    /// before it ends.
     WithoutWaitingForRequests,
 }
 
 impl Shrinking {
-    /// The latest that a request is applied once its lease was looked at (a freeze of 4 s, and 9 s on its way), and what clocks differ by.
+    /// The longest time from the check of a lease to the application of the request: a freeze of 4
+    /// s, 9 s in the network, and the difference of the clocks.
     const REQUESTS: Duration = Duration::from_secs(4 + FaultRates::LATEST.as_secs() + 7);
-    /// A read's deadline, a freeze, and what clocks differ by.
+    /// The longest time of a read: its deadline, a freeze, and the difference of the clocks.
     const READS: Duration = Duration::from_secs(6 + 4 + 10);
-    /// Where requests are not waited out, the wait for reads must not hide it.
+    /// The wait for reads in a build without the wait for requests. It is short, so that it does
+    /// not hide the fault.
     const SHORT_READS: Duration = Duration::from_secs(4);
     const MARGIN: Duration = Duration::from_secs(1);
 
     pub(super) fn configure(self, of_table: &mut TableConfig, seed: u64) {
-        // For how long appends go by what they know. Where that is shorter, more drains come to their end.
+        // The lease of appends. If it is shorter, more drains finish.
         of_table.append_lease = Duration::from_secs(if seed % 4 < 2 { 60 } else { 5 });
         let (wait_for_reads, wait_for_requests) = match self {
             Self::Never | Self::AsBuilt => (Self::READS, Self::REQUESTS),
@@ -60,17 +64,17 @@ impl Shrinking {
         of_table.drain = DrainPace { wait_for_requests, wait_for_reads, units_per_second: 800 };
     }
 
-    /// What the instances that drain meet.
+    /// The fault rates of the instances that drain.
     pub(super) const fn rates_of_drainers(self) -> FaultRates {
         match self {
             Self::Never | Self::AsBuilt => FaultRates::DRAINING,
-            // A drain lasts longer where one of its moves had no response.
+            // A drain lasts longer if one of its moves had no response.
             Self::WithoutWaitingForReads => FaultRates { late_writes: 100, ..FaultRates::DRAINING },
             Self::WithoutWaitingForRequests => FaultRates::DRAINING_LATE,
         }
     }
 
-    /// What the instances that read meet.
+    /// The fault rates of the instances that read.
     pub(super) const fn rates_of_readers(self) -> FaultRates {
         match self {
             Self::Never | Self::AsBuilt | Self::WithoutWaitingForRequests => FaultRates::READING,
@@ -86,13 +90,14 @@ impl Shrinking {
     }
 }
 
-/// Shrinks and settles keys once the load has gone down, having widened some by hand, and carries on with what it or another has begun, in
-/// short runs, some of which end anywhere. Some drains are cut off by a growth.
+/// Widens some keys by hand, shrinks and settles keys once the load has gone down, and continues
+/// drains that this or another instance has begun. It works in short runs, some of which are
+/// interrupted anywhere. A growth cuts some drains off.
 pub(super) async fn drain(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, plan: Plan, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     sleep(HOT + Duration::from_secs(2)).await;
     while world.goes_on() && !instance.is_dead() {
-        // What is late must meet what comes next.
+        // The next step follows soon, so that late requests arrive during it.
         let is_soon = world.is_moving() || plan.shrinking == Shrinking::WithoutWaitingForRequests;
         let pause = if is_soon { 50..400 } else { 500..4_000 };
         sleep(Duration::from_millis(rng.random_range(pause))).await;
@@ -109,15 +114,16 @@ pub(super) async fn drain(instance: Arc<Instance>, table: TableEngine, world: Ar
             Some(drain) if is_cut_off(plan, &metadata, drain, &mut rng) => {
                 grow(&table, &world, which, metadata.read_shards.get().max(metadata.number_of_shards.get() + 1)).await;
             }
-            Some(_) => carry_on(&instance, &table, &world, plan, which, &mut rng).await,
+            Some(_) => continue_drain(&instance, &table, &world, plan, which, &mut rng).await,
             None if metadata.closing().is_none() => begin(&table, &world, plan, which, &metadata, &mut rng).await,
             None => {}
         }
     }
 }
 
-/// Whether a growth cuts a drain off now: one of four, at any time. Where requests are not waited out, it comes once all deletions of a shrink
-/// were sent, and some are on their way: then the places that they are on their way to become homes again.
+/// Whether a growth cuts a drain off now: one drain in four, at any time. In a build without the
+/// wait for requests, the growth comes after all deletions of a shrink were sent and while some are
+/// in flight: then their target places become homes again.
 fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdRng) -> bool {
     match plan.shrinking {
         Shrinking::Never | Shrinking::WithoutWaitingForReads => false,
@@ -128,7 +134,8 @@ fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdR
     }
 }
 
-/// Begins something with a key; refused where another was first. Some beginnings are interrupted, between the close and the open for example.
+/// Begins a change of a key. Another instance may be first; then the change is rejected. Some
+/// changes are interrupted, for example between close and open.
 async fn begin(
     table: &TableEngine,
     world: &World,
@@ -138,7 +145,7 @@ async fn begin(
     rng: &mut StdRng,
 ) {
     let mut width = metadata.number_of_shards.get();
-    // A drain that was cut off by a growth has left shards to readers that nobody writes to.
+    // A drain that a growth cut off leaves shards that are read but no longer written.
     let is_left = metadata.read_shards > metadata.number_of_shards;
     let settles = !plan.appends && (plan.settling && !metadata.settled || is_left);
     if plan.shrinking.is_broken() {
@@ -175,8 +182,8 @@ async fn begin(
     }
 }
 
-/// Goes on with a drain, in a run that may be interrupted anywhere.
-async fn carry_on(
+/// Continues a drain, in a run that may be interrupted anywhere.
+async fn continue_drain(
     instance: &Arc<Instance>,
     table: &TableEngine,
     world: &World,
@@ -211,7 +218,7 @@ async fn carry_on(
     });
 }
 
-/// Gives a key more shards by hand; refused where another was first.
+/// Widens a key by hand. Another instance may be first; then the change is rejected.
 async fn grow(table: &TableEngine, world: &World, which: usize, to: u32) {
     let to = ShardCount::new(to).expect("at least one");
     match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {

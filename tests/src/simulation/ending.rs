@@ -1,4 +1,4 @@
-//! The end of a run, when all is calm again: nothing acknowledged is lost, and no key is stuck.
+//! The end of a run, without faults: no acknowledged write is lost, and no key is stuck.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +7,24 @@ use embedded_dynamodb::Engine;
 use sharding::internal::{Deadline, DrainRefused, Drained, Pressure, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
-use super::failure::{Failure, Finding, Judged, Says};
+use super::failure::{Failure, Finding, Classified, ErrorClass};
 use super::network::{FaultRates, Instance};
-use super::reading::{apart, scan};
+use super::reading::{scan, split};
 use super::world::World;
 use super::{
     COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, adopting, key, sort_key, table, value_of,
 };
 
-/// How long one request may take.
+/// The time limit of one request.
 const SOON: Duration = Duration::from_secs(30);
-/// How long a step is repeated, in the time of the run: partitions may be so small that a drain takes minutes.
+/// How long a step is repeated, in the time of the run. Partitions may be so small that a drain
+/// takes minutes.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Carries everything through that was begun, and checks what is there then.
+/// Completes every operation that was begun, and then checks all items.
 ///
 /// # Errors
-/// The first violation, or that the simulation cannot go on.
+/// The first violation, or the reason that the simulation cannot go on.
 pub(super) async fn finish(
     engine: &Engine,
     instances: &[Arc<Instance>],
@@ -41,10 +42,10 @@ pub(super) async fn finish(
         check_scan(reader, world, which, "at the end").await?;
     }
     for which in 0..KEYS {
-        carry_through(&fresh, world, which).await?;
+        complete_changes(&fresh, world, which).await?;
         check_scan(&fresh, world, which, "after the last drain").await?;
         if plan.shrinking != Shrinking::Never {
-            // A scan asks every shard; whether items are where one is looked for, only point reads say.
+            // A scan reads every shard. Only point reads show whether each item is at its place.
             let stored = world.history(which).all_acknowledged();
             for wanted in stored {
                 let get = async || fresh.get(&key(which), &sort_key(&wanted), true, soon()).await;
@@ -59,7 +60,7 @@ pub(super) async fn finish(
     if plan.adopting {
         adopting::finish(engine, &fresh, world, plan).await?;
     }
-    mend_directory(&fresh, world).await?;
+    repair_directory(&fresh, world).await?;
     (0..KEYS).try_for_each(|which| {
         let checked = world.registers(which).check();
         let (registers, undecided) = checked.map_err(|finding| world.violation(which, finding))?;
@@ -71,11 +72,11 @@ pub(super) async fn finish(
     })
 }
 
-/// Once every copy of every page was compared with the items, nothing is behind.
-async fn mend_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
+/// Compares every copy of every page with the items, and checks that no entry is behind afterwards.
+async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let compare = async || fresh.repair_directory(soon()).await;
     let behind = patiently(world, 0, "comparing the directory", compare).await?;
-    world.count(|totals| totals.mended += behind);
+    world.count(|totals| totals.repaired += behind);
     let compare = async || fresh.repair_directory(soon()).await;
     match patiently(world, 0, "comparing the directory again", compare).await? {
         0 => Ok(()),
@@ -85,7 +86,7 @@ async fn mend_directory(fresh: &TableEngine, world: &World) -> Result<(), Failur
     }
 }
 
-/// The table of an instance that begins at the end, and meets no fault; or one of the beginning.
+/// The table of an instance that starts at the end, without faults, or at the beginning.
 pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> TableEngine {
     let number = WRITERS + READERS + DRAINERS + number;
     let record = Arc::clone(&world.record);
@@ -98,8 +99,9 @@ pub(super) fn soon() -> Deadline {
     Deadline::now() + SOON
 }
 
-/// Repeats a step while capacity or a response does not come, or somebody else is at the key.
-pub(super) async fn patiently<T, E: Judged>(
+/// Repeats a step while capacity or a response is missing, or while another instance changes the
+/// key.
+pub(super) async fn patiently<T, E: Classified>(
     world: &World,
     which: usize,
     step: &str,
@@ -111,10 +113,10 @@ pub(super) async fn patiently<T, E: Judged>(
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        match error.says() {
-            Says::TryAgain | Says::Busy if Instant::now() < ends => sleep(Duration::from_secs(1)).await,
-            Says::TryAgain => return Err(Failure::Harness(format!("{step} has no capacity for an hour: {error}"))),
-            Says::Busy | Says::IsWrong => {
+        match error.class() {
+            ErrorClass::TryAgain | ErrorClass::Busy if Instant::now() < ends => sleep(Duration::from_secs(1)).await,
+            ErrorClass::TryAgain => return Err(Failure::Harness(format!("{step} has no capacity for an hour: {error}"))),
+            ErrorClass::Busy | ErrorClass::Unexpected => {
                 return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
             }
         }
@@ -132,14 +134,15 @@ pub(super) async fn check_scan(reader: &TableEngine, world: &World, which: usize
     };
     let (began, tick, seen) = patiently(world, which, "a scan", look).await?;
     let seen = seen.ok_or_else(|| Failure::Harness("a scan has too many pages".into()))?;
-    let (plain, registers) = apart(seen);
+    let (plain, registers) = split(seen);
     let checked = world.history(which).check_scan(&plain, began, false);
     world.registers(which).read_all(&registers, tick);
     found(world, which, when, checked)
 }
 
-/// What was begun can be finished by anyone: a closing is opened, a drain is done, and shards that a cut-off shrink has left are drained.
-async fn carry_through(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
+/// Completes what was begun, which every instance can do: it opens a closing, finishes a drain, and
+/// drains the shards that a cut-off shrink has left.
+async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
     let look = async || fresh.scale_by_policy(&key(which), Pressure::default(), soon()).await;
     patiently(world, which, "opening what was closed", look).await?;
     drain(fresh, world, which).await?;
@@ -159,7 +162,7 @@ async fn carry_through(fresh: &TableEngine, world: &World, which: usize) -> Resu
     drain(fresh, world, which).await
 }
 
-/// Goes on with a drain until it has ended.
+/// Continues a drain until it has ended.
 pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
     let ends = Instant::now() + PATIENCE;
     while Instant::now() < ends {
@@ -172,7 +175,7 @@ pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> R
     Err(world.violation(which, Finding::new("I6: a drain does not end")))
 }
 
-/// No key is stuck, and no two changes of a width came within a cooldown.
+/// Checks that no key is stuck, and that no two changes of a width came within a cooldown.
 async fn check_metadata(fresh: &TableEngine, world: &World, which: usize, plan: Plan) -> Result<(), Failure> {
     let look = async || fresh.shards(&key(which), soon()).await;
     let Some(metadata) = patiently(world, which, "reading metadata", look).await? else { return Ok(()) };
@@ -182,8 +185,8 @@ async fn check_metadata(fresh: &TableEngine, world: &World, which: usize, plan: 
         return Err(world.violation(which, Finding::new(what)));
     }
     let entries: Vec<_> = metadata.shard_history.entries().collect();
-    // The first entry is the registration. A cooldown is counted on wall clocks, so it holds where those are right, and a drain forgets the
-    // history.
+    // The first entry is the registration. A cooldown is counted on wall clocks, so it holds only
+    // if those are right. A drain clears the history.
     let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
     if hasty && !plan.sets_clocks_back() && plan.shrinking == Shrinking::Never {
         let what = format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());

@@ -1,16 +1,17 @@
-//! How a run can fail, and what makes a failed request a finding.
+//! The ways in which a run can fail, and which failed requests are findings.
 
 use std::fmt;
 
 use sharding::internal::{DrainRefused, ReadError, ScaleError, TableError};
 
-/// Why a run did not come to a good end.
+/// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// A promise was broken: the product is wrong, or was made so on purpose. The first line says what; the rest is what reached the
-    /// table of that item.
+    /// A promise was broken: the product is wrong, or a broken build was simulated. The first line
+    /// names the promise; the others list the writes that reached the table of that item.
     Violation(String),
-    /// The simulation itself could not go on: nothing is known of the product. Mend the simulation.
+    /// The simulation itself failed, so the run proves nothing about the product. Fix the
+    /// simulation.
     Harness(String),
 }
 
@@ -23,11 +24,11 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A promise that a check has found broken.
+/// A broken promise.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) what: String,
-    /// Of which item, if it is about one.
+    /// The sort key of the item, if the finding is about one item.
     pub(super) sort_key: Option<String>,
 }
 
@@ -40,65 +41,65 @@ impl Finding {
         Self { what: what.into(), sort_key: Some(sort_key.to_owned()) }
     }
 
-    /// With the step that found it.
+    /// Adds the step that found it.
     pub(super) fn during(self, step: &str) -> Self {
         Self { what: format!("{step}: {}", self.what), ..self }
     }
 }
 
-/// What a failed request says.
+/// How the simulation handles a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Says {
-    /// Capacity or a response did not come: try again.
+pub(super) enum ErrorClass {
+    /// Capacity or a response is missing: try again.
     TryAgain,
-    /// Somebody else is at the key: try again, but not for ever.
+    /// Another instance changes the key: try again, for a limited time.
     Busy,
-    /// Nothing that the simulation does may lead to it.
-    IsWrong,
+    /// The simulation never causes this error.
+    Unexpected,
 }
 
-/// An error of the product, judged.
-pub(super) trait Judged: fmt::Display {
-    fn says(&self) -> Says;
+/// An error of the product, with its class.
+pub(super) trait Classified: fmt::Display {
+    fn class(&self) -> ErrorClass;
 
-    /// A finding, where nothing that the simulation does may lead to this error.
+    /// A finding, if the simulation never causes this error.
     fn finding(&self, step: &str) -> Option<Finding> {
-        (self.says() == Says::IsWrong).then(|| Finding::new(format!("I6: {step} fails for good: {self}")))
+        (self.class() == ErrorClass::Unexpected).then(|| Finding::new(format!("I6: {step} fails for good: {self}")))
     }
 }
 
-impl Judged for TableError {
-    fn says(&self) -> Says {
-        if self.is_retryable() { Says::TryAgain } else { Says::IsWrong }
+impl Classified for TableError {
+    fn class(&self) -> ErrorClass {
+        if self.is_retryable() { ErrorClass::TryAgain } else { ErrorClass::Unexpected }
     }
 }
 
-impl Judged for ReadError {
-    fn says(&self) -> Says {
+impl Classified for ReadError {
+    fn class(&self) -> ErrorClass {
         match self {
-            Self::Capacity(_) => Says::TryAgain,
-            Self::Table(error) => error.says(),
+            Self::Capacity(_) => ErrorClass::TryAgain,
+            Self::Table(error) => error.class(),
         }
     }
 }
 
-impl Judged for ScaleError {
-    fn says(&self) -> Says {
+impl Classified for ScaleError {
+    fn class(&self) -> ErrorClass {
         match self {
-            Self::Table(error) => error.says(),
+            Self::Table(error) => error.class(),
             // The width has changed meanwhile.
-            Self::Lower { .. } => Says::Busy,
-            Self::TooMany { .. } => Says::IsWrong,
+            Self::Lower { .. } => ErrorClass::Busy,
+            Self::TooMany { .. } => ErrorClass::Unexpected,
         }
     }
 }
 
-impl Judged for DrainRefused {
-    fn says(&self) -> Says {
+impl Classified for DrainRefused {
+    fn class(&self) -> ErrorClass {
         match self {
-            Self::Table(error) => error.says(),
-            Self::Busy(_) | Self::NotLower { .. } => Says::Busy,
-            Self::NoHomes | Self::NotAdopting => Says::IsWrong,
+            Self::Table(error) => error.class(),
+            Self::Busy(_) | Self::NotLower { .. } => ErrorClass::Busy,
+            Self::NoHomes | Self::NotAdopting => ErrorClass::Unexpected,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The reference: what was written and acknowledged, and whether a read may have seen what it saw.
+//! The reference for plain items: the acknowledged writes, and whether a read is consistent with
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +7,16 @@ use tokio::time::Instant;
 
 use super::failure::Finding;
 
-/// What is known of one sort key.
+/// The state of one sort key.
 #[derive(Debug, Default, Clone)]
 struct Written {
-    /// Every value that was ever sent.
+    /// Every value that was sent.
     sent: BTreeSet<u64>,
-    /// When the first write of it was acknowledged.
+    /// When the first write was acknowledged.
     acknowledged: Option<Instant>,
 }
 
-/// Everything written to one key.
+/// All writes to one key.
 #[derive(Debug, Default, Clone)]
 pub(super) struct KeyHistory(BTreeMap<String, Written>);
 
@@ -29,7 +30,7 @@ impl KeyHistory {
         written.acknowledged = Some(written.acknowledged.map_or(at, |before| before.min(at)));
     }
 
-    /// A sort key that was acknowledged before this instant, by an arbitrary number.
+    /// A sort key that was acknowledged before this instant, selected by an arbitrary number.
     pub(super) fn some_acknowledged(&self, before: Instant, pick: usize) -> Option<String> {
         let known: Vec<&String> = self.before(before).collect();
         known.get(pick % known.len().max(1)).map(|key| (*key).clone())
@@ -80,7 +81,7 @@ impl KeyHistory {
 
     fn check_value(&self, sort_key: &str, value: u64) -> Result<(), Finding> {
         let sent = self.0.get(sort_key).is_some_and(|written| written.sent.contains(&value));
-        let what = || format!("I6: {sort_key} has the value {value}, which nobody wrote");
+        let what = || format!("I6: {sort_key} has the value {value}, which was never written");
         if sent { Ok(()) } else { Err(Finding::of(sort_key, what())) }
     }
 }

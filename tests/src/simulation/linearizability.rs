@@ -1,43 +1,52 @@
-//! An exact check: whether the responses that a register gave can be put into one order, each between its request and its response.
+//! An exact check: whether the responses of a register can be put into one order, each between its
+//! request and its response.
 //!
-//! Operations are taken in the order of their responses. Kept is every state that the register can be in, with the operations under way that
-//! have taken effect in it; an operation takes effect no earlier than a response needs it (G. Lowe, "Testing for linearizability", 2017).
-//! Requests without a response may take effect at any time later, or never.
+//! The search processes operations in the order of their responses. It keeps every possible state
+//! of the register, with the operations in progress that have taken effect in it. An operation
+//! takes effect only when a response needs it (G. Lowe, "Testing for linearizability", 2017).
+//! Requests without a response may take effect at any later time, or never.
 //!
-//! Two exceptions are documented. A write without a response that arrives late, at an old place, between another creation's read and its put,
-//! may be seen and then lose to that creation, or to a change that has read like a creation; so a creation replaces what such a write has left since the creation was sent. And an attempt
-//! of a put that arrives after a deletion that has left nothing brings the item back ([`Kind::Late`]).
+//! Two exceptions are documented:
+//!
+//! * A write without a response may arrive late, at an old place, between another creation's read
+//!   and its put. It may be read and then lose to that creation, or to a change that has read like
+//!   a creation. So a creation replaces what such a write has stored since the creation was sent.
+//! * An attempt of a put that arrives after a deletion without a tombstone brings the item back
+//!   ([`Kind::Late`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// The place of an event in the run: requests and responses are numbered in the order in which they happen.
+/// The position of an event in the run: requests and responses are numbered in the order in which
+/// they happen.
 pub(super) type Tick = u64;
 
-/// What an operation does, and what its response says.
+/// The effect of an operation, and its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It leaves this value, or nothing.
+    /// It stores this value, or removes the item.
     Set(Option<u64>),
-    /// It leaves this value where nothing stands, and fails where another does. That its own stands is success.
+    /// It stores this value if there is none, and fails if there is another value. Its own value is
+    /// success.
     Create(u64),
-    /// It leaves this value where nothing stands, and changes nothing where something does.
+    /// It stores this value if there is none, and otherwise changes nothing.
     Once(u64),
-    /// An attempt of a put, besides the one that was acknowledged, which may arrive at any time: it leaves this value where nothing stands.
+    /// An attempt of a put, besides the acknowledged one, which may arrive at any time: it stores
+    /// this value if there is none.
     ///
-    /// After a deletion that has left nothing, it also replaces what has a lower version: what was sent before this time of the run at the
-    /// latest, for the clocks of two writers differ.
+    /// After a deletion without a tombstone, it also replaces a value with a lower version. Because
+    /// the clocks of two writers differ, that is any value sent before this time of the run.
     Late(u64, Duration),
-    /// Where the first value stands, it leaves the second one; elsewhere it fails.
+    /// It replaces the first value by the second one, and fails if there is another value or none.
     Change(u64, u64),
-    /// It was told that another value stands than this one, or none.
+    /// Its response is that the value is not this one; there may be none.
     Differs(u64),
-    /// It was told that another value stands than this one.
+    /// Its response is that there is another value than this one.
     Exists(u64),
-    /// It has seen this value, or nothing.
+    /// It read this value, or none.
     Read(Option<u64>),
-    /// It was rejected, and nothing was changed.
+    /// It was rejected and changed nothing.
     Nothing,
 }
 
@@ -45,7 +54,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: Kind,
-    /// When it was sent, in the time of the run.
+    /// The time of the run at which it was sent.
     pub(super) at: Duration,
     pub(super) sent: Tick,
     /// `None` without a response.
@@ -62,7 +71,7 @@ impl fmt::Display for Operation {
 }
 
 impl Kind {
-    /// The value afterwards; `None` where it cannot take effect on this one.
+    /// The value afterwards; `None` if it cannot take effect on this value.
     fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
         match self {
             Self::Set(left) => Some(left),
@@ -85,8 +94,8 @@ impl Kind {
         }
     }
 
-    /// It changes nothing, so that it may take effect as soon as it can.
-    const fn only_looks(self) -> bool {
+    /// Whether it changes nothing, so that it may take effect as early as possible.
+    const fn only_reads(self) -> bool {
         matches!(self, Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing)
     }
 }
@@ -95,27 +104,28 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     value: Option<u64>,
-    /// When a request without a response has left it, at the latest.
+    /// The latest time at which a request without a response stored the value.
     late_since: Option<Tick>,
-    /// Of the operations under way, those that have taken effect.
+    /// The operations in progress that have taken effect.
     done: BTreeSet<usize>,
 }
 
 struct Search<'a> {
     operations: &'a [Operation],
-    /// What late attempts may replace after a deletion.
+    /// The values that late attempts may replace after a deletion.
     below: BTreeMap<usize, BTreeSet<u64>>,
-    /// Requests that were sent, and have not ended yet.
+    /// Requests that were sent and have not ended yet.
     under_way: BTreeSet<usize>,
     states: Vec<State>,
-    /// The event that is looked at.
+    /// The current event.
     now: Tick,
 }
 
-/// The most states that are kept. Many requests without a response allow more orders than can be looked at.
+/// The limit of states. Many requests without a response allow too many orders to search.
 const MOST_STATES: usize = 400;
 
-/// Checks the operations on one register, which begins empty; `false` where they allow too many orders to decide.
+/// Checks the operations on one register, which begins empty. `false` if they allow too many orders
+/// to decide.
 ///
 /// # Errors
 /// The index of the first operation, by the order of responses, whose response fits no order.
@@ -144,7 +154,8 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
     Ok(true)
 }
 
-/// What was stored after a deletion, and may nevertheless have a lower version than this late attempt.
+/// The values that were stored after a deletion, and may still have a lower version than this late
+/// attempt.
 fn may_be_below(operations: &[Operation], late: usize) -> BTreeSet<u64> {
     let late = operations[late];
     let Kind::Late(own, until) = late.kind else { return BTreeSet::new() };
@@ -164,13 +175,14 @@ impl Search<'_> {
         self.under_way.insert(index);
         let kind = self.operations[index].kind;
         for state in &mut self.states {
-            if kind.only_looks() && kind.applied(state.value).is_some() {
+            if kind.only_reads() && kind.applied(state.value).is_some() {
                 state.done.insert(index);
             }
         }
     }
 
-    /// Keeps the states in which the operation has taken effect, now at the latest; `false` where they are too many.
+    /// Keeps the states in which the operation has taken effect by now; `false` if there are too
+    /// many.
     fn end(&mut self, index: usize) -> bool {
         let mut kept = Vec::new();
         for state in std::mem::take(&mut self.states) {
@@ -191,7 +203,8 @@ impl Search<'_> {
         true
     }
 
-    /// This state, and those that other operations under way lead to before this one takes effect.
+    /// This state, and the states that other operations in progress lead to before this one takes
+    /// effect.
     fn reachable(&self, state: State, index: usize) -> Vec<State> {
         if state.done.contains(&index) {
             return vec![state];
@@ -202,7 +215,7 @@ impl Search<'_> {
         {
             next += 1;
             for other in self.under_way.iter().filter(|other| **other != index && !state.done.contains(other)) {
-                if !self.operations[*other].kind.only_looks() && !self.has_twin(*other, &state) {
+                if !self.operations[*other].kind.only_reads() && !self.has_twin(*other, &state) {
                     for reached in self.steps(&state, *other) {
                         self.add(&mut found, reached);
                     }
@@ -212,7 +225,8 @@ impl Search<'_> {
         found
     }
 
-    /// Whether an earlier request does the same, need not take effect either, and has not yet: it can as well be that one.
+    /// Whether an earlier request with the same effect is also optional and has not taken effect.
+    /// The search then needs to try only that one.
     fn has_twin(&self, index: usize, state: &State) -> bool {
         let operation = self.operations[index];
         operation.ended.is_none()
@@ -222,7 +236,7 @@ impl Search<'_> {
             })
     }
 
-    /// The states that this operation can lead to; none where it cannot take effect.
+    /// The states that this operation can lead to; none if it cannot take effect.
     fn steps(&self, state: &State, index: usize) -> Vec<State> {
         let operation = self.operations[index];
         let mut values: Vec<Option<u64>> = operation.kind.applied(state.value).into_iter().collect();
@@ -259,28 +273,30 @@ impl Search<'_> {
         };
         let mut done = state.done.clone();
         done.insert(index);
-        let looks = |other: &&usize| {
+        let reads = |other: &&usize| {
             let kind = self.operations[**other].kind;
-            kind.only_looks() && kind.applied(value).is_some()
+            kind.only_reads() && kind.applied(value).is_some()
         };
-        done.extend(self.under_way.iter().filter(looks));
+        done.extend(self.under_way.iter().filter(reads));
         State { value, late_since, done }
     }
 
-    /// Adds a state, unless one is there from which everything can follow that can follow from it.
+    /// Adds a state, unless a known state allows everything that it allows.
     fn add(&self, states: &mut Vec<State>, state: State) {
         if !states.iter().any(|known| self.allows_as_much(known, &state)) {
             states.push(state);
         }
     }
 
-    /// The same value, left as late; the same writes that will end have taken effect, no more of those that need not, and no fewer looks.
+    /// Whether the first state allows everything that the second allows: it has the same value,
+    /// left at the same time or later; the same required writes have taken effect, no additional
+    /// optional ones, and at least the same reads.
     fn allows_as_much(&self, one: &State, other: &State) -> bool {
         let may_stay = |index: &usize| self.operations[*index].ended.is_none();
-        let looks = |index: &usize| self.operations[*index].kind.only_looks();
+        let reads = |index: &usize| self.operations[*index].kind.only_reads();
         one.value == other.value
             && one.late_since >= other.late_since
-            && one.done.difference(&other.done).all(looks)
+            && one.done.difference(&other.done).all(reads)
             && other.done.difference(&one.done).all(may_stay)
     }
 }
@@ -294,39 +310,39 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_put_in_order_holds_and_nothing_else_does() {
+    fn exactly_the_linearizable_histories_pass() {
         use Kind::{Change, Create, Differs, Exists, Late, Once, Read, Set};
         let until = Duration::from_secs;
         let put = |value| Set(Some(value));
         let rows: Vec<(&str, Vec<Operation>, Result<bool, usize>)> = vec![
             (
-                "of two changes of one value one is told that it differs",
+                "one of two changes of the same value is rejected",
                 vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Differs(1), 3, 5)],
                 Ok(true),
             ),
             (
-                "and not both are done",
+                "two changes of the same value are not both applied",
                 vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Change(1, 3), 3, 5)],
                 Err(2),
             ),
             (
-                "nor is either refused before anything else is done",
+                "a change is not rejected without another change",
                 vec![operation(put(1), 0, 1), operation(Differs(1), 2, 3)],
                 Err(1),
             ),
-            ("a read sees the last write", vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)], Ok(true)),
+            ("a read returns the last write", vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)], Ok(true)),
             (
-                "and not the one before",
+                "a read does not return the write before the last",
                 vec![operation(put(1), 0, 1), operation(put(2), 2, 3), operation(Read(Some(1)), 4, 5)],
                 Err(2),
             ),
             (
-                "of two writes at once, either is the last",
+                "either of two concurrent writes is the last",
                 vec![operation(put(1), 0, 3), operation(put(2), 1, 2), operation(Read(Some(1)), 4, 5)],
                 Ok(true),
             ),
             (
-                "but the same for all",
+                "all reads agree on the last of two concurrent writes",
                 vec![
                     operation(put(1), 0, 3),
                     operation(put(2), 1, 2),
@@ -336,12 +352,12 @@ mod tests {
                 Err(3),
             ),
             (
-                "a read may be before a write that ends before it",
+                "a read may precede a concurrent write that ends earlier",
                 vec![operation(Read(None), 0, 5), operation(put(1), 1, 2)],
                 Ok(true),
             ),
             (
-                "a write without a response may come late",
+                "a write without a response may take effect late",
                 vec![
                     operation(put(1), 0, None),
                     operation(Read(None), 1, 2),
@@ -351,7 +367,7 @@ mod tests {
                 Ok(true),
             ),
             (
-                "once",
+                "a write without a response takes effect only once",
                 vec![
                     operation(put(1), 0, None),
                     operation(Read(Some(1)), 1, 2),
@@ -360,25 +376,25 @@ mod tests {
                 ],
                 Err(3),
             ),
-            ("two creations that overlap", vec![operation(Create(1), 0, 5), operation(Create(2), 1, 6)], Err(1)),
+            ("two concurrent creations do not both succeed", vec![operation(Create(1), 0, 5), operation(Create(2), 1, 6)], Err(1)),
             (
-                "one of them is told of the other",
+                "one of two concurrent creations finds the other",
                 vec![operation(Create(1), 0, 5), operation(Exists(2), 1, 6)],
                 Ok(true),
             ),
-            ("which has to stand", vec![operation(Exists(2), 1, 6)], Err(0)),
+            ("a creation does not fail without an existing item", vec![operation(Exists(2), 1, 6)], Err(0)),
             (
-                "a creation that knows its own item",
+                "a repeated creation recognizes its own item",
                 vec![operation(Create(1), 0, None), operation(Read(Some(1)), 1, 2), operation(Create(1), 3, 4)],
                 Ok(true),
             ),
             (
-                "not below another",
+                "a repeated creation does not succeed below another one",
                 vec![operation(Create(1), 0, None), operation(Create(2), 1, 2), operation(Create(1), 3, 4)],
                 Err(2),
             ),
             (
-                "a late write is seen, and loses to a creation that had begun",
+                "a late write is read, and then loses to a creation that had begun",
                 vec![
                     operation(put(1), 0, None),
                     operation(Create(2), 1, 6),
@@ -388,17 +404,17 @@ mod tests {
                 Ok(true),
             ),
             (
-                "not to one that began later",
+                "a late write does not lose to a creation that began later",
                 vec![operation(put(1), 0, None), operation(Read(Some(1)), 1, 2), operation(Create(2), 3, 4)],
                 Err(2),
             ),
             (
-                "nor does an acknowledged one, of which a request is still under way",
+                "an acknowledged creation does not lose, even with another request in flight",
                 vec![operation(Create(1), 0, 3), operation(Create(1), 0, None), operation(Create(2), 1, 6)],
                 Err(2),
             ),
             (
-                "or to a keyed write that had begun",
+                "a late write is read, and then loses to a keyed write that had begun",
                 vec![
                     operation(put(1), 0, None),
                     operation(Once(2), 1, 6),
@@ -408,7 +424,7 @@ mod tests {
                 Ok(true),
             ),
             (
-                "a put that arrives again after a deletion, above what a slower clock has stored since",
+                "a repeated put arrives after a deletion, above a later write with a slower clock",
                 vec![
                     operation(put(1), 0, 1),
                     operation(Late(1, until(5)), 0, None),
@@ -419,7 +435,7 @@ mod tests {
                 Ok(true),
             ),
             (
-                "not above what was certainly stored later",
+                "a repeated put does not replace a write that is certainly later",
                 vec![
                     operation(put(1), 0, 1),
                     operation(Late(1, until(4)), 0, None),
@@ -430,7 +446,7 @@ mod tests {
                 Err(4),
             ),
             (
-                "nor without a deletion",
+                "a repeated put does not replace a later write without a deletion",
                 vec![
                     operation(put(1), 0, 1),
                     operation(Late(1, until(5)), 0, None),
@@ -440,12 +456,12 @@ mod tests {
                 Err(3),
             ),
             (
-                "created again after a deletion",
+                "an item is created again after a deletion",
                 vec![operation(Create(1), 0, 1), operation(Set(None), 2, 3), operation(Create(2), 4, 5)],
                 Ok(true),
             ),
             (
-                "a repeated request changes nothing",
+                "a repeated keyed request changes nothing",
                 vec![
                     operation(Once(1), 0, 1),
                     operation(put(2), 2, 3),
@@ -455,7 +471,7 @@ mod tests {
                 Ok(true),
             ),
             (
-                "and undoes nothing",
+                "a repeated keyed request undoes nothing",
                 vec![
                     operation(Once(1), 0, 1),
                     operation(put(2), 2, 3),
@@ -477,6 +493,6 @@ mod tests {
         let created = (8..16).map(|n| operation(Kind::Create(n), n, None));
         let reads = (0..24).map(|n| operation(Kind::Read((n % 3 > 0).then_some(n % 16)), 1_000 + 2 * n, 1_001 + 2 * n));
         let operations: Vec<_> = lost.chain(deleted).chain(created).chain(reads).collect();
-        assert!(check(&operations).is_err_and(|index| index >= 24), "each takes effect once");
+        assert!(check(&operations).is_err_and(|index| index >= 24), "each write takes effect once");
     }
 }

@@ -1,5 +1,6 @@
-//! The seeded simulation of the real code: many instances, each with its own cache and clock, over one engine with partition limits and a
-//! network that loses, delays and repeats. Time is paused, so that a seed is a run.
+//! The seeded simulation of the real code: many instances, each with its own cache and clock, over
+//! one engine with partition limits and a network that loses, delays and repeats requests. Time is
+//! paused, so a seed determines the run.
 
 mod adopting;
 mod copying;
@@ -26,6 +27,7 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Attributes, Environment, PartitionKey, SortKey, SortKeyType, TableEngine, Value, Writes};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 pub use drains::Shrinking;
@@ -42,22 +44,25 @@ use updating::{check_counters, update};
 use world::World;
 use writing::write;
 
-/// What one seed runs.
+/// The configuration of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// A deliberately broken build: a closing opens at once, while others rely on views from before.
+    /// A deliberately broken build: it opens immediately after a close, while others use earlier
+    /// views.
     pub without_waiting: bool,
     /// Whether keys shrink again, and how.
     pub shrinking: Shrinking,
-    /// Whether keys that may shrink are settled, too.
+    /// Whether keys that may shrink are also settled.
     pub settling: bool,
-    /// Whether another program has stored items under the bare keys before, which are migrated meanwhile.
+    /// Whether another program has stored items under the bare keys, which are migrated during the
+    /// run.
     pub adopting: bool,
-    /// Whether the table takes appends only: instances without a view write to shard 1, and nothing is put, deleted, created or settled.
+    /// Whether the table is append-only: instances without a view write to shard 1, and no item is
+    /// put, deleted, created or settled.
     pub appends: bool,
-    /// Whether items are changed under conditions, and added to, besides.
+    /// Whether there are also conditional changes and additions.
     pub updates: bool,
 }
 
@@ -66,17 +71,18 @@ impl Plan {
         self.seed % 2 == 1
     }
 
-    /// In some runs, one of the instances that drain dies, and another takes over.
+    /// In some runs, one of the draining instances dies, and another takes over.
     const fn loses_a_drainer(self) -> bool {
         self.seed % 4 == 3
     }
 
-    /// In half of the runs, each page of the directory has two copies from the beginning; in the others, whoever writes first makes it.
+    /// In half of the runs, each page of the directory has two copies from the beginning. In the
+    /// others, the first writer creates the page.
     const fn begins_with_copies(self) -> bool {
         self.seed / 2 % 2 == 1
     }
 
-    /// In a third of the runs, copies are added while it goes on.
+    /// In a third of the runs, copies are added during the run.
     const fn raises_copies(self) -> bool {
         self.seed.is_multiple_of(3)
     }
@@ -94,22 +100,23 @@ const WRITERS: usize = 4;
 const READERS: usize = 3;
 const KEYS: usize = 3;
 const COOLDOWN_SECONDS: u64 = 2;
-/// Of the load that makes keys grow.
+/// The duration of the load that makes keys grow.
 const HOT: Duration = Duration::from_secs(8);
-/// Of the calm in which they shrink again.
+/// The duration of the calm in which they shrink again.
 const CALM: Duration = Duration::from_secs(170);
-/// Instances that carry on with drains, beside each other.
+/// The number of instances that drain concurrently.
 const DRAINERS: usize = 2;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 const READ_DEADLINE: Duration = Duration::from_secs(6);
 
-/// Runs one seed to its end in a runtime of its own.
+/// Runs one seed to its end in its own runtime.
 ///
 /// # Errors
-/// [`Failure::Violation`] with the first broken promise, and [`Failure::Harness`] where the simulation itself cannot go on.
+/// [`Failure::Violation`] with the first broken promise, and [`Failure::Harness`] if the simulation
+/// itself cannot go on.
 ///
 /// # Panics
-/// Where there is no runtime, or a task of the simulation panics.
+/// If there is no runtime, or a task of the simulation panics.
 pub fn run(plan: Plan) -> Result<Totals, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(simulate(plan))
@@ -152,8 +159,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     engine.set_limits([("items".to_owned(), limits)]);
     let created = create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &crate::config()).await;
     created.map_err(Failure::Harness)?;
-    let origin = Instant::now();
-    let world = Arc::new(World::new(origin, plan));
+    let world = Arc::new(World::new(Instant::now(), plan));
     if plan.adopting {
         adopting::store_bare(&engine, &world).await;
     }
@@ -162,7 +168,23 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
         raised.map_err(|error| Failure::Harness(error.to_string()))?;
     }
     let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
-    let instances: Vec<_> = (0..WRITERS + READERS + drainers)
+    let instances = instances(drainers, &engine, &world, plan, &mut rng);
+    let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
+    let mut work = start_actors((&engine, limits), (&instances, &tables), &world, plan, &mut rng);
+    work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
+    work.join_all().await;
+    // Findings of the run come before findings at its end.
+    world.verdict()?;
+    finish(&engine, &instances, &tables, &world, plan).await?;
+    if plan.updates {
+        check_counters(&newcomer(&engine, &world, plan, 1), &world).await?;
+    }
+    world.verdict()
+}
+
+/// The instances: writers, readers and drainers, in this order.
+fn instances(drainers: usize, engine: &Engine, world: &World, plan: Plan, rng: &mut StdRng) -> Vec<Arc<Instance>> {
+    (0..WRITERS + READERS + drainers)
         .map(|index| {
             let rates = match index {
                 _ if index >= WRITERS + READERS => plan.shrinking.rates_of_drainers(),
@@ -170,13 +192,22 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
                 _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
                 _ => FaultRates::SERVING,
             };
-            Instance::new((index, rng.random()), engine.clone(), origin, rates, Arc::clone(&world.record))
+            Instance::new((index, rng.random()), engine.clone(), world.began, rates, Arc::clone(&world.record))
         })
-        .collect();
-    let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
-    let mut work = tokio::task::JoinSet::new();
-    for (index, (instance, table)) in instances.iter().zip(&tables).enumerate() {
-        let (instance, table, world, seed) = (Arc::clone(instance), table.clone(), Arc::clone(&world), rng.random());
+        .collect()
+}
+
+/// Starts the work of all instances: writes, reads and drains, and what the plan adds.
+fn start_actors(
+    (engine, limits): (&Engine, PartitionLimits),
+    (instances, tables): (&[Arc<Instance>], &[TableEngine]),
+    world: &Arc<World>,
+    plan: Plan,
+    rng: &mut StdRng,
+) -> JoinSet<()> {
+    let mut work = JoinSet::new();
+    for (index, (instance, table)) in instances.iter().zip(tables).enumerate() {
+        let (instance, table, world, seed) = (Arc::clone(instance), table.clone(), Arc::clone(world), rng.random());
         if index < WRITERS {
             work.spawn(write(index, instance, table, world, plan, seed));
         } else if index < WRITERS + READERS {
@@ -186,13 +217,13 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
         }
     }
     if plan.updates {
-        for (index, (instance, table)) in instances.iter().zip(&tables).take(WRITERS).enumerate() {
-            let (instance, table, world) = (Arc::clone(instance), table.clone(), Arc::clone(&world));
+        for (index, (instance, table)) in instances.iter().zip(tables).take(WRITERS).enumerate() {
+            let (instance, table, world) = (Arc::clone(instance), table.clone(), Arc::clone(world));
             work.spawn(update(index, instance, table, world, plan.seed));
         }
     }
     if plan.shrinking != Shrinking::Never && !rng.random_range(0..4).eq(&0) {
-        // Where partitions stay as small as this, most drains are stopped by the heat that they make themselves.
+        // With partitions as small as these, the heat of most drains would stop them.
         let (engine, limits) = (engine.clone(), PartitionLimits { write_units: 500.0, ..limits });
         work.spawn(async move {
             sleep(HOT).await;
@@ -201,15 +232,7 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     }
     if plan.raises_copies() {
         let (instance, table) = (Arc::clone(&instances[1]), tables[1].clone());
-        work.spawn(raise_copies(instance, table, Arc::clone(&world), rng.random()));
+        work.spawn(raise_copies(instance, table, Arc::clone(world), rng.random()));
     }
-    work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
-    work.join_all().await;
-    // What the run has found is told before what would be found at its end.
-    world.verdict()?;
-    finish(&engine, &instances, &tables, &world, plan).await?;
-    if plan.updates {
-        check_counters(&newcomer(&engine, &world, plan, 1), &world).await?;
-    }
-    world.verdict()
+    work
 }

@@ -1,4 +1,4 @@
-//! The way from one instance to the engine, with everything that can go wrong on it.
+//! The network between one instance and the engine, with its faults.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use embedded_dynamodb::{Answer, Engine};
+use embedded_dynamodb::{Response, Engine};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, Moment};
@@ -19,12 +19,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::record::Record;
 
-/// What was injected, by kind.
+/// The injected faults, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Injected {
     pub(super) throttles: AtomicU64,
     pub(super) server_errors: AtomicU64,
-    pub(super) lost_answers: AtomicU64,
+    pub(super) lost_responses: AtomicU64,
     pub(super) late_requests: AtomicU64,
     pub(super) slow_metadata: AtomicU64,
     pub(super) slow_reads: AtomicU64,
@@ -40,7 +40,7 @@ impl Injected {
         let kinds = [
             &self.throttles,
             &self.server_errors,
-            &self.lost_answers,
+            &self.lost_responses,
             &self.late_requests,
             &self.slow_metadata,
             &self.slow_reads,
@@ -59,8 +59,8 @@ enum Fault {
     Throttle(&'static str),
     ServerErrorBefore,
     ServerErrorAfter,
-    AnswerDropped,
-    AnswerTooLate,
+    ResponseDropped,
+    ResponseTooLate,
     AppliedLate,
     SlowMetadata,
     SlowRead,
@@ -70,7 +70,7 @@ enum Fault {
 /// One instance's connection and clock.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Its number in the record.
+    /// The instance's number in the record.
     number: usize,
     engine: Engine,
     origin: Instant,
@@ -91,51 +91,54 @@ struct State {
     set_back_at: Option<Instant>,
 }
 
-/// A freeze hides time from one clock and a set-back hides it from the other; both within the life of one view cannot be noticed by any
-/// process that has these two clocks, so the simulation keeps them apart by more than a lease.
+/// The least time between a freeze and a set-back of the clock. A freeze hides time from one clock
+/// and a set-back hides it from the other. A process with these two clocks cannot notice both
+/// within the life of one view, so the simulation keeps them more than a lease apart.
 const APART: Duration = Duration::from_secs(2);
-/// Longer than an attempt waits for its answer.
+/// A delay that is longer than an attempt waits for its response.
 const TOO_LATE: Duration = Duration::from_millis(3_200);
-/// Clocks that nobody sets back differ by less than so many milliseconds.
+/// The largest difference of clocks that are not set back, in milliseconds.
 const LARGEST_SKEW_MS: u64 = 100;
-/// What clocks show beyond the true time; those that are set back lose it, at the most.
+/// The head start of a clock against the true time. A set-back takes away at most this time.
 const EARLIEST_CLOCK: Duration = Duration::from_secs(4);
 
-/// By how much two clocks of a run can differ.
+/// The largest difference of two clocks of a run.
 pub(super) fn largest_difference(are_set_back: bool) -> Duration {
     let skew = Duration::from_millis(LARGEST_SKEW_MS);
     if are_set_back { EARLIEST_CLOCK + skew } else { skew }
 }
 
-/// Of a thousand requests of an instance, so many meet a fault.
+/// The number of faults per thousand requests of an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultRates {
     /// Any kind of fault.
     pub(super) any: u32,
-    /// Of its reads of items, besides: those that arrive so late that the rest of the same page has long been read.
+    /// Additional faults of reads of items: the read arrives long after the rest of the same page
+    /// was read.
     pub(super) slow_reads: u32,
-    /// Of its writes of items, besides: those that arrive when nobody waits for them any more.
+    /// Additional faults of writes of items: the write arrives after its sender has given up.
     pub(super) late_writes: u32,
-    /// The latest that a late write arrives.
+    /// The longest delay of a late write.
     pub(super) latest: Duration,
 }
 
 impl FaultRates {
-    /// The latest that a late write arrives where a drain waits for it.
+    /// The longest delay of a late write that a drain waits for.
     pub(super) const LATEST: Duration = Duration::from_secs(9);
-    /// No fault at all.
+    /// No faults.
     pub(super) const NONE: Self = Self { any: 0, slow_reads: 0, late_writes: 0, latest: Self::LATEST };
-    /// An instance that answers requests.
+    /// An instance that serves requests.
     pub(super) const SERVING: Self = Self { any: 40, late_writes: 20, ..Self::NONE };
-    /// One whose writes often arrive late.
+    /// An instance whose writes often arrive late.
     pub(super) const LATE: Self = Self { late_writes: 250, ..Self::SERVING };
-    /// One that answers reads while items are moved.
+    /// An instance that serves reads while items are moved.
     pub(super) const READING: Self = Self { slow_reads: 120, ..Self::SERVING };
-    /// One whose reads often last longer than a move.
+    /// An instance whose reads often last longer than a move.
     pub(super) const READING_SLOWLY: Self = Self { slow_reads: 400, ..Self::SERVING };
-    /// One that carries on with drains: thousands of requests, one after another.
+    /// An instance that drains: thousands of requests, one after another.
     pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
-    /// One whose moves often arrive late, and later than the next drain of the same items begins.
+    /// An instance whose moves often arrive late, even after the next drain of the same items has
+    /// begun.
     pub(super) const DRAINING_LATE: Self = Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
 }
 
@@ -169,13 +172,13 @@ impl Instance {
         })
     }
 
-    /// From now on everything works.
+    /// Ends all faults.
     pub(super) fn heal(&self) {
         self.faults.store(false, Ordering::Relaxed);
         self.state().metadata_down_until = self.origin;
     }
 
-    /// The sandbox stands still: nothing is sent, nothing received, and its monotonic clock stops.
+    /// Freezes the sandbox: it sends and receives nothing, and its monotonic clock stops.
     pub(super) fn freeze(&self, length: Duration) {
         let mut state = self.state();
         let now = Instant::now();
@@ -186,7 +189,7 @@ impl Instance {
         }
     }
 
-    /// The wall clock is set back.
+    /// Sets the wall clock back.
     pub(super) fn set_clock_back(&self, by: Duration) {
         let mut state = self.state();
         let now = Instant::now();
@@ -198,12 +201,12 @@ impl Instance {
         self.record.injected.clocks_set_back.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its metadata requests fail for a while.
+    /// Makes its metadata requests fail for a while.
     pub(super) fn lose_metadata(&self, length: Duration) {
         self.state().metadata_down_until = Instant::now() + length;
     }
 
-    /// The process dies: what it sent may still be applied, and it does nothing more.
+    /// Ends the process. Its requests in flight may still be applied.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
         self.record.injected.deaths.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +220,7 @@ impl Instance {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the sandbox stands still; for ever, once it is dead.
+    /// Waits while the sandbox is frozen; forever, once it is dead.
     async fn run_on(&self) {
         loop {
             if self.is_dead() {
@@ -258,8 +261,8 @@ impl Instance {
             0 | 1 => Fault::Throttle(REASONS[state.rng.random_range(0..REASONS.len())]),
             2 => Fault::ServerErrorBefore,
             3 if is_write => Fault::ServerErrorAfter,
-            4 => Fault::AnswerDropped,
-            5 => Fault::AnswerTooLate,
+            4 => Fault::ResponseDropped,
+            5 => Fault::ResponseTooLate,
             6 if is_write => Fault::AppliedLate,
             7 if is_metadata => Fault::SlowMetadata,
             7 if is_write => Fault::Conflict,
@@ -267,12 +270,32 @@ impl Instance {
         })
     }
 
-    /// The request reaches the tables.
-    fn carry_out(&self, is_late: bool, target: &str, body: &[u8]) -> Answer {
-        let answer = self.engine.respond("/", Some(target), body);
+    /// Applies a request that has reached the tables.
+    fn carry_out(&self, is_late: bool, target: &str, body: &[u8]) -> Response {
+        let response = self.engine.respond("/", Some(target), body);
         let when = (self.number, self.origin.elapsed(), is_late);
-        self.record.arrived(&self.engine, when, (target, body), &answer);
-        answer
+        self.record.arrived(&self.engine, when, (target, body), &response);
+        response
+    }
+
+    /// Applies a request after its sender has given up.
+    async fn apply_late(self: &Arc<Self>, target: String, body: Vec<u8>) -> Result<HttpResponse, ConnectorError> {
+        let (delay, breaks) = {
+            let mut state = self.state();
+            let latest = self.rates.latest.as_millis() as u64;
+            (Duration::from_millis(state.rng.random_range(700..latest)), state.rng.random())
+        };
+        let instance = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep(delay).await;
+            instance.carry_out(true, &target, &body);
+        });
+        // The caller either times out, or gets an error at once and sends again before the first
+        // request arrives.
+        if breaks {
+            return Err(ConnectorError::io("the connection broke".into()));
+        }
+        std::future::pending().await
     }
 
     async fn call(self: &Arc<Self>, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
@@ -285,7 +308,7 @@ impl Instance {
         let fault = self.draw(is_metadata, is_write);
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
         let apply = || self.carry_out(false, &target, &body);
-        let answer = match fault {
+        let response = match fault {
             None => apply(),
             Some(Fault::Throttle(limit)) => {
                 count(&self.record.injected.throttles);
@@ -300,34 +323,20 @@ impl Instance {
                 drop(apply());
                 server_error()
             }
-            Some(Fault::AnswerDropped) => {
-                count(&self.record.injected.lost_answers);
+            Some(Fault::ResponseDropped) => {
+                count(&self.record.injected.lost_responses);
                 drop(apply());
                 return Err(ConnectorError::io("the connection broke".into()));
             }
-            Some(Fault::AnswerTooLate) => {
-                count(&self.record.injected.lost_answers);
-                let answer = apply();
+            Some(Fault::ResponseTooLate) => {
+                count(&self.record.injected.lost_responses);
+                let response = apply();
                 sleep(TOO_LATE).await;
-                answer
+                response
             }
             Some(Fault::AppliedLate) => {
                 count(&self.record.injected.late_requests);
-                let (delay, breaks) = {
-                    let mut state = self.state();
-                    let latest = self.rates.latest.as_millis() as u64;
-                    (Duration::from_millis(state.rng.random_range(700..latest)), state.rng.random())
-                };
-                let (instance, target, body) = (Arc::clone(self), target.clone(), body.clone());
-                tokio::spawn(async move {
-                    sleep(delay).await;
-                    instance.carry_out(true, &target, &body);
-                });
-                // The caller waits in vain, or hears at once that its connection broke, and sends again before the first request arrives.
-                if breaks {
-                    return Err(ConnectorError::io("the connection broke".into()));
-                }
-                return std::future::pending().await;
+                return self.apply_late(target, body).await;
             }
             Some(Fault::SlowRead) => {
                 count(&self.record.injected.slow_reads);
@@ -348,18 +357,18 @@ impl Instance {
         };
         sleep(self.latency()).await;
         self.run_on().await;
-        respond(answer)
+        respond(response)
     }
 }
 
-fn respond(answer: Answer) -> Result<HttpResponse, ConnectorError> {
-    let status = answer.status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
-    let mut response = HttpResponse::new(status, SdkBody::from(answer.body));
-    response.headers_mut().insert("content-type", answer.content_type);
+fn respond(from_engine: Response) -> Result<HttpResponse, ConnectorError> {
+    let status = from_engine.status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+    let mut response = HttpResponse::new(status, SdkBody::from(from_engine.body));
+    response.headers_mut().insert("content-type", from_engine.content_type);
     Ok(response)
 }
 
-fn throttled(limit: &str, is_write: bool) -> Answer {
+fn throttled(limit: &str, is_write: bool) -> Response {
     let access = if is_write { "Write" } else { "Read" };
     let reasons = if limit.is_empty() {
         String::new()
@@ -367,18 +376,18 @@ fn throttled(limit: &str, is_write: bool) -> Answer {
         format!(r#"{{"reason":"Table{access}{limit}","resource":"arn"}}"#)
     };
     let body = format!(r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#);
-    Answer { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
+    Response { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
-/// Another program's transaction is at the item.
-fn conflict() -> Answer {
+/// The error response when another program's transaction uses the item.
+fn conflict() -> Response {
     let body = br#"{"__type":"x#TransactionConflictException","message":"injected"}"#.to_vec();
-    Answer { status: 400, content_type: "application/x-amz-json-1.0", body }
+    Response { status: 400, content_type: "application/x-amz-json-1.0", body }
 }
 
-fn server_error() -> Answer {
+fn server_error() -> Response {
     let body = br#"{"__type":"x#InternalServerError","message":"injected"}"#.to_vec();
-    Answer { status: 500, content_type: "application/x-amz-json-1.0", body }
+    Response { status: 500, content_type: "application/x-amz-json-1.0", body }
 }
 
 /// The instance as the SDK's HTTP client.
@@ -408,7 +417,7 @@ impl HttpConnector for Connection {
 #[derive(Debug, Clone)]
 pub(super) struct InstanceClock(pub(super) Arc<Instance>);
 
-/// A wall-clock time of the origin, far from zero.
+/// The wall-clock time at the beginning, far from zero.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
 impl Clock for InstanceClock {

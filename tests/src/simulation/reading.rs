@@ -1,4 +1,4 @@
-//! Readers: scans by cursor, with any limit and order, and point reads.
+//! Readers: scans by cursor, with various limits and orders, and point reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc
     let mut rng = StdRng::seed_from_u64(seed);
     while world.goes_on() && !instance.is_dead() {
         let pause = world.pause(&mut rng, 20..250);
-        // A move and its deletion are moments apart where reads are not waited out: many reads must be under way.
+        // Without the wait for reads, a move and its deletion are moments apart. Only frequent
+        // reads meet them.
         let is_often = plan.shrinking == Shrinking::WithoutWaitingForReads;
         sleep(if is_often { pause / 4 } else { pause }).await;
         let which = world.draw_key(&mut rng);
@@ -50,12 +51,12 @@ pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc
             })
         } else {
             let descending = rng.random();
-            // Many small pages of a key that has grown cost too much to make them all the time.
+            // Many small pages of a grown key cost too much to read them all the time.
             let limits = if world.age() < HOT { [7, 60, 1_000] } else { [200, 1_000, 1_000] };
             let limit = limits[rng.random_range(0..3)];
             scan(&table, which, limit, descending).await.map(|seen| {
                 let Some(seen) = seen else { return false };
-                let (plain, registers) = apart(seen.clone());
+                let (plain, registers) = split(seen.clone());
                 let checked = world.history(which).check_scan(&plain, began, descending);
                 let checked = checked.and_then(|()| in_order(&seen, descending));
                 world.check(which, checked.map_err(|finding| finding.during("scan")));
@@ -66,13 +67,13 @@ pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc
         if let Err(error) = &read {
             world.check_error(which, "a read", error);
         }
-        let is_answered = read.unwrap_or(false);
-        world.count(|totals| if is_answered { totals.reads += 1 } else { totals.unanswered_reads += 1 });
+        let is_complete = read.unwrap_or(false);
+        world.count(|totals| if is_complete { totals.reads += 1 } else { totals.failed_reads += 1 });
     }
 }
 
-/// Plain items, and registers; counters have a check of their own.
-pub(super) fn apart(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
+/// Splits a scan into plain items and registers. It drops counters, which have their own check.
+pub(super) fn split(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
     let of_others = seen.into_iter().filter(|(sort_key, _)| !sort_key.starts_with(COUNTER));
     let (registers, plain): (Vec<_>, Vec<_>) = of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
     (plain, registers.into_iter().collect())
@@ -83,7 +84,7 @@ fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
     if fine { Ok(()) } else { Err(Finding::new("I2 or I4: a scan is out of order, or has an item twice")) }
 }
 
-/// A whole scan of a key; `None` where it would take too many pages.
+/// Scans a whole key; `None` if that takes too many pages.
 pub(super) async fn scan(
     table: &TableEngine,
     which: usize,
@@ -93,7 +94,7 @@ pub(super) async fn scan(
     let mut query = PageQuery { limit, consistent: true, ..PageQuery::new(key(which)) };
     query.order = if descending { Order::Descending } else { Order::Ascending };
     let mut seen = Vec::new();
-    // A long scan in small pages outlasts the run; its first pages tell as much.
+    // A long scan in small pages lasts longer than the run, and its first pages prove as much.
     for _ in 0..30 {
         let page = table.query(&query, Deadline::now() + READ_DEADLINE).await?;
         seen.extend(

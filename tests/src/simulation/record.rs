@@ -1,17 +1,18 @@
-//! What has reached the tables: every write of an item, to show how a violation came about, and what became of the keys.
+//! The record of a run: every write of an item that reached the tables, to explain a violation, and
+//! the changes of the keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use embedded_dynamodb::{Answer, Engine};
+use embedded_dynamodb::{Response, Engine};
 use serde_json::{Value, json};
 
 use super::network::Injected;
 use super::totals::Totals;
 
-/// Of all instances of a run.
+/// The record of all instances of a run.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) injected: Injected,
@@ -22,14 +23,14 @@ pub(super) struct Record {
 struct State {
     arrivals: Vec<Arrival>,
     keys: BTreeMap<String, Key>,
-    /// Of each copy of a page, the generation of each entry.
+    /// For each copy of a page, the generation of each entry.
     pages: BTreeMap<String, BTreeMap<String, u64>>,
     /// The first rule of the directory that was broken.
     broken: Option<String>,
     totals: Totals,
 }
 
-/// A write of an item that has reached the table.
+/// A write of an item that reached the table.
 #[derive(Debug)]
 struct Arrival {
     at: Duration,
@@ -38,10 +39,10 @@ struct Arrival {
     shard_key: String,
     sort_key: String,
     what: String,
-    answer: String,
+    response: String,
 }
 
-/// What a key's metadata said last.
+/// The last known metadata of a key.
 #[derive(Debug, Default)]
 struct Key {
     generation: u64,
@@ -49,20 +50,20 @@ struct Key {
     width: u64,
     stopped_at: u64,
     is_draining: bool,
-    /// The instance that made the present close.
+    /// The instance that made the current close.
     closer: Option<usize>,
-    /// The instance that is at work on the present drain.
+    /// The instance that works on the current drain.
     drainer: Option<usize>,
 }
 
 impl Record {
-    /// A request of an instance was carried out, and this is the response.
+    /// Records a request of an instance, and its response.
     pub(super) fn arrived(
         &self,
         engine: &Engine,
         (instance, at, is_late): (usize, Duration, bool),
         (target, body): (&str, &[u8]),
-        answer: &Answer,
+        response: &Response,
     ) {
         let operation = target.rsplit('.').next().unwrap_or_default();
         if !["PutItem", "UpdateItem", "DeleteItem"].contains(&operation) {
@@ -78,11 +79,11 @@ impl Record {
                 is_late,
                 shard_key: text("partition_key"),
                 sort_key: text("sort_key"),
-                what: told(operation, &request),
-                answer: answered(answer),
+                what: write_text(operation, &request),
+                response: response_text(response),
             };
             self.state().arrivals.push(arrival);
-        } else if answer.status == 200 {
+        } else if response.status == 200 {
             let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
             let key = json!({"partition_key": written["partition_key"]});
             let look = json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
@@ -92,7 +93,7 @@ impl Record {
         }
     }
 
-    /// A key's metadata was written.
+    /// Records new metadata of a key.
     fn changed(&self, instance: usize, metadata: &Value) {
         let number = |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
         let Some(name) = metadata["partition_key"]["S"].as_str() else { return };
@@ -103,7 +104,7 @@ impl Record {
         let key = keys.entry(name.to_owned()).or_default();
         let (generation, era, width) =
             (number("generation").unwrap_or(0), number("era").unwrap_or(1), number("number_of_shards").unwrap_or(1));
-        // What writers note of their load changes nothing else.
+        // Writers record their load without any other change.
         if generation == key.generation {
             return;
         }
@@ -114,7 +115,7 @@ impl Record {
         key.closer = number("closing").map(|_| instance);
         let stopped_at = number("drain_stopped_at").unwrap_or(0);
         totals.cut_off += u64::from(key.is_draining && key.closer.is_some() && stopped_at > key.stopped_at);
-        // "began busy_until emptied_at": `-` while nobody has begun.
+        // "began busy_until emptied_at": `-` before any instance has begun.
         let drain = metadata["drain"]["S"].as_str();
         key.drainer = match drain.and_then(|drain| drain.split(' ').nth(1)) {
             None | Some("-" | "0") => None,
@@ -127,7 +128,8 @@ impl Record {
         key.is_draining = drain.is_some();
     }
 
-    /// A copy of a page was written: no entry is removed or lowered, and none tells what its key's item has not said before.
+    /// Records a written copy of a page. No entry is removed or lowered, and none is newer than its
+    /// metadata item.
     fn page_written(&self, name: &str, page: &Value) {
         let State { keys, pages, broken, .. } = &mut *self.state();
         let entries = page.as_object().into_iter().flatten().filter_map(|(attribute, entry)| {
@@ -152,13 +154,13 @@ impl Record {
         self.state().broken.clone()
     }
 
-    /// What became of the keys, and what was injected.
+    /// The counts of changes and of injected faults.
     pub(super) fn totals(&self) -> Totals {
         let (late_requests, deaths, faults) = self.injected.late_deaths_and_all();
         Totals { late_requests, deaths, faults, ..self.state().totals.clone() }
     }
 
-    /// What has reached the table of one item, a line each.
+    /// The writes of one item that reached the table, one per line.
     pub(super) fn of_item(&self, key: &str, sort_key: &str) -> String {
         let is_of_key =
             |shard_key: &str| shard_key == key || shard_key.rsplit_once('.').is_some_and(|(of, _)| of == key);
@@ -174,14 +176,14 @@ impl Record {
 
 impl fmt::Display for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, instance, is_late, shard_key, what, answer, .. } = self;
+        let Self { at, instance, is_late, shard_key, what, response, .. } = self;
         let late = if *is_late { ", late" } else { "" };
-        write!(f, "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {answer}", at.as_secs_f64())
+        write!(f, "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {response}", at.as_secs_f64())
     }
 }
 
-/// What a write stores or removes, and on what condition.
-fn told(operation: &str, request: &Value) -> String {
+/// The effect and the condition of a write.
+fn write_text(operation: &str, request: &Value) -> String {
     let item = &request["Item"];
     let stored = match (operation, item["_deleted"].is_null()) {
         ("PutItem", true) => format!("put {}", item["value"]["N"].as_str().unwrap_or("?")),
@@ -194,11 +196,11 @@ fn told(operation: &str, request: &Value) -> String {
     format!("{stored}{version} if {condition} {values}")
 }
 
-fn answered(answer: &Answer) -> String {
-    if answer.status == 200 {
+fn response_text(response: &Response) -> String {
+    if response.status == 200 {
         return "applied".to_owned();
     }
-    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let kind = body["__type"].as_str().unwrap_or("?");
     kind.rsplit('#').next().unwrap_or(kind).to_owned()
 }

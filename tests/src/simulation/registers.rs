@@ -1,4 +1,5 @@
-//! The reference for items that are put, created and deleted: each is a register, and all that was sent and answered is kept and checked.
+//! The reference for items that are put, created and deleted: each is a register, whose requests
+//! and responses are all kept and checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,18 +9,18 @@ use tokio::time::Instant;
 use super::failure::Finding;
 use super::linearizability::{Kind, Operation, Tick, check};
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Acknowledged.
     Done,
     /// Certainly not applied.
     Refused,
-    /// A create-only write was told that an item stands.
+    /// A create-only write found an existing item.
     Exists,
-    /// A change was told that the item is in another state.
+    /// A change found the item in another state.
     Differs,
-    /// Perhaps.
+    /// Perhaps applied.
     Unknown,
 }
 
@@ -27,13 +28,13 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Registers {
     began: Instant,
-    /// By how much the clocks of two writers can differ.
+    /// The largest difference between the clocks of two writers.
     clocks_differ: Duration,
     now: Tick,
     operations: BTreeMap<String, Vec<Operation>>,
 }
 
-/// A write under way.
+/// A write in progress.
 #[derive(Debug)]
 pub(super) struct Sent {
     sort_key: String,
@@ -47,14 +48,14 @@ impl Registers {
         Self { began, clocks_differ, now: 0, operations: BTreeMap::new() }
     }
 
-    /// The present place in the run.
+    /// The current position in the run.
     pub(super) fn now(&mut self) -> Tick {
         self.now += 1;
         self.now
     }
 
-    /// A write begins. Where its client has sent it before, under an idempotency key, and does not know what became of it, it is the same
-    /// write: it takes effect between the first request and the last response.
+    /// A write begins. If its client repeats it under an idempotency key after an unknown outcome,
+    /// it is the same write: it takes effect between the first request and the last response.
     pub(super) fn sent(&mut self, sort_key: &str, kind: Kind, first: Option<&Sent>) -> Sent {
         let (tick, at) = (self.now(), self.began.elapsed());
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
@@ -62,22 +63,22 @@ impl Registers {
         Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1, tick }
     }
 
-    /// A write ends. So many of its attempts had no response, and may be applied any time later: each only where nothing stands, or for a put
-    /// a lower version.
-    pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome, unanswered: u32) {
+    /// A write ends. `unacknowledged` of its attempts had no response, and may be applied at any
+    /// later time: each only if there is no item or, for a put, an item with a lower version.
+    pub(super) fn ended(&mut self, write: &Sent, outcome: Outcome, unacknowledged: u32) {
         let (now, at) = (self.now(), self.began.elapsed());
         let Some(operations) = self.operations.get_mut(&write.sort_key) else { return };
         let Some(operation) = operations.get_mut(write.index) else { return };
         let repeated = match (outcome, operation.kind) {
             (Outcome::Done, _) => {
                 operation.ended = Some(now);
-                unanswered
+                unacknowledged
             }
-            (Outcome::Unknown, _) => unanswered.saturating_sub(1),
+            (Outcome::Unknown, _) => unacknowledged.saturating_sub(1),
             (Outcome::Exists, Kind::Create(own)) => {
-                // What this request was told is of its own time.
+                // The response belongs to this request only, not to the earlier attempts.
                 *operation = Operation { kind: Kind::Exists(own), sent: write.tick, ended: Some(now), ..*operation };
-                // Without a response to an earlier attempt, it would be unknown.
+                // If an earlier attempt had no response, the outcome would be unknown.
                 0
             }
             (Outcome::Differs, Kind::Change(from, _)) => {
@@ -90,13 +91,15 @@ impl Registers {
             }
         };
         let lands_late = match operation.kind {
-            // Its version was taken by now.
+            // The attempt's version was chosen before now.
             Kind::Set(Some(value)) => Some(Kind::Late(value, at + self.clocks_differ)),
-            // Its condition is that nothing stands. To the check it is one more request of the same creation.
+            // Its condition is that no item exists. For the check, it is another request of the
+            // same creation.
             Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
-            // A deletion is sent once, or leaves a tombstone: a repetition of that is below all that follows.
+            // A deletion is sent once, or it leaves a tombstone. A repetition of it has a lower
+            // version than everything later.
             Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => None,
-            // An attempt of a change is applied only while that stands which it changes.
+            // An attempt of a change is applied only while the value that it replaces is stored.
             Kind::Change(..) | Kind::Differs(_) => None,
         };
         let (sent, at) = (operation.sent, operation.at);
@@ -105,13 +108,13 @@ impl Registers {
         }
     }
 
-    /// A read from `began` to now has returned this for a sort key.
+    /// Records a read from `began` to now that returned this value for a sort key.
     pub(super) fn read(&mut self, sort_key: &str, seen: Option<u64>, began: Tick) {
         let ended = self.now();
         self.note(sort_key, seen, began, ended);
     }
 
-    /// A whole scan from `began` to now has returned these.
+    /// Records a scan of the whole key from `began` to now that returned these values.
     pub(super) fn read_all(&mut self, seen: &BTreeMap<String, u64>, began: Tick) {
         let ended = self.now();
         let sort_keys: BTreeSet<String> = self.operations.keys().chain(seen.keys()).cloned().collect();
@@ -126,8 +129,8 @@ impl Registers {
         operations.push(Operation { kind: Kind::Read(seen), at, sent: began, ended: Some(ended) });
     }
 
-    /// Checks that all responses of each register can be put into one order. How many registers were checked, and how many of them allow too
-    /// many orders to decide.
+    /// Checks that the responses of each register can be put into one order. Returns the number of
+    /// registers checked, and how many of them allow too many orders to decide.
     pub(super) fn check(&self) -> Result<(u64, u64), Finding> {
         self.operations.iter().try_fold((0, 0), |(checked, undecided), (sort_key, operations)| {
             let index = match check(operations) {

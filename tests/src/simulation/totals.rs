@@ -1,4 +1,4 @@
-//! What a run did.
+//! The counts of a run.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! totals {
         }
 
         impl Totals {
-            /// Both together.
+            /// The sums of both.
             #[must_use]
             pub fn plus(&self, other: &Self) -> Self {
                 Self { $($count: self.$count + other.$count,)* widest: self.widest.max(other.widest) }
@@ -30,31 +30,31 @@ macro_rules! totals {
 totals! {
     /// Puts of plain items that were acknowledged.
     acknowledged: "plain puts: acknowledged",
-    /// Puts of plain items that were refused: certainly not applied.
-    refused: "plain puts: refused",
+    /// Puts of plain items that were rejected: certainly not applied.
+    refused: "plain puts: rejected",
     /// Puts of plain items with an unknown outcome.
     unknown: "plain puts: unknown outcome",
     /// Writes of registers that were acknowledged: puts, deletions, create-only and keyed ones.
     point_writes: "writes of registers: acknowledged",
     /// Of these, deletions.
     deleted: "  of these, deletions",
-    /// Create-only writes that were told of an item.
+    /// Create-only writes that found an existing item.
     existed: "writes of registers: the item exists",
-    /// Writes of registers that were refused: certainly not applied.
-    refused_point_writes: "writes of registers: refused",
+    /// Writes of registers that were rejected: certainly not applied.
+    refused_point_writes: "writes of registers: rejected",
     /// Writes of registers with an unknown outcome.
     unknown_point_writes: "writes of registers: unknown outcome",
-    /// Requests that a client has repeated under their idempotency key.
+    /// Requests that a client repeated under their idempotency key.
     repeated: "requests repeated with their key",
     /// Changes under `If-Match` that were made.
     changed: "changes with If-Match: made",
-    /// Changes under `If-Match` that were told of another state.
+    /// Changes under `If-Match` that found another state.
     differed: "changes with If-Match: another state",
     /// Changes under `If-Match` with an unknown outcome.
     unknown_changes: "changes with If-Match: unknown outcome",
     /// Additions to counters that were acknowledged.
     added: "additions: acknowledged",
-    /// Additions to counters of which the last request had an unknown outcome.
+    /// Additions to counters whose last request had an unknown outcome.
     unknown_additions: "additions: unknown outcome",
     /// Requests of additions that were sent again under their key.
     repeated_additions: "additions repeated with their key",
@@ -64,40 +64,40 @@ totals! {
     registers: "registers checked",
     /// Of these, those that allow too many orders to decide.
     undecided: "  of these, with too many orders to decide",
-    /// Reads that had no answer in time.
-    unanswered_reads: "reads without an answer in time",
+    /// Reads without a response in time.
+    failed_reads: "reads without a response in time",
     /// Changes to a higher width.
     growths: "growths",
     /// Changes to a lower width.
     lowered: "changes to a lower width",
-    /// Changes that another instance has opened than the one that closed.
+    /// Changes that another instance opened than the one that closed.
     opened_by_others: "changes opened by another instance",
-    /// Shrinks that were carried through.
-    shrinks: "shrinks carried through",
-    /// Settlings that were carried through.
-    settlings: "settlings carried through",
-    /// Drains of adopted keys that were carried through, their width kept.
-    migrations: "migrations carried through",
-    /// Drains that a change of the width has cut off.
+    /// Shrinks that were completed.
+    shrinks: "shrinks completed",
+    /// Settlings that were completed.
+    settlings: "settlings completed",
+    /// Drains of adopted keys that were completed without a change of the width.
+    migrations: "migrations completed",
+    /// Drains that were cut off by a change of the width.
     cut_off: "drains cut off by a change",
-    /// Drains that an instance has taken over from another.
+    /// Drains that one instance took over from another.
     taken_over: "drains taken over",
-    /// Beginnings and runs of a drain that were interrupted in the middle.
+    /// Calls that begin or continue a drain and were interrupted in the middle.
     interrupted: "calls of drains interrupted",
-    /// Times that copies of the directory's pages were added, to the end.
+    /// Completed additions of copies of the directory's pages.
     raised: "additions of copies of pages",
     /// Entries of copies of pages that were behind at the end.
-    mended: "entries of pages mended at the end",
-    /// Writes that arrived when their sender no longer waited for them.
+    repaired: "entries of pages repaired at the end",
+    /// Writes that arrived after their sender had given up.
     late_requests: "late arrivals of writes",
     /// Instances that died.
     deaths: "instances that died",
-    /// Faults of all kinds, late arrivals and deaths among them.
+    /// Faults of all kinds, including late arrivals and deaths.
     faults: "faults injected",
 }
 
 impl fmt::Display for Totals {
-    /// One count a line.
+    /// Writes one count per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rows().into_iter().try_for_each(|(name, count)| writeln!(f, "  {name:<38} {count:>10}"))
     }

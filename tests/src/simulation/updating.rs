@@ -1,4 +1,4 @@
-//! Clients that change items by what they have read, and that add to counters.
+//! Clients that read, change and write items back, and that add to counters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -20,25 +20,26 @@ use super::world::World;
 use super::writing::outcome;
 use super::{KEYS, READ_DEADLINE, WRITE_DEADLINE, WRITERS, key, sort_key, value_of};
 
-/// What the sort keys of counters begin with.
+/// The first character of the sort keys of counters.
 pub(super) const COUNTER: char = '+';
-/// So many registers and counters of each key.
+/// The number of changed registers, and of counters, of each key.
 const EACH: u32 = 3;
-/// How often a client sends an addition with an idempotency key.
+/// The number of times that a client sends an addition with an idempotency key.
 const REQUESTS: u32 = 4;
-/// Above every value that a writer makes by counting.
+/// The first value of changes. It is above every value that a writer stores by counting.
 const CHANGED: u64 = 1 << 51;
 
-/// What is known of a counter.
+/// The state of a counter.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counter {
     sent: u64,
     acknowledged: u64,
-    /// Certainly not applied. All others are unknown, those of instances that died among them.
+    /// Certainly not applied. All other additions without acknowledgement are unknown, including
+    /// those of dead instances.
     refused: u64,
 }
 
-/// By key and sort key.
+/// The counters by key and sort key.
 pub(super) type Counters = BTreeMap<(usize, String), Counter>;
 
 fn change_counter(world: &World, which: usize, name: &str, change: impl FnOnce(&mut Counter)) -> Counter {
@@ -53,7 +54,7 @@ fn item(which: usize, name: &str, value: u64) -> Item {
     Item { partition_key: key(which), sort_key: sort_key(name), attributes }
 }
 
-/// Several clients of one instance.
+/// Runs several clients of one instance.
 pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
     let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
@@ -77,7 +78,7 @@ pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEn
     }
 }
 
-/// Reads an item, and replaces it if it is still as it was read.
+/// Reads an item, and replaces it if it has not changed since.
 async fn change(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
     let tick = world.registers(which).now();
     let Ok(found) = table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await else {
@@ -93,7 +94,7 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     };
     let sent = world.registers(which).sent(name, kind, None);
     let written = table.put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE).await;
-    let (outcome, unanswered) = match &written {
+    let (outcome, unacknowledged) = match &written {
         Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
         Err(error) => {
             let outcome = match (outcome(world, which, error), from) {
@@ -103,7 +104,7 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
             (outcome, error.attempts - error.throttled)
         }
     };
-    world.registers(which).ended(&sent, outcome, unanswered);
+    world.registers(which).ended(&sent, outcome, unacknowledged);
     world.count(|totals| match outcome {
         Outcome::Done => totals.changed += 1,
         Outcome::Differs | Outcome::Exists => totals.differed += 1,
@@ -112,7 +113,8 @@ async fn change(table: &TableEngine, world: &World, which: usize, name: &str, va
     });
 }
 
-/// Adds one to a counter; under a key, the request is repeated while its outcome is unknown.
+/// Adds one to a counter. With an idempotency key, the client repeats the request while its outcome
+/// is unknown.
 async fn add(
     table: &TableEngine,
     world: &World,
@@ -141,7 +143,8 @@ async fn add(
                 let value = value_of(&updated.item.attributes).unwrap_or_default();
                 if !(acknowledged + 1..=sent).contains(&value) {
                     let what = format!(
-                        "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before it, and {sent} sent"
+                        "I6: {counter} is {value} after an addition; {acknowledged} were acknowledged before \
+                         it, and {sent} sent"
                     );
                     world.check(which, Err(Finding::of(counter, what)));
                 }
@@ -149,7 +152,7 @@ async fn add(
                 return;
             }
             Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {
-                // The first one begins the counter. An attempt that may come late makes no second one.
+                // The first addition creates the counter. A late attempt creates no second one.
                 let made = table.create(&item(which, counter, 0), None, Deadline::now() + WRITE_DEADLINE).await;
                 if let Err(error) = made {
                     outcome(world, which, &error);
@@ -160,7 +163,7 @@ async fn add(
             }
             Err(error) => match outcome(world, which, &error) {
                 Outcome::Unknown => is_unknown = true,
-                // The item has said that no earlier request was applied, and none will be.
+                // The item proves that no earlier request was applied, and none will be.
                 _ if !is_unknown => break,
                 _ => {}
             },
@@ -173,7 +176,8 @@ async fn add(
     }
 }
 
-/// Each counter is between what was acknowledged, and that and what is unknown.
+/// Checks that each counter is between the acknowledged additions and the sum of the acknowledged
+/// and the unknown ones.
 pub(super) async fn check_counters(fresh: &TableEngine, world: &World) -> Result<(), Failure> {
     let counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for ((which, name), counter) in counters.into_iter().filter(|((which, _), _)| *which < KEYS) {

@@ -1,4 +1,4 @@
-//! What the actors of a run share: the references that their responses are checked against, and the time of the run.
+//! The shared state of a run's actors: the references for their responses, and the time of the run.
 
 use std::array;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
-use super::failure::{Failure, Finding, Judged};
+use super::failure::{Failure, Finding, Classified};
 use super::history::KeyHistory;
 use super::network::largest_difference;
 use super::record::Record;
@@ -26,7 +26,7 @@ pub(super) struct World {
     pub(super) counters: Mutex<Counters>,
     pub(super) began: Instant,
     ends: Instant,
-    /// Until then, items are moved: a good time to read them.
+    /// Until then items are moved, so reads are more frequent.
     moving_until: Mutex<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl World {
         change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Notes the first broken promise of a key, and ends the run.
+    /// Records the first broken promise of a key, and ends the run.
     pub(super) fn check(&self, which: usize, checked: Result<(), Finding>) {
         if let Err(finding) = checked {
             let violation = self.violation(which, finding);
@@ -66,18 +66,18 @@ impl World {
         }
     }
 
-    /// Notes an error that nothing in the run may lead to.
-    pub(super) fn check_error(&self, which: usize, step: &str, error: &impl Judged) {
+    /// Records an error that the simulation never causes.
+    pub(super) fn check_error(&self, which: usize, step: &str, error: &impl Classified) {
         self.check(which, error.finding(step).map_or(Ok(()), Err));
     }
 
-    /// The failure of a run in which a promise about a key is broken, with what has reached the table.
+    /// The failure for a broken promise about a key, with the writes that reached the table.
     pub(super) fn violation(&self, which: usize, finding: Finding) -> Failure {
         let arrivals = finding.sort_key.map(|sort_key| self.record.of_item(key(which).as_str(), &sort_key));
         Failure::Violation(finding.what + &arrivals.unwrap_or_default())
     }
 
-    /// The first violation, or what the run did.
+    /// The first violation, or the counts of the run.
     pub(super) fn verdict(&self) -> Result<Totals, Failure> {
         match self.first().take() {
             Some(violation) => Err(violation),
@@ -108,7 +108,8 @@ impl World {
         Instant::now() < *self.moving_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pause between two deeds: as given while the load is high, forty times as long in the calm after it, and less where items are moved.
+    /// A pause between two operations: the given range under high load, forty times as long in the
+    /// calm after it, and shorter while items are moved.
     pub(super) fn pause(&self, rng: &mut StdRng, ms: std::ops::Range<u64>) -> Duration {
         let calm = match (self.age() < HOT, self.is_moving()) {
             (true, _) => 1,
@@ -118,7 +119,8 @@ impl World {
         Duration::from_millis(rng.random_range(ms) * calm).min(Duration::from_secs(5))
     }
 
-    /// The first key is the hot one. In the calm, the others, which have few items and so move them fast, are used as much.
+    /// Draws a key. The first key is the hot one. In the calm, the others are drawn as often: they
+    /// have few items, so they move them fast.
     pub(super) fn draw_key(&self, rng: &mut StdRng) -> usize {
         if self.age() >= HOT {
             return rng.random_range(0..KEYS);

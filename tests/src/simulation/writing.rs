@@ -1,4 +1,4 @@
-//! Writers: a steady stream of writes of all kinds, several under way at once.
+//! Writers: a steady stream of writes of all kinds, several at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,23 @@ use super::registers::{Outcome, Sent};
 use super::world::World;
 use super::{Plan, WRITE_DEADLINE, WRITERS, key, sort_key};
 
-/// Registers that are only created, or stored once and put, are new ones after so many milliseconds.
+/// The lifetime in milliseconds of registers that are only created, or stored once and put. Then
+/// new ones follow.
 pub(super) const WINDOW_MS: u128 = 3_000;
-/// So many registers at a time are only created: few writers meet at one, some of them before and some after the key has grown.
+/// The number of concurrent registers that are only created. Few writers use the same one, some of
+/// them before and some after the key has grown.
 pub(super) const ONLY_CREATED: u32 = 8;
-/// Registers that see everything.
+/// The number of registers with operations of all kinds.
 pub(super) const REGISTERS: u32 = 6;
-/// How often a client sends a request with an idempotency key.
+/// The number of times that a client sends a request with an idempotency key.
 const REQUESTS: u32 = 3;
-/// Of a request with an idempotency key, three times of four.
+/// The deadline of three in four requests with an idempotency key.
 const IMPATIENT: Duration = Duration::from_millis(800);
-/// Above every value that a writer makes by counting: a repetition under an idempotency key brings what the first request brought.
+/// The first value of writes under an idempotency key, whose repetitions store the same value. It
+/// is above every value that a writer stores by counting.
 const ONCE: u64 = 1 << 50;
 
-/// A writer: plain items, some of a sort key that was written before, and registers.
+/// A writer: it writes plain items, some under an existing sort key, and registers.
 pub(super) async fn write(
     writer: usize,
     instance: Arc<Instance>,
@@ -48,8 +51,8 @@ pub(super) async fn write(
         let which = world.draw_key(&mut rng);
         let value = number * WRITERS as u64 + writer as u64;
         if !plan.appends && rng.random_range(0..4) == 0 {
-            let deed = PointDeed::draw(&mut rng, &world, value);
-            under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, deed));
+            let point_write = PointWrite::draw(&mut rng, &world, value);
+            under_way.spawn(write_point(table.clone(), Arc::clone(&world), which, point_write));
             continue;
         }
         let plain = Plain::draw(&mut rng, &world, (plan, writer), which, value);
@@ -62,11 +65,11 @@ pub(super) async fn write(
     }
 }
 
-/// A plain item: it is stored, perhaps again and again, and never deleted.
+/// A plain item: it is stored once or more often, and never deleted.
 struct Plain {
     text: String,
     value: u64,
-    /// Under an idempotency key.
+    /// The write has an idempotency key.
     once: bool,
 }
 
@@ -79,7 +82,7 @@ impl Plain {
         }
         let again = (rng.random_range(0..12) == 0)
             .then(|| world.history(which).some_acknowledged(Instant::now(), rng.random_range(0..1_000)));
-        // What was stored under an idempotency key is only repeated.
+        // An item stored under an idempotency key is only repeated.
         let again = again.flatten().filter(|text| !text.starts_with("once-"));
         let text = again.unwrap_or_else(|| format!("{:06}-{writer}", world.age().as_millis()));
         Self { text, value, once: false }
@@ -104,7 +107,7 @@ async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain:
     }
 }
 
-/// What a write that failed has come to. Some errors are findings: nothing in the run may lead to them.
+/// The outcome of a failed write. Errors that the simulation never causes are findings.
 pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcome {
     match &error.kind {
         WriteErrorKind::Exists => Outcome::Exists,
@@ -123,48 +126,49 @@ pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcom
 }
 
 /// One write of a register.
-struct PointDeed {
+struct PointWrite {
     sort_key: String,
-    kind: PointDeedKind,
-    /// Of requests that their client repeats.
+    kind: PointWriteKind,
+    /// The idempotency key, if the client repeats the request.
     idempotency_key: Option<IdempotencyKey>,
     deadline: Duration,
-    /// What the client waits before it repeats the request.
+    /// How long the client waits before it repeats the request.
     pause: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PointDeedKind {
+enum PointWriteKind {
     Put(u64),
     Create(u64),
     Delete,
-    /// A put under an idempotency key, which everyone repeats.
+    /// A put under an idempotency key, which every writer repeats.
     Once(u64),
 }
 
-impl PointDeed {
-    /// Four of ten are of registers that are only ever created, and two of such as are stored once and put; the others see everything.
+impl PointWrite {
+    /// Draws a write. Four in ten concern registers that are only created, and two in ten registers
+    /// that are stored once and put. The other registers get all kinds of operations.
     fn draw(rng: &mut StdRng, world: &World, id: u64) -> Self {
         let window = world.age().as_millis() / WINDOW_MS;
         let (sort_key, kind) = match rng.random_range(0..10) {
             0..4 => {
                 let register = rng.random_range(0..ONLY_CREATED);
-                (format!("~only-created-{window}-{register}"), PointDeedKind::Create(id))
+                (format!("~only-created-{window}-{register}"), PointWriteKind::Create(id))
             }
             4 | 5 => {
-                let once = PointDeedKind::Once(ONCE + u64::try_from(window).unwrap_or_default());
-                (format!("~once-{window}"), if rng.random_range(0..3) == 0 { PointDeedKind::Put(id) } else { once })
+                let once = PointWriteKind::Once(ONCE + u64::try_from(window).unwrap_or_default());
+                (format!("~once-{window}"), if rng.random_range(0..3) == 0 { PointWriteKind::Put(id) } else { once })
             }
             _ => {
                 let kind = match rng.random_range(0..4) {
-                    0 => PointDeedKind::Delete,
-                    1 => PointDeedKind::Create(id),
-                    _ => PointDeedKind::Put(id),
+                    0 => PointWriteKind::Delete,
+                    1 => PointWriteKind::Create(id),
+                    _ => PointWriteKind::Put(id),
                 };
                 (format!("~register-{}", rng.random_range(0..REGISTERS)), kind)
             }
         };
-        let is_keyed = matches!(kind, PointDeedKind::Create(_)) && rng.random();
+        let is_keyed = matches!(kind, PointWriteKind::Create(_)) && rng.random();
         let key = is_keyed.then(|| IdempotencyKey::new(&format!("request-{id}")).expect("a key"));
         let deadline = if is_keyed && rng.random_range(0..4) > 0 { IMPATIENT } else { WRITE_DEADLINE };
         let pause = Duration::from_millis(rng.random_range(500..8_000));
@@ -173,19 +177,19 @@ impl PointDeed {
 
     fn as_operation(&self) -> Kind {
         match self.kind {
-            PointDeedKind::Put(value) => Kind::Set(Some(value)),
-            PointDeedKind::Create(value) => Kind::Create(value),
-            PointDeedKind::Delete => Kind::Set(None),
-            PointDeedKind::Once(value) => Kind::Once(value),
+            PointWriteKind::Put(value) => Kind::Set(Some(value)),
+            PointWriteKind::Create(value) => Kind::Create(value),
+            PointWriteKind::Delete => Kind::Set(None),
+            PointWriteKind::Once(value) => Kind::Once(value),
         }
     }
 
     fn item(&self, which: usize) -> Item {
         let value = match self.kind {
-            PointDeedKind::Put(value) | PointDeedKind::Create(value) | PointDeedKind::Once(value) => {
+            PointWriteKind::Put(value) | PointWriteKind::Create(value) | PointWriteKind::Once(value) => {
                 Value::N(value.to_string())
             }
-            PointDeedKind::Delete => Value::Null,
+            PointWriteKind::Delete => Value::Null,
         };
         let attributes = Attributes::from([("value".to_owned(), value)]);
         Item { partition_key: key(which), sort_key: sort_key(&self.sort_key), attributes }
@@ -194,35 +198,35 @@ impl PointDeed {
     async fn send(&self, table: &TableEngine, item: &Item) -> Result<Written, WriteError> {
         let deadline = Deadline::now() + self.deadline;
         match self.kind {
-            PointDeedKind::Put(_) => table.put(item, deadline).await,
-            PointDeedKind::Create(_) => table.create(item, self.idempotency_key.as_ref(), deadline).await,
-            PointDeedKind::Delete => table.delete(&item.partition_key, &item.sort_key, deadline).await,
-            PointDeedKind::Once(_) => table.put_once(item, deadline).await,
+            PointWriteKind::Put(_) => table.put(item, deadline).await,
+            PointWriteKind::Create(_) => table.create(item, self.idempotency_key.as_ref(), deadline).await,
+            PointWriteKind::Delete => table.delete(&item.partition_key, &item.sort_key, deadline).await,
+            PointWriteKind::Once(_) => table.put_once(item, deadline).await,
         }
     }
 }
 
-/// Sends a write, and repeats it where its outcome is unknown and it has an idempotency key.
-async fn write_point(table: TableEngine, world: Arc<World>, which: usize, deed: PointDeed) {
-    let item = deed.item(which);
-    let requests = if deed.idempotency_key.is_some() { REQUESTS } else { 1 };
+/// Sends a write. It repeats the write if the outcome is unknown and it has an idempotency key.
+async fn write_point(table: TableEngine, world: Arc<World>, which: usize, point_write: PointWrite) {
+    let item = point_write.item(which);
+    let requests = if point_write.idempotency_key.is_some() { REQUESTS } else { 1 };
     let mut first: Option<Sent> = None;
     for request in 0..requests {
         if request > 0 {
-            sleep(deed.pause).await;
+            sleep(point_write.pause).await;
             world.count(|totals| totals.repeated += 1);
         }
-        let sent = world.registers(which).sent(&deed.sort_key, deed.as_operation(), first.as_ref());
-        let (outcome, unanswered) = match deed.send(&table, &item).await {
-            // A deletion that finds nothing sends nothing.
+        let sent = world.registers(which).sent(&point_write.sort_key, point_write.as_operation(), first.as_ref());
+        let (outcome, unacknowledged) = match point_write.send(&table, &item).await {
+            // A deletion of a missing item sends no request.
             Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
             Err(error) => (outcome(&world, which, &error), error.attempts - error.throttled),
         };
-        world.registers(which).ended(&sent, outcome, unanswered);
+        world.registers(which).ended(&sent, outcome, unacknowledged);
         world.count(|totals| match outcome {
             Outcome::Done => {
                 totals.point_writes += 1;
-                totals.deleted += u64::from(deed.kind == PointDeedKind::Delete);
+                totals.deleted += u64::from(point_write.kind == PointWriteKind::Delete);
             }
             Outcome::Exists => totals.existed += 1,
             Outcome::Refused | Outcome::Differs => totals.refused_point_writes += 1,

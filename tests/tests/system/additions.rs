@@ -1,7 +1,7 @@
-//! Fifty clients add to one item, and repeat their requests, while the processes that serve them are killed and the key grows: what was
-//! acknowledged is in the sum once, and nothing is in it twice.
+//! Fifty clients add to one item and repeat their requests, while their processes are killed and
+//! the key grows. Each acknowledged addition is in the sum once, and none is in it twice.
 //!
-//! The processes are this program, called by itself: local editions over the DynamoDB port of another one.
+//! The processes run this program: local editions that use the DynamoDB port of another edition.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -16,14 +16,14 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-/// By this variable the program, called by itself, knows which server to stand on.
+/// The environment variable with the server that a process of this program uses.
 const SERVER: &str = "ADDITIONS_EDITION_SERVER";
 const THIS: &str = "additions::the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more";
 const ITEM: &str = "/item?partition_key=hot&sort_key=counter";
 const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
 const PROCESSES: usize = 2;
 const CLIENTS: u64 = 50;
-/// How often a client sends one addition until it knows what became of it.
+/// The number of times that a client sends one addition until it knows the outcome.
 const REQUESTS: u32 = 40;
 
 #[expect(clippy::print_stdout, reason = "the test reads the address from it")]
@@ -39,7 +39,7 @@ async fn be_killed(server: String) {
 struct Process {
     api: String,
     process: Child,
-    /// Open for as long as it runs.
+    /// The process's output, which stays open while it runs.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
@@ -62,9 +62,9 @@ impl Process {
     }
 }
 
-/// Where the processes listen now, and what the clients were told.
+/// The addresses of the processes, and the outcomes for the clients.
 #[derive(Default)]
-struct Told {
+struct Outcomes {
     addresses: Mutex<[String; PROCESSES]>,
     acknowledged: AtomicU64,
     unknown: AtomicU64,
@@ -73,7 +73,7 @@ struct Told {
     has_ended: AtomicBool,
 }
 
-impl Told {
+impl Outcomes {
     fn address(&self, of: usize) -> String {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)[of % PROCESSES].clone()
     }
@@ -87,15 +87,16 @@ impl Told {
     }
 }
 
-/// Adds one, so many times, and sends each request until it knows what became of it; and every third once more.
-async fn add(client: u64, additions: u64, told: Arc<Told>) {
+/// Adds one, `additions` times. Each request is repeated until its outcome is known, and every
+/// third once more.
+async fn add(client: u64, additions: u64, outcomes: Arc<Outcomes>) {
     let http = reqwest::Client::new();
     for addition in 0..additions {
         let (mut is_unknown, mut is_acknowledged, mut again) = (false, false, addition % 3 == 0);
-        // One client of five gives up at once.
+        // One client in five gives up at once.
         let requests = if client % 5 == 0 { 1 } else { REQUESTS };
         for request in 0..requests {
-            let address = told.address((client + addition) as usize + request as usize);
+            let address = outcomes.address((client + addition) as usize + request as usize);
             let sent = http
                 .patch(format!("{address}{ITEM}"))
                 .header("content-type", ADD)
@@ -104,7 +105,7 @@ async fn add(client: u64, additions: u64, told: Arc<Told>) {
                 .timeout(Duration::from_secs(12))
                 .send();
             if request > 0 {
-                Told::count(&told.repeated);
+                Outcomes::count(&outcomes.repeated);
             }
             let (status, body) = match sent.await {
                 Ok(response) => (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default()),
@@ -118,32 +119,32 @@ async fn add(client: u64, additions: u64, told: Arc<Told>) {
                     }
                 }
                 (503, Some("no_capacity" | "contended")) => {}
-                // The process was killed, or says that it does not know.
+                // The process was killed, or the outcome is unknown.
                 (0, _) | (503, Some("outcome_unknown")) => is_unknown = true,
                 other => panic!("{other:?}: {body}"),
             }
             sleep(Duration::from_millis(50 + 13 * (client % 7))).await;
         }
         let ended = match (is_acknowledged, is_unknown) {
-            (true, _) => &told.acknowledged,
-            (false, true) => &told.unknown,
-            (false, false) => &told.refused,
+            (true, _) => &outcomes.acknowledged,
+            (false, true) => &outcomes.unknown,
+            (false, false) => &outcomes.refused,
         };
-        Told::count(ended);
+        Outcomes::count(ended);
     }
 }
 
-/// Kills one of the processes after the other, and starts another in its place.
-async fn kill(server: String, told: Arc<Told>, mut processes: Vec<Process>) -> u64 {
+/// Kills the processes in turn, and replaces each by a new one.
+async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Process>) -> u64 {
     let mut kills = 0;
-    while !told.has_ended.load(Ordering::Relaxed) {
+    while !outcomes.has_ended.load(Ordering::Relaxed) {
         let which = kills as usize % PROCESSES;
         sleep(Duration::from_millis(700)).await;
         let killed = &mut processes[which].process;
         killed.start_kill().expect("it is killed");
         assert_eq!(killed.wait().await.expect("its status").signal(), Some(9));
         processes[which] = Process::start(&server).await;
-        told.set_address(which, &processes[which].api);
+        outcomes.set_address(which, &processes[which].api);
         kills += 1;
     }
     kills
@@ -160,14 +161,14 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
     let body = json!({"attributes": {"sum": 0}}).to_string().into_bytes();
     let stored = database.send("PUT", ITEM, &[("content-type", "application/json")], Some(body)).await;
     assert_eq!(stored.status, 200);
-    let (server, told) = (database.dynamodb_url(), Arc::new(Told::default()));
+    let (server, outcomes) = (database.dynamodb_url(), Arc::new(Outcomes::default()));
     let mut processes = Vec::new();
     for which in 0..PROCESSES {
         processes.push(Process::start(&server).await);
-        told.set_address(which, &processes[which].api);
+        outcomes.set_address(which, &processes[which].api);
     }
-    let killer = tokio::spawn(kill(server, Arc::clone(&told), processes));
-    let clients: Vec<_> = (0..CLIENTS).map(|client| tokio::spawn(add(client, additions, Arc::clone(&told)))).collect();
+    let killer = tokio::spawn(kill(server, Arc::clone(&outcomes), processes));
+    let clients: Vec<_> = (0..CLIENTS).map(|client| tokio::spawn(add(client, additions, Arc::clone(&outcomes)))).collect();
     let key = sharding::internal::PartitionKey::new("hot").expect("a key");
     let mut width = 1;
     while clients.iter().any(|client| !client.is_finished()) {
@@ -178,19 +179,20 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
     for client in clients {
         client.await.expect("it has asked to the end");
     }
-    told.has_ended.store(true, Ordering::Relaxed);
+    outcomes.has_ended.store(true, Ordering::Relaxed);
     let kills = killer.await.expect("it has killed");
     let item = database.get(&format!("{ITEM}&consistent=true")).await;
     let sum = item.body["attributes"]["sum"].as_u64().expect("a sum");
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (acknowledged, unknown) = (of(&told.acknowledged), of(&told.unknown));
+    let (acknowledged, unknown) = (of(&outcomes.acknowledged), of(&outcomes.unknown));
     println!(
-        "{CLIENTS} clients, {kills} kills, {} changes of the width: {acknowledged} acknowledged, {unknown} unknown, {} refused, {} requests repeated; the sum is {sum}",
+        "{CLIENTS} clients, {kills} kills, {} changes of the width: {acknowledged} acknowledged, \
+         {unknown} unknown, {} rejected, {} requests repeated; the sum is {sum}",
         width - 1,
-        of(&told.refused),
-        of(&told.repeated)
+        of(&outcomes.refused),
+        of(&outcomes.repeated)
     );
     assert!((acknowledged..=acknowledged + unknown).contains(&sum));
-    assert!(kills > 0 && width > 2 && acknowledged > CLIENTS * additions / 2 && of(&told.repeated) > 0);
+    assert!(kills > 0 && width > 2 && acknowledged > CLIENTS * additions / 2 && of(&outcomes.repeated) > 0);
     database.stop().await;
 }

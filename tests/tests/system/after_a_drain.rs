@@ -1,4 +1,5 @@
-//! What a drain costs, and what a key costs its readers afterwards: measured in virtual time, and printed as tables.
+//! The cost of a drain, and the cost of reading a key after it: measured in virtual time, and
+//! printed as tables.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const COSTS: &str = include_str!("../../../docs/costs.md");
 
 const ITEMS: usize = 3_000;
 const PAGE: usize = 100;
-/// Bytes of an item as it is stored, names included.
+/// The size of a stored item in bytes, including names.
 const ITEM_BYTES: usize = 1_024;
 
 fn soon() -> Deadline {
@@ -36,7 +37,7 @@ fn item(number: usize, filler: usize) -> Item {
 
 struct Fixture {
     engine: Engine,
-    /// Counts requests, and takes longer the more there were.
+    /// Counts requests. It slows down as the count rises.
     wire: Wire,
     config: TableConfig,
     clock: TestClock,
@@ -54,7 +55,7 @@ impl Fixture {
         Self { engine, wire, config: of_table, clock: TestClock::default() }
     }
 
-    /// An instance that knows nothing yet.
+    /// A new instance without any state.
     fn instance(&self) -> TableEngine {
         let client = clients_over(self.wire.clone().into_shared()).dynamodb;
         TableEngine::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
@@ -72,13 +73,13 @@ impl Fixture {
         sleep(Duration::from_secs(5)).await;
     }
 
-    /// Goes on as soon as there is something to do, and says how long it took.
+    /// Continues the drain as soon as possible, and returns its duration.
     async fn drain(&self, table: &TableEngine) -> Duration {
         let began = Instant::now();
         for _ in 0..1_000 {
-            match table.drain(&key(), soon()).await.expect("the tables answer") {
+            match table.drain(&key(), soon()).await.expect("the tables respond") {
                 Drained::Done { .. } => return began.elapsed(),
-                Drained::Nothing => panic!("nobody else drains"),
+                Drained::Nothing => panic!("no other instance drains"),
                 Drained::Waiting { until } => {
                     let until = Duration::from_secs(until);
                     sleep(until.saturating_sub(self.clock.now().wall)).await;
@@ -97,7 +98,7 @@ impl Fixture {
         self.engine.heat("items").iter().map(|partition| partition.write_units).sum()
     }
 
-    /// Requests for so many reads, and the read units of them, each as a mean.
+    /// The mean number of requests and of read units per read.
     async fn cost(&self, reads: usize, read: impl AsyncFnOnce()) -> (f64, f64) {
         let (requests, units) = (self.wire.operations().len(), self.read_units());
         read().await;
@@ -105,11 +106,11 @@ impl Fixture {
         (requests as f64 / reads as f64, (self.read_units() - units) / reads as f64)
     }
 
-    /// Requests and units, of a page by cursor and of one item, on a new instance.
+    /// Requests and units of a page by cursor and of one item, on a new instance.
     async fn read_costs(&self) -> [(f64, f64); 2] {
         let table = self.instance();
-        // The first read of an instance does not know how many shards there are.
-        table.get(&key(), &item(0, 0).sort_key, false, soon()).await.expect("an answer");
+        // The first read of an instance does not know the number of shards.
+        table.get(&key(), &item(0, 0).sort_key, false, soon()).await.expect("a response");
         let pages = self
             .cost(ITEMS / PAGE, async || {
                 let mut query = PageQuery { limit: PAGE, ..PageQuery::new(key()) };
@@ -123,7 +124,7 @@ impl Fixture {
         let gets = self
             .cost(ITEMS, async || {
                 for number in 0..ITEMS {
-                    let found = table.get(&key(), &item(number, 0).sort_key, false, soon()).await.expect("an answer");
+                    let found = table.get(&key(), &item(number, 0).sort_key, false, soon()).await.expect("a response");
                     assert!(found.is_some(), "{number}");
                 }
             })
@@ -132,7 +133,7 @@ impl Fixture {
     }
 }
 
-/// What an item takes besides its filler.
+/// The size of an item without its filler.
 fn own_bytes() -> usize {
     let named = ["partition_key", "sort_key", "_partition_key", "_version", "filler"].iter().map(|name| name.len());
     // A version of 28 digits takes 15 bytes.
@@ -151,7 +152,7 @@ async fn a_key_that_has_shrunk_costs_its_readers_what_one_that_never_grew_does()
     table.finish_background_work().await;
     let never_grew = plain.read_costs().await;
 
-    // At the pace that is configured where nobody says anything.
+    // The default pace.
     let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
     fixture.grow(64).await;
     let table = fixture.instance();
@@ -174,16 +175,18 @@ async fn a_key_that_has_shrunk_costs_its_readers_what_one_that_never_grew_does()
     assert!(took < Duration::from_secs(25 * 60), "{took:?}");
     let ([shrunk_page, shrunk_get], [page, get]) = (shrunk, never_grew);
     assert_eq!((shrunk_page.0, shrunk_get), (page.0, get));
-    // An item that was at home all along still says that it was placed under 64 shards, in 8 bytes; units are counted in halves.
+    // An item that was always at home still has the 8 bytes of its placement under 64 shards. Units
+    // are counted in halves.
     assert!(shrunk_page.1 <= page.1 + 0.5, "{shrunk:?} {never_grew:?}");
     assert!(wide[0].1 > 2.0 * shrunk[0].1, "{wide:?}");
 }
 
-/// A key that grew from 1 to 16 shards while it was written, and still is while it is settled.
+/// A key that grew from 1 to 16 shards under writes, which continue while it is settled.
 #[tokio::test(start_paused = true)]
 async fn settling_under_load_costs_two_write_units_for_each_kilobyte_that_moves() {
     let items = large_or(100_000, 3_000);
-    // 1,000 write units a second for each partition, and so many partitions that no two shards meet on one.
+    // 1,000 write units per second for each partition, and enough partitions that no two shards
+    // share one.
     let limits = PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
     let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
@@ -227,7 +230,8 @@ async fn settling_under_load_costs_two_write_units_for_each_kilobyte_that_moves(
     let moved = misplaced.count();
     let each = units / moved as f64;
     println!(
-        "{moved} of {items} items moved in {took:?}, {each:.3} write units each; the slowest of {written} puts took {slowest:?}"
+        "{moved} of {items} items moved in {took:?}, {each:.3} write units each; \
+         the slowest of {written} puts took {slowest:?}"
     );
     if large_tests() {
         documented(COSTS, &format!("| 16, settled | {items} | {:.0} |", took.as_secs_f64().ceil()));

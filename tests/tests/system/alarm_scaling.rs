@@ -1,5 +1,6 @@
-//! SCALING=alarm, end to end on the local edition: the alarm of its own throttle counts wakes the shard-scaler, the hot keys grow and
-//! no other, throttling ends, the alarm is armed again, and a key that turns hot later is relieved, too.
+//! `SCALING=alarm`, end to end on the local edition: the alarm of its own throttle counts wakes the
+//! shard-scaler. Only the hot keys grow, throttling ends, the alarm is armed again, and a key that
+//! turns hot later is relieved, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,10 @@ use tokio::time::Instant;
 
 /// Long enough for several alarms, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// Without a throttle for this long, throttling has ended.
+/// Throttling has ended after this time without a throttle.
 const CALM: Duration = Duration::from_secs(3);
 
-/// Writes a key's items, one every few milliseconds, until it is told to stop.
+/// Writes a key's items, one every few milliseconds, until `stop` is set.
 async fn load(url: String, key: &'static str, pause: Duration, stop: Arc<AtomicBool>) {
     let http = reqwest::Client::new();
     let filler = "x".repeat(9_000);
@@ -75,7 +76,8 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     let mut loads = JoinSet::new();
     let mut start =
         |key, millis| loads.spawn(load(edition.url(), key, Duration::from_millis(millis), Arc::clone(&stop)));
-    // Nine units each time: hot keys of about 180 units a second on partitions of 100, and one of 20.
+    // Nine units per write: hot keys of about 180 units per second on partitions of 100, and one
+    // key of 20.
     for hot in ["hot-1", "hot-2", "hot-3"] {
         start(hot, 50);
     }
@@ -95,7 +97,8 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     edition.stop().await;
 }
 
-/// From the alarm to the activated width of twenty hot keys, in the time of the simulated service.
+/// The time from the alarm to the activated width of twenty hot keys, on the simulated service's
+/// clock.
 #[tokio::test(start_paused = true)]
 async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
     let engine = Engine::in_memory().expect("an engine");
@@ -122,14 +125,15 @@ async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
     let scaler = shard_scaler::Scaler::new(table.clone(), clients, shard_scaler::ScalerConfig::default());
     let began = Instant::now();
     let event = event_of_now("shard-scaler-alarm-direct");
-    let answer = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await.expect("handled");
+    let response = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await.expect("handled");
     let took = began.elapsed();
-    let scaled = answer["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
+    let scaled = response["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
     println!("{scaled} keys activated {took:?} after the alarm");
-    assert_eq!(scaled, 20, "{answer}");
+    assert_eq!(scaled, 20, "{response}");
     assert!(took < Duration::from_secs(5), "{took:?}");
 
-    // The same event once more changes nothing: its throttles are of before the change, or of the same minute.
+    // The same event again changes nothing: its throttles are from before the change or the same
+    // minute.
     let again = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await.expect("handled");
     let scaled = again["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
     assert_eq!(scaled, 0, "{again}");

@@ -86,17 +86,19 @@ async fn the_log_is_stored_and_read_back_exactly() {
     edition.stop().await;
 }
 
-/// Partitions of the small table, and what each takes a second.
+/// The partitions of the small table, and the write units per second of each.
 const SMALL: (u32, u32) = (8, 50);
-/// Keys that the oracle gives more than one shard have so large a part of all events.
+/// The share of all events from which the oracle gives a key more than one shard.
 const HOT: f64 = 0.01;
-/// What the oracle tries a width on: so many placements of all keys.
+/// The number of random placements of all keys with which the oracle tries a width.
 const PLACEMENTS: u64 = 2_000;
-/// A table that takes so little longer to store the log is as good.
+/// A width counts as equally good if the log takes at most this factor longer to store.
 const NEARLY_AS_FAST: f64 = 1.025;
 
-/// The width that somebody would give to the hot keys who knows all events and the partitions, and not where shards fall: the fewest shards
-/// with which the fullest partition, which the whole log waits for, has hardly more events than with the most. The hottest key is the first.
+/// The best width of the hot keys for an oracle that knows all events and the partitions, but not
+/// where shards are placed. The whole log waits for the fullest partition. So it is the fewest
+/// shards with which that partition has hardly more events than with the most shards. The hottest
+/// key is the first.
 fn of_oracle(events: &[usize]) -> u32 {
     let all: usize = events.iter().sum();
     let fullest = |shards: u32| {
@@ -104,7 +106,8 @@ fn of_oracle(events: &[usize]) -> u32 {
         for seed in 0..PLACEMENTS {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut partitions = [0.0_f64; SMALL.0 as usize];
-            // The others first: every width is tried beside the same ones.
+            // The cold keys come first, so that every width is tried with the same placement of
+            // them.
             for &of_key in events.iter().rev() {
                 let shards = if of_key as f64 >= HOT * all as f64 { shards } else { 1 };
                 for _ in 0..shards {
@@ -156,7 +159,7 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
             wide.push((key, events, width));
         }
     }
-    assert!(wide.is_empty(), "over 1.5 times the {oracle} shards that do: {wide:?}");
+    assert!(wide.is_empty(), "over 1.5 times the {oracle} shards that suffice: {wide:?}");
     let mut cold = 0;
     for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50) {
         cold += u32::from(widths(key.clone()).await == Some(1));

@@ -1,4 +1,5 @@
-//! The crate as a program uses it: typed requests, and what it cannot forget. The examples of the documentation show each verb.
+//! The crate as a program uses it: typed requests, and the warning for a missing `close`. The
+//! examples of the documentation show each verb.
 
 use std::time::Duration;
 
@@ -143,7 +144,7 @@ async fn a_stream_goes_over_pages_and_a_growth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_write_finds_out_that_another_process_is_configured_otherwise() {
+async fn the_first_write_detects_another_configuration() {
     let engine = Engine::in_memory().expect("an engine");
     let items = over(&engine, config()).await;
     items.put("day", "order-1", order(1)).await.expect("stored");
@@ -169,18 +170,19 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
             Some(seconds) => put.timeout(Duration::from_secs(seconds)),
             None => put,
         };
-        let error = put.await.expect_err("nobody answers");
+        let error = put.await.expect_err("there is no response");
         assert!(error.is_retryable(), "{error:?}");
         assert_eq!(began.elapsed().as_secs(), expected);
     }
     let (deadline, began) = (Instant::now() + Duration::from_secs(3), Instant::now());
-    let error = table.get::<Order>("day", "order-1").deadline(deadline).await.expect_err("nobody answers");
+    let error = table.get::<Order>("day", "order-1").deadline(deadline).await.expect_err("there is no response");
     assert!(error.is_retryable() && began.elapsed().as_secs() == 3, "{error:?} {:?}", began.elapsed());
 }
 
-/// Dropping the last clone with a key growing in the background says so; after `close`, there is nothing to say.
+/// Dropping the last clone while a key grows in the background logs a warning. After `close`, there
+/// is no warning.
 #[test]
-fn a_program_that_forgets_to_close_is_told_which_keys_were_growing() {
+fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     for closes in [true, false] {
         let log = Log::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -204,7 +206,7 @@ fn a_program_that_forgets_to_close_is_told_which_keys_were_growing() {
     }
 }
 
-/// What was logged, as text.
+/// The logged lines.
 #[derive(Clone, Default)]
 struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
 

@@ -1,4 +1,5 @@
-//! Of any number of create-only POSTs of one item, exactly one stores it, also while the number of shards changes.
+//! Of any number of create-only POSTs of one item, exactly one stores it, even while the number of
+//! shards changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use tokio::task::JoinSet;
 const CLIENTS: usize = 64;
 const WIDTHS: [u32; 4] = [2, 5, 16, 40];
 
-/// One POST, repeated where its outcome is unknown, as a client with an idempotency key does; returns the final status.
+/// Sends one POST, and repeats it while the outcome is unknown, as a client with an idempotency key
+/// does. Returns the final status.
 async fn create(http: reqwest::Client, url: String, sort_key: String, client: usize) -> u16 {
     let body = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {"client": client}}).to_string();
     loop {
@@ -22,7 +24,7 @@ async fn create(http: reqwest::Client, url: String, sort_key: String, client: us
             .header("if-none-match", "*")
             .header("idempotency-key", format!("{sort_key}/{client}"))
             .body(body.clone());
-        match request.send().await.expect("the server answers").status().as_u16() {
+        match request.send().await.expect("the server responds").status().as_u16() {
             503 => {}
             status => return status,
         }
@@ -31,7 +33,7 @@ async fn create(http: reqwest::Client, url: String, sort_key: String, client: us
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_64_concurrent_creations_during_a_scale_out_exactly_one_succeeds() {
-    // Three writers with caches of their own, over one database and its real port.
+    // Three writers with separate caches, over one database and its real port.
     let first = TestEdition::start(ServeOptions::default(), config()).await;
     let other = || ServeOptions { endpoint_url: Some(first.dynamodb_url()), ..ServeOptions::default() };
     let editions = [TestEdition::start(other(), config()).await, TestEdition::start(other(), config()).await];
@@ -46,7 +48,7 @@ async fn of_64_concurrent_creations_during_a_scale_out_exactly_one_succeeds() {
     });
     let http = reqwest::Client::new();
     let (mut rounds, mut after) = (0, 0);
-    // Until the last width is in use, and a few rounds more.
+    // The rounds continue until the last width is in use, and for a few rounds more.
     while after < 3 {
         after += u32::from(growth.is_finished());
         rounds += 1;
@@ -55,11 +57,11 @@ async fn of_64_concurrent_creations_during_a_scale_out_exactly_one_succeeds() {
             let (http, url) = (http.clone(), urls[client % urls.len()].clone());
             clients.spawn(create(http, url, format!("{rounds:05}"), client));
         }
-        let mut answers = BTreeMap::<u16, usize>::new();
+        let mut statuses = BTreeMap::<u16, usize>::new();
         for status in clients.join_all().await {
-            *answers.entry(status).or_default() += 1;
+            *statuses.entry(status).or_default() += 1;
         }
-        assert_eq!(answers, BTreeMap::from([(201, 1), (412, CLIENTS - 1)]), "round {rounds}");
+        assert_eq!(statuses, BTreeMap::from([(201, 1), (412, CLIENTS - 1)]), "round {rounds}");
     }
     growth.await.expect("the key grew");
     let (items, _) = first.read_all("hot", "&consistent=true&limit=1000").await;

@@ -1,4 +1,5 @@
-//! The console's routes: its files, its stream and its load. What a browser makes of them is tested by `checks/console_page`.
+//! The console's routes: its files, its stream and its load. `checks/console_page` tests the page
+//! in a browser.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The stream of events, as they come.
+/// The stream of events in their order.
 struct Events {
     response: reqwest::Response,
     text: String,
@@ -25,7 +26,7 @@ impl Events {
         Self { response, text: String::new() }
     }
 
-    /// The next event: its name and its data. `None` where the stream has ended.
+    /// The next event: its name and its data. `None` if the stream has ended.
     async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -88,7 +89,7 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
     assert!(busy.filter(|partition| partition["write_units"].as_f64() > Some(0.0)).count() > 1, "{relieved}");
     assert!(relieved["latency_ms"]["reads"]["p99"].as_f64() > Some(0.0), "{relieved}");
 
-    // A page that is opened later begins with what has been.
+    // A page that is opened later begins with the earlier events.
     let mut late = Events::open(&edition).await;
     let (_, history) = late.next().await.expect("an event");
     assert!(history.as_array().map(Vec::len) > Some(2), "{history}");
@@ -96,8 +97,8 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
 
     assert_eq!(edition.post("/console/load", &load).await.body["code"], "load_runs");
     let stop = || reqwest::Client::new().delete(format!("{}/console/load", edition.url())).send();
-    assert_eq!(stop().await.expect("an answer").status(), 204);
-    assert_eq!(stop().await.expect("an answer").status(), 204, "also where none runs");
+    assert_eq!(stop().await.expect("a response").status(), 204);
+    assert_eq!(stop().await.expect("a response").status(), 204, "also if no load runs");
     events.until(|event, data| event == "sample" && data["load"].is_null()).await;
 
     edition.stop().await;
@@ -105,17 +106,17 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
 }
 
 #[tokio::test]
-async fn a_wrong_load_is_refused_by_name_and_files_come_with_their_types() {
+async fn a_wrong_load_is_rejected_by_name_and_files_have_their_types() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let refused = edition.post("/console/load", &json!({"partition_key": "hot", "writes": 1_000_000})).await;
     assert_eq!((refused.status, &refused.body["field"]), (400, &json!("writes")), "{:?}", refused.body);
     let text = reqwest::Client::new().post(format!("{}/console/load", edition.url())).body("{}").send().await;
-    assert_eq!(text.expect("an answer").status(), 415, "another page's form cannot start a load");
+    assert_eq!(text.expect("a response").status(), 415, "another page's form cannot start a load");
 
     for (path, content_type) in
         [("/console", "text/html"), ("/console/app.js", "text/javascript"), ("/console/style.css", "text/css")]
     {
-        let file = reqwest::get(format!("{}{path}", edition.url())).await.expect("an answer");
+        let file = reqwest::get(format!("{}{path}", edition.url())).await.expect("a response");
         assert_eq!(file.status(), 200, "{path}");
         assert!(file.headers()[CONTENT_TYPE].to_str().expect("text").starts_with(content_type), "{path}");
         assert!(
@@ -124,21 +125,21 @@ async fn a_wrong_load_is_refused_by_name_and_files_come_with_their_types() {
         );
     }
     for path in ["/console/absent.js", "/console/../Cargo.toml", "/console/%2e%2e/Cargo.toml"] {
-        let answer =
+        let response =
             raw(&edition, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
-        assert!(answer.starts_with("HTTP/1.1 404") && answer.ends_with("there is no such file\n"), "{path}: {answer}");
+        assert!(response.starts_with("HTTP/1.1 404") && response.ends_with("there is no such file\n"), "{path}: {response}");
     }
     edition.stop().await;
 }
 
-/// The answer to a request as it is, which a client would put in order.
+/// The raw response to a request, which an HTTP client would normalize.
 async fn raw(edition: &TestEdition, request: &str) -> String {
     let address = edition.url().trim_start_matches("http://").to_owned();
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("a response");
+    response
 }
 
 #[tokio::test]
@@ -154,12 +155,12 @@ async fn pages_of_other_sites_are_kept_out() {
     for headers in
         ["host: localhost\r\norigin: http://evil.example\r\ncontent-type: text/plain\r\n", "host: evil.example\r\n"]
     {
-        let answer = raw(&edition, &invoke(headers)).await;
-        assert!(answer.starts_with("HTTP/1.1 403"), "{headers}: {answer}");
+        let response = raw(&edition, &invoke(headers)).await;
+        assert!(response.starts_with("HTTP/1.1 403"), "{headers}: {response}");
     }
     assert_eq!(edition.get("/shards?partition_key=k").await.body["number_of_shards"], 1, "nothing was changed");
-    let answer = raw(&edition, &invoke("host: localhost\r\n")).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let response = raw(&edition, &invoke("host: localhost\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     edition.stop().await;
 }
 
@@ -178,7 +179,7 @@ async fn neither_a_load_nor_an_open_request_keeps_the_edition_alive() {
     let begun =
         "POST /items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     half.write_all(begun.as_bytes()).await.expect("sent");
-    // Twice the grace, and time for a slow machine.
+    // Twice the grace period, and time for a slow machine.
     timeout(Duration::from_secs(30), edition.stop()).await.expect("it stops");
     drop(half);
 }

@@ -1,6 +1,8 @@
-//! What requests and pages cost, in numbers that are the same on every machine: requests, round trips and units. The documents show the same rows.
+//! The cost of requests and pages in requests, round trips and units, which are the same on every
+//! machine. The documents show the same rows.
 //!
-//! Time is paused and every request takes the same time, so that the time of an operation is a number of round trips.
+//! Time is paused and every request takes the same time, so the time of an operation is a number of
+//! round trips.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use local::{clients_over, in_process_clients};
 use sharding::internal::{
     Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch, TableEngine, Tags, Value,
 };
-use system_tests::many_keys::{DEEDS, Side};
+use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
 use system_tests::pages::{Keys, PageBench, WIDTHS, starts};
 use system_tests::{Fate, TestClock, Wire, config, count, large_or, soon, sort_key, warm_write};
@@ -19,13 +21,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::documented::documented;
 
-const README: &str = include_str!("../../../README.md");
 const COSTS: &str = include_str!("../../../docs/costs.md");
-/// What each request takes.
+/// The service time of a request.
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
 #[tokio::test(start_paused = true)]
-async fn a_page_costs_what_the_readme_says() {
+async fn a_page_costs_what_the_documents_say() {
     for keys in [Keys::Even, Keys::Uneven] {
         let single = PageBench::new(1, keys).await;
         let plain = single.client(Duration::ZERO);
@@ -33,7 +34,7 @@ async fn a_page_costs_what_the_readme_says() {
             let bench = PageBench::new(width, keys).await;
             let environment = Environment::seeded(TestClock::default(), 1);
             let table = TableEngine::with_environment(&bench.client(ROUND_TRIP), config(), environment);
-            // As a function does when it starts.
+            // A function also does this at its start.
             table.check_mode(soon()).await.expect("it agrees");
             let client = bench.client(Duration::ZERO);
             let (mut sums, mut round_trips) = ([0.0; 4], 0.0);
@@ -50,7 +51,7 @@ async fn a_page_costs_what_the_readme_says() {
             let (ratio, round_trips) = (ours / oracle, round_trips / pages);
             let keys = format!("{keys:?}").to_lowercase();
             documented(
-                README,
+                COSTS,
                 &format!(
                     "| {keys} | {width} | {unsharded:.2} | {oracle:.2} | {ours:.2} | {all:.2} | {ratio:.2} | {round_trips:.2} |"
                 ),
@@ -80,16 +81,16 @@ impl Counted {
         Self { engine, wire, table }
     }
 
-    /// A key of which this instance knows that it has not grown, though it has never seen it: its page was read a moment ago.
+    /// Reads every page, so that this instance knows that unlisted keys have never grown.
     async fn read_all_pages(&self) {
         for number in 0..8 * PAGES {
             let key = PartitionKey::new(&format!("of-a-page-{number}")).expect("a key");
-            let found = self.table.get(&key, &sort_key("1"), false, soon()).await.expect("an answer");
+            let found = self.table.get(&key, &sort_key("1"), false, soon()).await.expect("a response");
             assert_eq!(found, None);
         }
     }
 
-    /// Write and read units of the main table so far.
+    /// The write and read units of the main table so far.
     fn units(&self) -> [f64; 2] {
         let heat = self.engine.heat("items");
         [
@@ -98,7 +99,7 @@ impl Counted {
         ]
     }
 
-    /// Holds the documents to the cost of an operation, that of the work which follows in the background included.
+    /// Checks the documented cost of an operation, including its work in the background.
     async fn costs(&self, name: &str, operation: impl AsyncFnOnce(&TableEngine)) {
         let (calls, [written, read]) = (self.wire.calls().len(), self.units());
         let began = Instant::now();
@@ -138,9 +139,9 @@ async fn an_operation_costs_what_the_documents_say() {
     let delete = async |table: &TableEngine, item: &Item| {
         table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     };
-    let get = async |table: &TableEngine, item: &Item, stands: bool| {
-        let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
-        assert_eq!(found.is_some(), stands);
+    let get = async |table: &TableEngine, item: &Item, is_stored: bool| {
+        let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
+        assert_eq!(found.is_some(), is_stored);
     };
     let idle = async || sleep(Duration::from_secs(60)).await;
     let page = async |table: &TableEngine, item: &Item| {
@@ -184,7 +185,7 @@ async fn an_update_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     let tag = async |item: &Item| {
         let found = counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
-        Conditions { matches: Some(Tags::Of(vec![found.expect("an answer").expect("it stands").1])), differs: None }
+        Conditions { matches: Some(Tags::Of(vec![found.expect("a response").expect("it is stored").1])), differs: None }
     };
     let replace = async |table: &TableEngine, item: &Item, conditions: &Conditions| {
         table.put_if(item, conditions, soon()).await.expect("unchanged");
@@ -220,7 +221,7 @@ async fn an_update_costs_what_the_documents_say() {
         .await;
 }
 
-/// What is stored takes the units that it would take if anybody put it, and nothing else is sent.
+/// The stored items take the units of a plain put, and no other request is sent.
 #[tokio::test(start_paused = true)]
 async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
     let counted = Counted::new().await;
@@ -249,7 +250,7 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
             let stored = plain.get_item().table_name("items");
             let stored = stored.key("partition_key", AttributeValue::S(stored_key));
             let stored = stored.key("sort_key", AttributeValue::S(item.sort_key.to_string()));
-            let stored = stored.send().await.expect("an answer").item.expect("it stands");
+            let stored = stored.send().await.expect("a response").item.expect("it is stored");
             let bare = plain.put_item().table_name("items").set_item(Some(stored));
             let bare = bare.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.expect("stored");
             let bare = bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
@@ -258,30 +259,32 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
     }
 }
 
-/// A page is read once in 0.8 s, however many requests rely on it.
+/// A page is read once in 0.8 s, for any number of requests that use it.
 #[tokio::test(start_paused = true)]
 async fn keys_that_never_grew_cost_what_bare_requests_do() {
     let keys = large_or(50_000, 5_000);
     let (bare, ours) = (Side::bare().await, Side::ours().await);
-    for deed in DEEDS {
-        let bare = bare.carry_out(deed, 0..keys, 40).await;
-        let ours = ours.carry_out(deed, 0..keys, 40).await;
+    for operation in OPERATIONS {
+        let bare = bare.carry_out(operation, 0..keys, 40).await;
+        let ours = ours.carry_out(operation, 0..keys, 40).await;
         let requests = ours.requests as f64 / bare.requests as f64;
         let units = ours.units / bare.units;
         let [median, slow] = [50, 99].map(|percent| ours.percentile(percent) / bare.percentile(percent));
         println!(
-            "{deed:?}: {requests:.5} times the requests, {units:.5} the units; {median:.3} and {slow:.3} the time"
+            "{operation:?}: {requests:.5} times the requests, {units:.5} the units; \
+             {median:.3} and {slow:.3} the time"
         );
         assert_eq!(bare.requests, keys as u64);
-        assert!(requests <= 1.001 && units <= 1.001, "{deed:?}: {requests} {units}");
-        assert!(median <= 1.05 && slow <= 1.05, "{deed:?}: {median} {slow}");
+        assert!(requests <= 1.001 && units <= 1.001, "{operation:?}: {requests} {units}");
+        assert!(median <= 1.05 && slow <= 1.05, "{operation:?}: {median} {slow}");
     }
 }
 
-/// Debug builds inline little, so that the ratio is above that of the benchmark; like that one, it is the same on every run.
+/// Debug builds inline little, so this ratio is above that of the benchmark. Both are the same on
+/// every run.
 #[test]
 fn a_warm_write_takes_few_more_instructions_than_a_bare_put() {
-    // Under valgrind this test is called by itself, to run one side of the comparison.
+    // Under valgrind this test starts itself, to run one side of the comparison.
     if warm_write::run_side() {
         return;
     }

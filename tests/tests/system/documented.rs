@@ -1,4 +1,4 @@
-//! Holds the documents to what tests measure.
+//! Checks that the documents show the measured numbers.
 
 /// Prints a row of a table, and fails unless the document has it.
 #[track_caller]

@@ -1,4 +1,5 @@
-//! Metadata that another program wrote, without a history: its width is used, and not forgotten when the key grows.
+//! Metadata of another program, without a history. The product uses its width, and keeps it in the
+//! history when the key grows.
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::in_process_clients;
@@ -7,15 +8,15 @@ use system_tests::metadata::{self, number};
 use system_tests::{config, count, soon, sort_key};
 
 #[tokio::test(start_paused = true)]
-async fn items_under_the_width_of_before_are_found_after_growth() {
+async fn items_of_the_previous_width_are_found_after_a_growth() {
     let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
     metadata::claimed_tables(&client, &config()).await;
     metadata::store(&client, "k", [("number_of_shards", number(10))]).await;
     let table = TableEngine::new(&client, config());
     let key = PartitionKey::new("k").expect("a key");
-    assert_eq!(table.repair_directory(soon()).await.expect("compared"), 1, "what is not listed is not seen");
-    let stored = metadata::read(&client, "k").await.expect("it stands");
-    assert_eq!(metadata::number_of(&stored, "generation"), 1, "from now on it has a generation to be listed by");
+    assert_eq!(table.repair_directory(soon()).await.expect("compared"), 1, "an unlisted key is not seen");
+    let stored = metadata::read(&client, "k").await.expect("it is stored");
+    assert_eq!(metadata::number_of(&stored, "generation"), 1, "it now has a generation and can be listed");
     let sort_keys: Vec<SortKey> = (0..60).map(|n| sort_key(&format!("{n:02}"))).collect();
     for sort_key in &sort_keys {
         let item = Item { partition_key: key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };

@@ -1,7 +1,9 @@
-//! `kill -9` between a change of a key's item and those of its page, again and again: no key is stuck, and no read is wrong.
+//! `kill -9` between the changes of a metadata item and of its page, repeatedly: no key is stuck,
+//! and no read is wrong.
 //!
-//! The process under test is this program, called by itself: a local edition over the DynamoDB port of another one, which keeps its tables in a
-//! file. Its requests come through the test, and one of them is its last.
+//! The process under test runs this program: a local edition that uses the DynamoDB port of another
+//! edition, which keeps its tables in a file. The test forwards its requests, and selects its last
+//! one.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -24,17 +26,18 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-/// By this variable the program, called by itself, knows which server to stand on.
+/// The environment variable with the server that a process of this program uses.
 const SERVER: &str = "KILLED_EDITION_SERVER";
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 const KEY: &str = "hot";
-/// A growth sends six changes: the closing of the item and of two copies of its page, and the opening of the three. The process does not
-/// outlive the response to one of them, and those that are under way with it are not applied.
+/// The last change of each process. A growth sends six changes: the closing of the metadata item
+/// and of two copies of its page, and the opening of the three. The process is killed before the
+/// response to its last change, and concurrent changes are not applied.
 const LAST: [u32; 6] = [2, 4, 1, 5, 3, 6];
-/// The longest that others wait for it.
+/// The longest time that other instances wait for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The way of the process's requests.
+/// The proxy for the process's requests.
 #[derive(Clone)]
 struct Way {
     server: String,
@@ -45,7 +48,7 @@ struct Way {
 #[derive(Default)]
 struct Doom {
     process: Option<Child>,
-    /// So many changes are applied; `None` for any number.
+    /// The number of changes that are still applied; `None` for any number.
     left: Option<u32>,
     is_dead: bool,
 }
@@ -55,7 +58,7 @@ impl Way {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request may go on, and whether it is the last.
+    /// Whether a request is forwarded, and whether it is the last.
     fn takes(&self, is_change: bool) -> (bool, bool) {
         let mut state = self.state();
         if state.is_dead {
@@ -77,15 +80,15 @@ async fn pass(State(way): State<Way>, request: Request) -> Response {
     if !goes_on {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    let answer = way.http.post(&way.server).headers(parts.headers).body(body).send().await.expect("the server answers");
-    let (status, body) = (answer.status(), answer.bytes().await.expect("a body"));
+    let response = way.http.post(&way.server).headers(parts.headers).body(body).send().await.expect("the server responds");
+    let (status, body) = (response.status(), response.bytes().await.expect("a body"));
     if is_last {
         way.state().process.as_mut().expect("it runs").start_kill().expect("it is killed");
     }
     Response::builder().status(status).body(Body::from(body)).expect("a response")
 }
 
-/// Whether an update is of the key's item, but for what is noted of its load, or of a page.
+/// Whether an update changes the metadata item, except for its recorded load, or a page.
 fn changes_layout(body: &[u8]) -> bool {
     let update: Value = serde_json::from_slice(body).unwrap_or_default();
     let key = update["Key"]["partition_key"]["S"].as_str().unwrap_or_default();
@@ -94,7 +97,7 @@ fn changes_layout(body: &[u8]) -> bool {
     of_item || key.starts_with("_sharding:page:")
 }
 
-/// The process, as this program is it.
+/// Runs this program as the process under test.
 #[expect(clippy::print_stdout, reason = "the test reads the address from it")]
 async fn be_killed(server: String) {
     let options = ServeOptions { port: 0, endpoint_url: Some(server), ..ServeOptions::default() };
@@ -108,7 +111,7 @@ async fn be_killed(server: String) {
 struct Process {
     api: String,
     http: reqwest::Client,
-    /// Open for as long as it runs.
+    /// The process's output, which stays open while it runs.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
@@ -135,7 +138,7 @@ impl Process {
 
     async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), reqwest::Error> {
         let sent = self.http.post(format!("{}{path}", self.api)).json(body).send();
-        let response = timeout(Duration::from_secs(60), sent).await.expect("an answer, or none")?;
+        let response = timeout(Duration::from_secs(60), sent).await.expect("a response, or none")?;
         let status = response.status().as_u16();
         Ok((status, response.json().await?))
     }
@@ -149,7 +152,7 @@ fn item(text: &str) -> Item {
     Item { partition_key: key(), sort_key: sort_key(text), attributes: Attributes::new() }
 }
 
-/// That an instance that knows nothing finds exactly these.
+/// Asserts that a new instance finds exactly these items.
 async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, about: &str) {
     let client = in_process_clients(&InProcess::new(database.engine().clone())).dynamodb;
     let new = TableEngine::new(&client, config());
@@ -159,7 +162,7 @@ async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, a
         let found: BTreeSet<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
         assert_eq!(&found, acknowledged, "{about}");
         for text in acknowledged {
-            let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("an answer");
+            let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
             assert!(found.is_some(), "{about}: {text}");
         }
     }
@@ -172,7 +175,7 @@ async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
     }
     let kills = large_or(20, 3);
     let data = tempfile::tempdir().expect("a directory");
-    // Its own schedule would mend what the processes leave.
+    // The database's own schedule would repair what the processes leave.
     let data_dir = Some(data.path().join("data"));
     let options = ServeOptions { data_dir, alarm_period: 3_600, drain_period: 3_600, ..ServeOptions::default() };
     let database = TestEdition::start(options.clone(), config()).await;
@@ -190,8 +193,8 @@ async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
             let text = format!("{kill:02}-{number}");
             let stored = json!({"partition_key": KEY, "sort_key": text, "attributes": {}});
             let began = Instant::now();
-            let (status, answer) = process.post("/items", &stored).await.expect("it answers");
-            assert_eq!(status, 201, "{about}: {answer}");
+            let (status, response) = process.post("/items", &stored).await.expect("it responds");
+            assert_eq!(status, 201, "{about}: {response}");
             longest = longest.max(began.elapsed());
             acknowledged.insert(text);
         }
@@ -214,15 +217,15 @@ async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
     println!("{kills} kills; the longest that a write waited after one: {longest:?}");
     assert!(longest < LONGEST_WAIT, "{longest:?}");
 
-    // Whatever is left of the last one does not stop the next growth, and the file has it all.
+    // The remains of the last growth do not prevent the next one, and the file has every item.
     let process = Process::start(&way, &url).await;
     let set = json!({"action": "set", "partition_key": KEY, "number_of_shards": 40});
-    let (_, scaled) = process.post(SCALER, &set).await.expect("it answers");
+    let (_, scaled) = process.post(SCALER, &set).await.expect("it responds");
     assert_eq!(scaled["outcome"], "scaled", "{scaled}");
     let mut last = way.state().process.take().expect("it runs");
     last.kill().await.expect("it is killed");
     assert_finds(&database, &acknowledged, "at the end").await;
-    let metadata = database.table().shards(&key(), soon()).await.expect("an answer");
+    let metadata = database.table().shards(&key(), soon()).await.expect("a response");
     let metadata = metadata.expect("it has grown");
     assert_eq!((metadata.number_of_shards.get(), metadata.closing()), (40, None));
     database.stop().await;

@@ -1,4 +1,4 @@
-//! The laptop edition's own promises: data is kept, and what is in the way is said.
+//! The local edition's own promises: it keeps data, and reports what prevents its start.
 
 use local::load::{LoadError, LoadOptions, load};
 use local::{Edition, EditionError, ServeOptions};
@@ -40,7 +40,7 @@ async fn a_data_directory_keeps_items_and_metadata() {
 }
 
 #[tokio::test]
-async fn a_shrink_is_carried_through_by_the_edition_itself() {
+async fn the_edition_completes_a_shrink_by_itself() {
     let options = ServeOptions { drain_period: 1, drain_wait: Some(5), ..ServeOptions::default() };
     let mut config = config();
     config.policy.cooldown_seconds = 0;
@@ -65,7 +65,7 @@ async fn a_shrink_is_carried_through_by_the_edition_itself() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_and_an_unusable_directory_are_said() {
+async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let taken = Edition::start(&ServeOptions { port, dynamodb_port: 0, ..ServeOptions::default() }, config()).await;
@@ -82,7 +82,7 @@ async fn a_port_in_use_and_an_unusable_directory_are_said() {
 }
 
 #[tokio::test]
-async fn load_says_what_is_wrong_and_stores_nothing_then() {
+async fn a_load_with_errors_reports_them_and_stores_nothing() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let missing = load(&load_options("no/such/file".as_ref(), edition.url())).await;
     assert!(matches!(missing, Err(LoadError::File { .. })), "{missing:?}");
@@ -98,10 +98,10 @@ async fn load_says_what_is_wrong_and_stores_nothing_then() {
 
     std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n").expect("written");
     let unreachable =
-        load(&load_options(file.path(), "http://127.0.0.1:9".into())).await.expect_err("nobody listens there");
+        load(&load_options(file.path(), "http://127.0.0.1:9".into())).await.expect_err("no process listens there");
     assert!(matches!(unreachable, LoadError::Api { .. }), "{unreachable}");
 
-    // A line that the API refuses is listed with its number, and the others are stored.
+    // A line that the API rejects is listed with its number, and the others are stored.
     std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"\",\"time\":\"2\"}\n").expect("written");
     let mut one_by_one = load_options(file.path(), edition.url());
     one_by_one.batch = 1;

@@ -1,4 +1,5 @@
-//! Whole-system tests, in one binary: each binary links the SDK, which takes longer than most of these tests.
+//! Whole-system tests, in one binary. Each binary links the SDK, which takes longer than most of
+//! these tests.
 
 #[cfg(unix)]
 mod additions;

@@ -1,4 +1,4 @@
-//! Keys that never grew take no memory, however many of them an instance has seen.
+//! Keys that never grew take no memory, no matter how many of them an instance has seen.
 
 use std::process::Command;
 
@@ -6,11 +6,12 @@ use sharding::internal::{Attributes, Environment, Item, PartitionKey, TableEngin
 use system_tests::at_once::{self, StandingClock};
 use system_tests::{config, large_or, soon, sort_key};
 
-/// By this variable the program, called by itself, knows that it is the instance, and how many keys it sees.
+/// The environment variable that starts this program as the instance, with the number of keys.
 const KEYS: &str = "MEMORY_KEYS";
-/// What the line begins with that says how much memory it has had.
+/// The beginning of the line with the peak memory.
 const PEAK: &str = "peak kilobytes:";
-/// Keys that every instance sees, so that everything is in use: far fewer than it remembers.
+/// The number of keys that every instance sees first, so that all code is in use. It is far below
+/// the number that an instance remembers.
 const WARM_UP: usize = 200;
 
 fn item(number: usize) -> Item {
@@ -19,7 +20,7 @@ fn item(number: usize) -> Item {
     Item { partition_key, sort_key: sort_key("123456789101"), attributes }
 }
 
-/// An instance that sees so many keys: it writes to every other one, and reads the others.
+/// An instance that sees this number of keys: it writes to half of them, and reads the others.
 async fn see(keys: usize) {
     let environment = Environment::seeded(StandingClock, 1);
     let table = TableEngine::with_environment(&at_once::client(), config(), environment);
@@ -29,36 +30,36 @@ async fn see(keys: usize) {
             let written = table.put(&item, soon()).await.expect("stored");
             assert_eq!(written.number_of_shards.get(), 1);
         } else {
-            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("an answer");
+            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
             assert_eq!(found, None);
         }
     }
     table.finish_background_work().await;
 }
 
-/// The most memory that this process has had resident; `None` where the system does not tell.
+/// The peak resident memory of this process; `None` if the system does not report it.
 fn peak_kilobytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// What an instance needs that sees so many keys.
+/// The peak memory of an instance that sees this number of keys.
 fn peak_of(keys: usize) -> u64 {
     let this = ["--exact", "memory::a_million_keys_that_never_grew_take_no_memory", "--nocapture", "--test-threads=1"];
     let program = std::env::current_exe().expect("this program's own path");
     let output = Command::new(program).args(this).env(KEYS, keys.to_string()).output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    let peak = told.lines().find_map(|line| line.split_once(PEAK)?.1.trim().parse().ok());
-    peak.unwrap_or_else(|| panic!("no peak: {told}"))
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{log}{}", String::from_utf8_lossy(&output.stderr));
+    let peak = log.lines().find_map(|line| line.split_once(PEAK)?.1.trim().parse().ok());
+    peak.unwrap_or_else(|| panic!("no peak: {log}"))
 }
 
 #[test]
 fn a_million_keys_that_never_grew_take_no_memory() {
     const MOST_KILOBYTES: u64 = 20_000;
     let Some(own) = peak_kilobytes() else {
-        println!("not measured: the system does not tell how much memory a process has");
+        println!("not measured: the system does not report the memory of a process");
         return;
     };
     if let Ok(keys) = std::env::var(KEYS) {

@@ -1,4 +1,5 @@
-//! What a table takes is stored in it: a process that is configured otherwise must not use it.
+//! The mode of a table is stored in it. A process with another configuration must not use the
+//! table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -31,10 +32,10 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
     for (own, name, other) in [(config(), "items", appends()), (appends(), "appends", config())] {
         let client = client().await;
         let (own, other) = (TableEngine::new(&client, own), TableEngine::new(&client, other));
-        own.check_mode(soon()).await.expect("a reader takes a table that says nothing");
+        own.check_mode(soon()).await.expect("a reader accepts a table without a mode");
         assert_eq!(stored(&client).await, None, "and stores nothing");
         let (first, second) = tokio::join!(own.claim_mode(soon()), own.claim_mode(soon()));
-        first.and(second).expect("of two that start at once, both agree");
+        first.and(second).expect("two processes that start concurrently agree");
         assert_eq!(stored(&client).await, Some((name.to_owned(), "2".to_owned())));
         own.check_mode(soon()).await.expect("it agrees");
         for refused in [other.claim_mode(soon()).await, other.check_mode(soon()).await] {
@@ -60,13 +61,13 @@ async fn random_placement_is_a_table_of_appends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_protocol_and_a_damaged_item_are_refused() {
+async fn another_protocol_and_a_damaged_item_are_rejected() {
     let client = client().await;
     let table = TableEngine::new(&client, config());
     let put = client.put_item().table_name("items-metadata");
     let put = put.item("partition_key", AttributeValue::S("_sharding:table".into()));
     let put = put.item("writes", AttributeValue::S("items".into()));
-    // An earlier version's, and a later one's.
+    // The protocols of an earlier and of a later version.
     for protocol in ["1", "3"] {
         put.clone().item("protocol", AttributeValue::N(protocol.into())).send().await.expect("stored");
         let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
@@ -77,7 +78,7 @@ async fn another_protocol_and_a_damaged_item_are_refused() {
     let error = table.check_mode(soon()).await.expect_err("no protocol");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
     put.item("protocol", AttributeValue::N("2".into())).send().await.expect("stored");
-    let error = table.check_mode(soon()).await.expect_err("nothing says how large the directory is");
+    let error = table.check_mode(soon()).await.expect_err("the size of the directory is unknown");
     assert!(matches!(error, TableError::Damaged(_)), "{error:?}");
 }
 
@@ -92,11 +93,11 @@ async fn the_table_item_and_pages_are_no_keys() {
     assert_eq!((keys, next), (vec![key], None));
     let mut survey = sharding::internal::Survey::default();
     assert_eq!(table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
-    assert_eq!(survey.keys().len(), 0, "it is no damaged metadata");
+    assert_eq!(survey.keys().len(), 0, "it does not count as damaged metadata");
 }
 
 #[tokio::test]
-async fn requests_for_a_reserved_key_are_refused() {
+async fn requests_for_a_reserved_key_are_rejected() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     for reserved in ["_sharding:table", "_sharding:page:0:0"] {
         let item = json!({"partition_key": reserved, "sort_key": "s", "attributes": {}});

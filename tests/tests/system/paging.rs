@@ -1,5 +1,5 @@
-//! Paging with any limit, order, range and number of shards, while the width grows and shrinks between pages: every item that stands
-//! throughout comes once and in order.
+//! Paging with any limit, order, range and number of shards, while the width grows and shrinks
+//! between pages: every item that exists throughout is returned once and in order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use sharding::internal::{
 };
 use system_tests::{TestClock, config};
 
-/// What happens between two pages.
+/// The event between two pages.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Nothing,
     Grow(u32),
     Shrink(u32),
-    /// An item that did not stand throughout is stored.
+    /// Stores an item that did not exist from the beginning.
     Store(u32),
 }
 
@@ -89,16 +89,17 @@ impl World {
         }
     }
 
-    /// As a finished shrink leaves the tables: every item on its home under the new width, every view of before run out.
+    /// Leaves the tables as a finished shrink does: every item is at its home under the new width,
+    /// and every earlier view has expired.
     async fn shrink(&self, from: u32, to: u32) {
         let mut copies = BTreeMap::<String, HashMap<String, AttributeValue>>::new();
         let mut stored = Vec::new();
         for shard in count(from).shards() {
             let shard_key = config().shard_keys.build(&key(), shard).expect("a shard key");
-            let answer = self.client.query().table_name("items").key_condition_expression("partition_key = :p");
-            let answer =
-                answer.expression_attribute_values(":p", AttributeValue::S(shard_key)).send().await.expect("read");
-            stored.extend(answer.items.unwrap_or_default());
+            let response = self.client.query().table_name("items").key_condition_expression("partition_key = :p");
+            let response =
+                response.expression_attribute_values(":p", AttributeValue::S(shard_key)).send().await.expect("read");
+            stored.extend(response.items.unwrap_or_default());
         }
         for item in stored {
             self.client
@@ -139,14 +140,14 @@ impl World {
             .await
             .expect("shrunk");
         self.table.repair_directory(soon()).await.expect("listed");
-        // Longer than anybody may rely on a view.
+        // Longer than any view is valid.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
 
 #[derive(Debug, Clone)]
 struct Case {
-    standing: BTreeSet<u32>,
+    lasting: BTreeSet<u32>,
     width: u32,
     limit: usize,
     descending: bool,
@@ -157,16 +158,16 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let standing = prop_oneof![
+    let lasting = prop_oneof![
         proptest::collection::btree_set(0u32..400, 0..150),
-        // Evenly spaced, so that the reader foresees where pages end.
+        // Evenly spaced, so that the reader can predict the ends of pages.
         (1u32..150).prop_map(|n| (0..n).map(|i| 2 * i).collect()),
     ];
     let range = (proptest::option::of(0u32..200), proptest::option::of(200u32..400));
     let between = proptest::collection::vec(between(), 0..12);
-    (standing, 1u32..20, 1usize..60, any::<bool>(), range, any::<bool>(), between, any::<bool>()).prop_map(
-        |(standing, width, limit, descending, range, prefix, between, consistent)| Case {
-            standing,
+    (lasting, 1u32..20, 1usize..60, any::<bool>(), range, any::<bool>(), between, any::<bool>()).prop_map(
+        |(lasting, width, limit, descending, range, prefix, between, consistent)| Case {
+            lasting,
             width,
             limit,
             descending,
@@ -180,9 +181,10 @@ fn case() -> impl Strategy<Value = Case> {
 
 async fn scan(case: &Case) -> Result<(), TestCaseError> {
     let world = World::new(1).await;
-    // Some items lie where width 1 put them, the others where the present width does.
-    for (index, number) in case.standing.iter().enumerate() {
-        if index == case.standing.len() / 3 && case.width > 1 {
+    // Some items are at their home under width 1, and the others at their home under the current
+    // width.
+    for (index, number) in case.lasting.iter().enumerate() {
+        if index == case.lasting.len() / 3 && case.width > 1 {
             world.table.set_shards(&key(), count(case.width), soon()).await.expect("grown");
         }
         world.store(*number).await;
@@ -213,7 +215,7 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
     prop_assert!(seen.iter().all(|number| inside(*number)), "inside the range: {seen:?}");
     let seen: BTreeSet<u32> = seen.into_iter().collect();
     let missed: Vec<u32> =
-        case.standing.iter().copied().filter(|number| inside(*number) && !seen.contains(number)).collect();
+        case.lasting.iter().copied().filter(|number| inside(*number) && !seen.contains(number)).collect();
     prop_assert!(missed.is_empty(), "missed: {missed:?}");
     Ok(())
 }
@@ -221,7 +223,7 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, ..ProptestConfig::default() })]
     #[test]
-    fn every_standing_item_comes_once_and_in_order(case in case()) {
+    fn every_lasting_item_is_returned_once_and_in_order(case in case()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.expect("a runtime").block_on(scan(&case))?;
     }

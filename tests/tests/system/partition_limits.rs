@@ -1,4 +1,4 @@
-//! Partition limits as a program sees them that reaches the DynamoDB-compatible port with the real SDK.
+//! Partition limits as a program sees them through the real SDK and the DynamoDB-compatible port.
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -60,7 +60,8 @@ fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.to_owned())
 }
 
-/// Writes to one key until its partition is overdrawn; returns the error's code and its raw body.
+/// Writes to one key until its partition is over its limit. Returns the error's code and its raw
+/// body.
 async fn overdraw(client: &Client, table: &str, key: &str) -> (String, String) {
     for _ in 0..200 {
         if let Err(error) = client.put_item().table_name(table).item("pk", text(key)).send().await {
@@ -83,7 +84,7 @@ fn tight_engine() -> (Engine, Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_tells_its_reason_in_the_class_of_the_billing_mode() {
+async fn a_throttle_names_its_reason_in_the_class_of_the_billing_mode() {
     let (engine, client) = tight_engine();
     table(&client, "on-demand", BillingMode::PayPerRequest).await;
     table(&client, "provisioned", BillingMode::Provisioned).await;
@@ -95,7 +96,7 @@ async fn a_throttle_tells_its_reason_in_the_class_of_the_billing_mode() {
         assert_eq!(code, class);
         assert!(body.contains(spelling) && body.contains("TableWriteKeyRangeThroughputExceeded"), "{body}");
         assert!(engine.traffic(table).throttled_writes > 0);
-        // Another partition is not concerned.
+        // Another partition is not affected.
         let other = (0..).map(|i| format!("cold-{i}"));
         let mut let_in = 0;
         for key in other.take(10) {
@@ -129,13 +130,13 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
             break;
         }
     }
-    let answer = client
+    let response = client
         .batch_write_item()
         .request_items("on-demand", vec![put("hot"), put(&probe)])
         .send()
         .await
         .expect("a part was processed");
-    let left = answer.unprocessed_items().and_then(|left| left.get("on-demand")).expect("a part was not");
+    let left = response.unprocessed_items().and_then(|left| left.get("on-demand")).expect("a part was not");
     assert_eq!(
         left.iter().filter_map(|request| request.put_request()?.item().get("pk")).collect::<Vec<_>>(),
         [&text("hot")]
@@ -206,17 +207,17 @@ async fn reads_are_limited_on_their_own_and_batch_reads_return_what_is_left() {
     for key in ["hot", "cold-1", "cold-2", "cold-3"] {
         keys = keys.keys(std::collections::HashMap::from([("pk".to_owned(), text(key))]));
     }
-    let answer = client
+    let response = client
         .batch_get_item()
         .request_items("on-demand", keys.build().expect("built"))
         .send()
         .await
         .expect("a part was read");
-    let left = answer.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
+    let left = response.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
     assert!(left.keys().iter().any(|key| key.get("pk") == Some(&text("hot"))));
 }
 
-/// Write and read units a second, and the status.
+/// The write and read units per second, and the status.
 async fn warm_throughput(client: &Client, table: &str) -> (i64, i64, TableStatus) {
     let described = client.describe_table().table_name(table).send().await.expect("described");
     let warm = described.table().and_then(|table| table.warm_throughput()).expect("warm throughput");
@@ -245,7 +246,7 @@ async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
         assert_eq!(warm_throughput(&client, table_name).await, (70_000, 210_000, TableStatus::Active));
         assert_eq!(engine.heat(table_name).len(), 70);
-        // Each still gives five units a second.
+        // Each partition still provides five units per second.
         overdraw(&client, table_name, "hot").await;
     }
 }

@@ -1,4 +1,5 @@
-//! Read replicas share eventually consistent page queries, and the table answers for one that cannot.
+//! Read replicas share eventually consistent page queries. The table serves the query if a replica
+//! cannot.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 const THROTTLED: &str = r#"{"__type":"x#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"IndexReadKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"Cannot read from backfilling global secondary index: replica-1"}"#;
 
-/// Reads the key's 40 items twenty times; returns how many queries went to the table, to replicas, and how many replicas refused.
+/// Reads the key's 40 items twenty times. Returns the number of queries to the table, to replicas,
+/// and rejected by replicas.
 async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent: bool) -> (usize, usize) {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
     let config = config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
@@ -39,7 +41,7 @@ async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_share_what_may_lag() {
+async fn replicas_share_eventually_consistent_queries() {
     let (table, replicas) = read(|_| Fate::Pass, false).await;
     assert!(table > 10 && replicas > table, "two of three queries go to the two replicas: {table}, {replicas}");
 }
@@ -51,15 +53,15 @@ async fn consistent_reads_go_to_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_table_answers_for_a_replica_that_cannot() {
+async fn the_table_responds_for_a_replica_that_cannot() {
     for refusal in [THROTTLED, BUILDING] {
         let refuse = move |call: &Call| if call.index.is_some() { Fate::Refuse(refusal) } else { Fate::Pass };
         let (table, replicas) = read(refuse, false).await;
-        assert!(replicas > 0 && replicas < table / 4, "they rest after a refusal: {table}, {replicas}");
+        assert!(replicas > 0 && replicas < table / 4, "they pause after a rejection: {table}, {replicas}");
     }
 }
 
-/// A table with one replica, and what is sent to both.
+/// A table with one replica, and the requests to both.
 async fn replicated(of_table: TableConfig) -> (TableEngine, Wire) {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
     let of_table = of_table.with(|config| config.read_replicas = vec!["replica-1".into()]);
@@ -71,7 +73,7 @@ async fn replicated(of_table: TableConfig) -> (TableEngine, Wire) {
     (table, wire)
 }
 
-/// Whether the replica is asked for pages of a key: for some of twenty, if for any.
+/// Whether any of twenty page queries of a key goes to the replica.
 async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) -> bool {
     let asked = || wire.calls().iter().filter(|call| call.index.is_some()).count();
     let before = asked();
@@ -81,7 +83,7 @@ async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) 
     asked() > before
 }
 
-/// Of a key that is not listed, nobody says whether its bare items are being moved.
+/// The metadata of an unlisted key does not show whether its bare items are being moved.
 #[tokio::test(start_paused = true)]
 async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table() {
     for (adopts, has_grown, asks) in [(true, false, false), (true, true, true), (false, false, true)] {
@@ -95,7 +97,8 @@ async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table
     }
 }
 
-/// An index shows what a drain does to the table later, in no order: an item could be missing at both places, or at none.
+/// An index shows a drain's changes later, in no order. An item could be missing at both places, or
+/// present at both.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_up() {
     let (table, wire) = replicated(config()).await;
@@ -109,12 +112,12 @@ async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_
         assert!(!asks_the_index().await, "while it is drained");
         match table.drain(&key, soon()).await.expect("no fault") {
             Drained::Done { .. } => break,
-            Drained::Nothing => panic!("it ended before its time"),
+            Drained::Nothing => panic!("it ended too early"),
             Drained::Waiting { .. } | Drained::Working { .. } => tokio::time::sleep(Duration::from_secs(30)).await,
         }
     }
     tokio::time::sleep(Duration::from_secs(890)).await;
     assert!(!asks_the_index().await, "an index may lag for 900 seconds");
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(asks_the_index().await, "and not for ever");
+    assert!(asks_the_index().await, "the lag has ended");
 }

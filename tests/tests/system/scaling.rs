@@ -1,4 +1,5 @@
-//! Scaling as a whole: a crowd of writers makes one change, a hot key is relieved within seconds, and reads are exact all the while.
+//! Scaling as a whole: many concurrent writers cause one change, a hot key is relieved within
+//! seconds, and reads are exact throughout.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ async fn two_hundred_throttled_writers_make_one_change() {
         .map(|seed| TableEngine::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
-    // Ten kilobytes a write: 3,000 units at once, and 3,000 more every half second, against one partition of 1,000 a second.
+    // Ten kilobytes per write: 3,000 units at once, and 3,000 more every half second, against one
+    // partition of 1,000 per second.
     let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(10_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
@@ -66,16 +68,17 @@ async fn two_hundred_throttled_writers_make_one_change() {
     let scale_outs = after.shard_history.entries().len() - 1;
     let (tried, made) = metadata.updates();
     println!(
-        "{stored} of 1600 stored; {scale_outs} scale-out(s) to {}; {made} conditional updates succeeded, {tried} tried",
+        "{stored} of 1600 stored; {scale_outs} scale-out(s) to {}; \
+         {made} conditional updates succeeded, {tried} tried",
         after.number_of_shards
     );
     assert!(scale_outs >= 1 && after.number_of_shards.get() > 4, "{after:?}");
-    // A close and an open, each of the key's item and of its page.
+    // A close and an open, each of the metadata item and of its page.
     assert!(made <= 4 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
     assert!(tried <= 24 * scale_outs as u64, "{made} of {tried} for {scale_outs}");
 }
 
-/// Each of them sees too few writes to tell how far to grow; together they know it.
+/// Each instance sees too few writes to calculate the growth. Together they know the demand.
 #[tokio::test(start_paused = true)]
 async fn many_slow_instances_size_a_key_together() {
     let engine = Engine::in_memory().expect("an engine");
@@ -91,7 +94,7 @@ async fn many_slow_instances_size_a_key_together() {
         })
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
-    // 200 writes of 20 KB every 125 ms are 32,000 units a second.
+    // 200 writes of 20 KB every 125 ms are 32,000 units per second.
     let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(20_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
@@ -108,7 +111,8 @@ async fn many_slow_instances_size_a_key_together() {
     let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
     let widths: Vec<_> = after.shard_history.entries().map(|entry| entry.count.get()).collect();
     println!("{stored} of 1600 stored; widths {widths:?}");
-    // By itself an instance would go no further than to 5 times what it saw: four or five writes, none of which was accepted.
+    // One instance alone would grow the key to at most 5 times its own load: four or five writes,
+    // none of which was accepted.
     assert!(widths.get(1).is_some_and(|width| *width >= 32), "{widths:?}");
 }
 
@@ -147,17 +151,17 @@ fn relief_meets_its_targets() {
         }
         assert!(outcome.relieved_after.is_some_and(|seconds| seconds <= 15.0), "{outcome:?}");
         assert!(outcome.accepted >= 0.995, "{demand}: {}", outcome.accepted);
-        // Two shards on one partition must fit, so a demand of d partitions needs about 2 d shards.
+        // Two shards must fit on one partition, so a demand of d partitions needs about 2 d shards.
         assert!(outcome.final_width <= 4 * 2 * demand / 1_000, "{demand}: {}", outcome.final_width);
     }
     let of = |outcome: &&Outcome| (outcome.scenario.demand, outcome.scenario.partitions) == (20_000, 1_000);
     let mut seconds: Vec<_> = outcomes.iter().filter(of).filter_map(|outcome| outcome.relieved_after).collect();
     seconds.sort_by(f64::total_cmp);
-    // Where shards meet on one partition by bad luck, a second growth is needed.
+    // If several shards share a partition by bad luck, a second growth is needed.
     assert!(seconds[SEEDS as usize / 2] <= 5.0, "{seconds:?}");
 }
 
-/// Runs of each scenario; a target on the time is one on the run in the middle.
+/// The number of runs of each scenario. A target of the time applies to the median run.
 const SEEDS: u64 = 7;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +180,7 @@ async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing
                 let sort_key = format!("{:08}", number.fetch_add(1, Ordering::Relaxed));
                 let item = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {}});
                 if edition.post("/items", &item).await.status == 201 {
-                    acknowledged.lock().expect("nobody panics with it").insert(sort_key);
+                    acknowledged.lock().expect("no thread panics while it holds the lock").insert(sort_key);
                 }
             }
         });
@@ -186,7 +190,7 @@ async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing
             (Arc::clone(&edition), Arc::clone(&acknowledged), Arc::clone(&loading), Arc::clone(&scans));
         tasks.spawn(async move {
             while loading.load(Ordering::Relaxed) {
-                let before: Vec<String> = acknowledged.lock().expect("nobody panics with it").iter().cloned().collect();
+                let before: Vec<String> = acknowledged.lock().expect("no thread panics while it holds the lock").iter().cloned().collect();
                 let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
                 let seen: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
                 assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
@@ -206,7 +210,7 @@ async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing
     let shards = edition.get("/shards?partition_key=hot").await.body;
     let history = shards["shard_history"].as_array().map_or(0, Vec::len);
     let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
-    let stored = acknowledged.lock().expect("nobody panics with it").len();
+    let stored = acknowledged.lock().expect("no thread panics while it holds the lock").len();
     println!(
         "{stored} writes acknowledged, {} scans exact, widths {}",
         scans.load(Ordering::Relaxed),

@@ -1,4 +1,5 @@
-//! What the shard-scaler's schedule begins by itself, and what it does not: in virtual time, over the embedded engine.
+//! The operations that the shard-scaler's schedule begins by itself, and those that it does not: in
+//! virtual time, over the embedded engine.
 
 use std::time::Duration;
 
@@ -58,10 +59,10 @@ impl Fixture {
 
     async fn metadata(&self) -> ShardMetadata {
         sleep(Duration::from_secs(1)).await;
-        self.table.shards(&key(), soon()).await.expect("an answer").expect("metadata")
+        self.table.shards(&key(), soon()).await.expect("a response").expect("metadata")
     }
 
-    /// What a run of the schedule answers.
+    /// The response of a run of the schedule.
     async fn scheduled(&self) -> serde_json::Value {
         let now = self.clock.now().epoch_seconds();
         let handled =
@@ -69,12 +70,12 @@ impl Fixture {
         handled.unwrap_or_else(Failed::into_answer)
     }
 
-    /// The schedule runs every minute until nothing is drained.
+    /// Runs the schedule every minute until no key is drained.
     async fn until_drained(&self) -> serde_json::Value {
         for _ in 0..200 {
-            let told = self.scheduled().await;
+            let report = self.scheduled().await;
             if self.metadata().await.draining().is_none() {
-                return told;
+                return report;
             }
             sleep(Duration::from_secs(59)).await;
         }
@@ -87,7 +88,7 @@ async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long
     let fixture = fixture(|_, scaler| scaler.shrink_after = Duration::from_secs(600)).await;
     fixture.store(numbered(0..1)).await;
     fixture.grow(2).await;
-    // 100 write units a second, far longer than the key would be left alone without them.
+    // 100 write units per second, for much longer than an idle key keeps its width.
     for minute in 0..25 {
         for number in 0..300 {
             fixture.table.put(&item(&format!("order-{number:04}"), 20_000), soon()).await.expect("stored");
@@ -107,8 +108,8 @@ async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long
         }
     }
     assert!(begun_at.is_some_and(|after| (540..=840).contains(&after)), "{begun_at:?}");
-    let told = fixture.until_drained().await;
-    assert_eq!(told["keys"][0]["outcome"], "done", "{told}");
+    let report = fixture.until_drained().await;
+    assert_eq!(report["keys"][0]["outcome"], "done", "{report}");
     let metadata = fixture.metadata().await;
     assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(1), count(1)));
 }
@@ -131,11 +132,11 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
     assert_eq!(seen.iter().map(|(_, width)| *width).collect::<Vec<_>>(), [16, 8, 4, 2, 1]);
     assert!(seen.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 3_500), "{seen:?}");
     for text in numbered(0..40) {
-        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("an answer").is_some());
+        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response").is_some());
     }
 }
 
-/// Its writers do not note its load: whatever it takes, it would look calm.
+/// The key's writers do not record its load, so it would look calm under any load.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began_with() {
     let fixture = fixture(|of_table, scaler| {
@@ -150,7 +151,7 @@ async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began
     assert_eq!(fixture.metadata().await.number_of_shards, count(10));
     fixture.grow(20).await;
     sleep(Duration::from_secs(7_200)).await;
-    assert_eq!(fixture.scheduled().await["draining"], 1, "one that has grown is");
+    assert_eq!(fixture.scheduled().await["draining"], 1, "a key that has grown is drained");
     assert_eq!(fixture.metadata().await.number_of_shards, count(10));
 }
 
@@ -158,14 +159,14 @@ async fn a_key_that_never_grew_is_not_shrunk_however_many_shards_its_table_began
 async fn a_closing_that_its_actor_has_left_is_opened() {
     let fixture = fixture(|_, _| {}).await;
     fixture.store(numbered(0..4)).await;
-    // It has died before it reached the key's page.
+    // The actor died before it wrote the key's page.
     let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
     let width = [("number_of_shards", 1), ("read_shards", 4), ("closing", 4), ("generation", 1)];
     metadata::store(&client, key().as_str(), width.map(|(name, n)| (name, number(n)))).await;
     assert_eq!(fixture.metadata().await.closing(), Some(count(4)));
-    let told = fixture.scheduled().await;
+    let report = fixture.scheduled().await;
     let metadata = fixture.metadata().await;
-    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(4), count(4)), "{told}");
+    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(4), count(4)), "{report}");
     assert_eq!(metadata.closing(), None);
 }
 
@@ -181,11 +182,11 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
     sleep(Duration::from_secs(3_000)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "it may change again");
     sleep(Duration::from_secs(1_000)).await;
-    let told = fixture.scheduled().await;
-    assert_eq!(told["draining"], 1, "{told}");
+    let report = fixture.scheduled().await;
+    assert_eq!(report["draining"], 1, "{report}");
     assert!(fixture.metadata().await.draining().is_some());
-    let told = fixture.until_drained().await;
-    assert_eq!(told["keys"][0]["outcome"], "done", "{told}");
+    let report = fixture.until_drained().await;
+    assert_eq!(report["keys"][0]["outcome"], "done", "{report}");
     let metadata = fixture.metadata().await;
     assert!(metadata.settled && !metadata.wants_settling(), "{metadata:?}");
     for text in numbered(0..30) {
@@ -196,7 +197,7 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_cannot_be_read_ends_a_shrink_until_somebody_asks_again() {
+async fn an_item_that_cannot_be_read_ends_a_shrink_until_it_is_requested_again() {
     let fixture = fixture(|_, scaler| scaler.shrink_after = Duration::from_secs(60)).await;
     fixture.store(numbered(0..10)).await;
     fixture.grow(4).await;
@@ -208,22 +209,22 @@ async fn an_item_that_cannot_be_read_ends_a_shrink_until_somebody_asks_again() {
     let damaged = damaged.item("_partition_key", text(key().as_str())).item("_version", text("yesterday"));
     damaged.send().await.expect("stored");
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
-    let mut told = Ok(Drained::Nothing);
+    let mut drained = Ok(Drained::Nothing);
     for _ in 0..30 {
-        told = fixture.table.drain(&key(), soon()).await;
-        if told.is_err() {
+        drained = fixture.table.drain(&key(), soon()).await;
+        if drained.is_err() {
             break;
         }
         sleep(Duration::from_secs(60)).await;
     }
-    assert!(told.as_ref().is_err_and(|error| error.to_string().contains("_version")), "{told:?}");
+    assert!(drained.as_ref().is_err_and(|error| error.to_string().contains("_version")), "{drained:?}");
     let metadata = fixture.metadata().await;
-    assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it is not met for ever");
+    assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it does not fail forever");
     assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(1), count(4)), "readers look everywhere");
     for text in numbered(0..40) {
-        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("an answer").is_some());
+        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response").is_some());
     }
     sleep(Duration::from_secs(7_200)).await;
-    assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would meet it for ever");
-    fixture.table.begin_settle(&key(), soon()).await.expect("who asks may try again");
+    assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");
+    fixture.table.begin_settle(&key(), soon()).await.expect("an explicit request may try again");
 }

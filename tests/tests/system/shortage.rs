@@ -1,5 +1,5 @@
-//! A table that is short of partitions, as the instances find it that write to a hot key: through the real SDK, over the embedded engine
-//! and in virtual time.
+//! A table with too few partitions, as seen by the instances that write to a hot key: through the
+//! real SDK, over the embedded engine, and in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
-/// All instances together write so many units a second: what five partitions give.
+/// The write units per second of all instances together: the capacity of five partitions.
 const UNITS_A_SECOND: u32 = 5_000;
-/// Of each write.
+/// The units of each write.
 const UNITS: u32 = 10;
-/// How long a write is tried.
+/// The deadline of a write.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const fn limits(partitions: u32) -> PartitionLimits {
@@ -42,15 +42,15 @@ fn item(instance: usize, number: u64) -> Item {
     Item { partition_key: key(), sort_key: sort_key(&format!("{instance}-{number:08}")), attributes }
 }
 
-/// A table of one partition, and instances that write to one key of it until this is dropped.
+/// A table of one partition, and instances that write to one key until the fixture is dropped.
 struct Fixture {
     engine: Engine,
     clock: TestClock,
-    /// It writes no items.
+    /// An instance that writes no items.
     publisher: TableEngine,
-    /// What any instance reports, in order.
+    /// The reports of all instances, in order.
     events: UnboundedReceiver<ScalingEvent>,
-    /// Throttled attempts of each instance.
+    /// The throttled attempts of each instance.
     throttled: Vec<Arc<AtomicU64>>,
     _running: JoinSet<()>,
 }
@@ -60,7 +60,7 @@ impl Fixture {
         let engine = Engine::in_memory().expect("an engine");
         engine.set_limits([("items".to_owned(), limits(1))]);
         claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config).await;
-        // So that instances act at the same time, and not one after the other.
+        // The service time lets instances act concurrently.
         let wire = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
         let (client, clock) = (clients_over(wire.into_shared()).dynamodb, TestClock::default());
         let instance = |seed| {
@@ -94,7 +94,7 @@ impl Fixture {
         event.expect("instances are running").step
     }
 
-    /// The next report of a shortage: until when, and the write units that it names.
+    /// The next report of a shortage: its end, and its write units.
     async fn next_shortage(&mut self) -> (u64, Option<u64>) {
         loop {
             if let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = self.next().await
@@ -104,14 +104,14 @@ impl Fixture {
         }
     }
 
-    /// Just before that second since the Unix epoch.
+    /// The instant just before this second since the Unix epoch.
     fn just_before(&self, epoch_second: u64) -> Instant {
         let left = Duration::from_secs(epoch_second).saturating_sub(self.clock.now().wall);
         Instant::now() + left.saturating_sub(Duration::from_millis(1))
     }
 }
 
-/// Writes at this pace for ever, whatever becomes of the writes.
+/// Writes at this pace forever, and ignores failures.
 async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: Arc<AtomicU64>) {
     let (mut pace, mut under_way) = (interval(pace), JoinSet::new());
     for number in 0.. {
@@ -130,23 +130,24 @@ async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: A
 async fn of_two_instances_one_reports_that_the_table_is_short_of_partitions() {
     let mut fixture = Fixture::new(config(), 2, Some(warm(1))).await;
     let (until, write_units) = fixture.next_shortage().await;
-    // The demand is what five partitions give, and shards meet on some.
+    // The demand is the capacity of five partitions, and some shards share a partition.
     assert!(write_units.is_some_and(|units| (5_000..=40_000).contains(&units)), "{write_units:?}");
     let end = fixture.just_before(until);
     let second = timeout_at(end, fixture.events.recv()).await;
     assert!(second.is_err(), "{second:?} before {until}");
     let throttled: Vec<u64> = fixture.throttled.iter().map(|throttled| throttled.load(Ordering::Relaxed)).collect();
     assert!(throttled.iter().all(|throttled| *throttled > 20), "{throttled:?}");
-    // It is short for as long as nobody raises it.
+    // The shortage lasts until the table's capacity is raised.
     let (again, write_units) = fixture.next_shortage().await;
     assert!(again > until && write_units.is_some(), "{again} after {until}: {write_units:?}");
 }
 
-/// Where partitions are not known, an instance that has found the table short does not look for minutes.
+/// If the partitions are unknown, an instance that has found a shortage does not check again for
+/// minutes.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_is_quiet_grows_the_key_as_soon_as_it_knows_of_more_partitions() {
     let mut of_table = config();
-    // So that the first growth, which does not help, leaves room for one that does.
+    // A small step, so that the first growth, which does not help, leaves room for one that does.
     of_table.policy.max_step = 2;
     let mut fixture = Fixture::new(of_table, 1, None).await;
     let (until, write_units) = fixture.next_shortage().await;
@@ -158,6 +159,6 @@ async fn an_instance_that_is_quiet_grows_the_key_as_soon_as_it_knows_of_more_par
     let step = fixture.next().await;
     assert!(matches!(step, ScalingStep::Closed(to) if to > count(2)), "{step:?}");
     let waited = fixture.clock.now().since(published_at).expect("time passes");
-    // The end of a lease, and the time to see enough.
+    // The end of a lease, and the time to observe the load.
     assert!(waited < Duration::from_secs(3), "{waited:?}");
 }

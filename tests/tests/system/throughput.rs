@@ -1,5 +1,5 @@
-//! How much a key takes that has grown: writes of each kind on partitions of 1,000 write units a second, in virtual
-//! time.
+//! The throughput of a grown key: writes of each kind on partitions of 1,000 write units per
+//! second, in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::documented::documented;
 
 const COSTS: &str = include_str!("../../../docs/costs.md");
 
-/// So many that no two shards meet on one. They never split.
+/// Enough partitions that no two shards share one. They never split.
 const LIMITS: PartitionLimits = PartitionLimits {
     partitions: 65_536,
     write_units: 1_000.0,
@@ -33,7 +33,7 @@ fn key() -> PartitionKey {
     PartitionKey::new("hot").expect("a key")
 }
 
-/// An item of so many write units.
+/// An item with this number of write units.
 fn item(number: u64, units: u64) -> Item {
     let filler = "x".repeat(usize::try_from(units - 1).expect("few units") * 1_024 + 1);
     let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
@@ -56,23 +56,23 @@ async fn send(table: &TableEngine, kind: Kind, item: &Item) -> Result<Written, W
     }
 }
 
-/// Which writes are measured.
+/// The writes to measure.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     kind: Kind,
-    /// Write units of each. Items of many units make few requests.
+    /// The write units of each item. Items of many units need few requests.
     units: u64,
     /// The first item.
     from: u64,
-    /// No item from here on.
+    /// The end of the items, exclusive.
     to: u64,
-    /// How long is measured.
+    /// The duration of the measurement.
     lasts: Duration,
 }
 
-/// Write units a second that go through, and the first item that was not written.
+/// The write units per second, and the first item that was not written.
 async fn units_a_second(table: &TableEngine, width: u32, load: Load) -> (f64, u64) {
-    // What the partitions have saved is used up first, and does not count.
+    // The saved capacity of the partitions is used up first, and does not count.
     const WARM_UP: Duration = Duration::from_secs(1);
     let (stored, next) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(load.from)));
     let counts_from = Instant::now() + WARM_UP;
@@ -127,7 +127,8 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         let (deletes, _) =
             units_a_second(&table, width, Load { kind: Kind::Delete, to: end, lasts: SECOND, ..of_puts }).await;
         rest().await;
-        // A creation reads the item's old places, and shard 1 is one of nearly all: its reads are the limit.
+        // A creation reads the item's old places. Shard 1 is an old place of nearly all items, so
+        // its reads are the limit.
         let of_creations = Load { kind: Kind::Create, units: 1, from: end, to: NO_END, lasts: SECOND };
         let (creations, end) = units_a_second(&table, width, of_creations).await;
         let settled = if width == 1 {
@@ -141,7 +142,7 @@ async fn writes_of_every_kind_grow_with_the_shards() {
                 }
                 sleep(Duration::from_secs(30)).await;
             }
-            let metadata = table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+            let metadata = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
             assert!(metadata.settled, "{metadata:?}");
             units_a_second(&table, width, Load { units, from: end, ..of_creations }).await.0
         };
@@ -157,16 +158,16 @@ async fn writes_of_every_kind_grow_with_the_shards() {
     }
 }
 
-/// A demand of 20,000 write units a second, on a key of one shard and 1,000 partitions.
+/// A demand of 20,000 write units per second, on a key of one shard and 1,000 partitions.
 struct Relief {
-    /// Seconds until under 1 % of a second's first attempts are throttled, for good.
+    /// The seconds until permanently fewer than 1 % of a second's first attempts are throttled.
     after: u64,
     accepted: f64,
     width: u32,
 }
 
 async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
-    /// Large items make few requests.
+    /// The units of an item. Large items need few requests.
     const UNITS: u64 = 40;
     const DEMAND: u64 = 20_000 / UNITS;
     const SECONDS: u64 = 12;
@@ -197,7 +198,7 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
     };
     let after = (0..SECONDS).rev().take_while(is_calm).last().unwrap_or(SECONDS);
     let accepted = written.iter().filter(|(_, _, accepted)| *accepted).count() as f64 / written.len() as f64;
-    let metadata = instances[0].shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    let metadata = instances[0].shards(&key(), soon()).await.expect("a response").expect("metadata");
     Relief { after, accepted, width: metadata.number_of_shards.get() }
 }
 

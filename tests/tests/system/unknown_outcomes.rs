@@ -1,4 +1,5 @@
-//! A write whose answer was lost is never told as "not stored", and one whose answer came after its era claims nothing.
+//! A write with a lost response is never reported as "not stored". A write whose response arrives
+//! after its era is inconclusive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// What was sent to the main table, but for reads.
+    /// The requests to the main table, without reads.
     fn writes(&self) -> Vec<String> {
         let reads = ["Query", "GetItem", "BatchGetItem"];
         self.wire.operations().into_iter().filter(|operation| !reads.contains(&operation.as_str())).collect()
@@ -64,14 +65,14 @@ async fn bench_with(of_table: TableConfig, decide: impl Fn(&Call) -> Fate + Send
 }
 
 impl Bench {
-    /// Another instance on the same clock, past the wire.
+    /// Another instance on the same clock, without the wire.
     fn other(&self) -> TableEngine {
         let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
         TableEngine::with_environment(&client, config(), Environment::seeded(self.clock.clone(), 2))
     }
 
-    /// Reads past the wire and the cache.
-    async fn stands(&self, item: &Item) -> bool {
+    /// Reads without the wire and the cache.
+    async fn is_stored(&self, item: &Item) -> bool {
         self.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read").is_some()
     }
 }
@@ -81,9 +82,9 @@ fn nth(operation: &'static str, which: usize, fate: Fate) -> impl Fn(&Call) -> F
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
+async fn a_throttle_after_a_lost_response_does_not_make_the_item_unstored() {
     let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
-        (true, "PutItem", 0) => Fate::LoseAnswer,
+        (true, "PutItem", 0) => Fate::LoseResponse,
         (true, "PutItem", _) => Fate::Refuse(FULL),
         _ => Fate::Pass,
     })
@@ -93,14 +94,14 @@ async fn a_throttle_after_a_lost_answer_does_not_make_the_item_unstored() {
     let second = bench.table.put(&item("s"), soon()).await;
     assert!(matches!(kind(&second), Some(WriteErrorKind::Capacity { .. })), "it met only throttles: {second:?}");
     assert!(bench.writes().len() > 2, "both were repeated");
-    assert!(bench.stands(&item("s")).await, "it was stored after all");
+    assert!(bench.is_stored(&item("s")).await, "it was stored after all");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored() {
+async fn a_rejection_after_a_lost_response_does_not_make_the_item_unstored() {
     for create in [false, true] {
         let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
-            (true, "PutItem", 0) => Fate::LoseAnswer,
+            (true, "PutItem", 0) => Fate::LoseResponse,
             (true, "PutItem", _) => Fate::Refuse(DENIED),
             _ => Fate::Pass,
         })
@@ -109,34 +110,35 @@ async fn a_refusal_for_good_after_a_lost_answer_does_not_make_the_item_unstored(
         let write =
             if create { bench.table.create(&item, None, soon()).await } else { bench.table.put(&item, soon()).await };
         assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
-        assert!(bench.stands(&item).await, "it was stored after all");
+        assert!(bench.is_stored(&item).await, "it was stored after all");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_knows_its_own_item_after_a_lost_answer() {
+async fn a_write_knows_its_own_item_after_a_lost_response() {
     for shards in [1, 8] {
-        let bench = bench(nth("PutItem", 0, Fate::LoseAnswer)).await;
+        let bench = bench(nth("PutItem", 0, Fate::LoseResponse)).await;
         let item = item("s2");
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
-        let written = bench.table.create(&item, None, soon()).await.expect("its own item is no other's");
+        let written = bench.table.create(&item, None, soon()).await.expect("it recognizes its own item");
         assert_eq!(written.attempts, 2, "{shards} shards");
         assert!(matches!(kind(&bench.table.create(&item, None, soon()).await), Some(WriteErrorKind::Exists)));
 
-        let bench = self::bench(nth("PutItem", 0, Fate::LoseAnswer)).await;
+        let bench = self::bench(nth("PutItem", 0, Fate::LoseResponse)).await;
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
         let written = bench.table.put(&item, soon()).await.expect("stored by the first attempt");
         assert_eq!(written.attempts, 2, "{shards} shards");
     }
 }
 
-/// A repetition that meets a later write of another must not go above it: its first attempt may have been seen.
+/// A repetition that finds a later write of another client must not replace it, because its first
+/// attempt may have been read.
 #[tokio::test(start_paused = true)]
 async fn a_repeated_put_does_not_replace_what_came_after_its_first_attempt() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
     let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
-        (true, "PutItem", 0) => Fate::LoseAnswer,
+        (true, "PutItem", 0) => Fate::LoseResponse,
         (true, "PutItem", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
         _ => Fate::Pass,
     })
@@ -154,7 +156,8 @@ async fn a_repeated_put_does_not_replace_what_came_after_its_first_attempt() {
     assert_eq!(found, Some(theirs));
 }
 
-/// A creator whose first request arrives late on shard 1, below what others made of the item on a wider key meanwhile.
+/// A creation whose first request arrives late on shard 1, below the versions that others have
+/// written to the wider key.
 struct LateCreation {
     bench: Bench,
     item: Item,
@@ -162,7 +165,8 @@ struct LateCreation {
 }
 
 impl LateCreation {
-    /// The creator gives up before its request arrives; the key grows, and `other` is at the item at its new home.
+    /// Runs the scenario: the creator gives up before its request arrives, the key grows, and
+    /// `other` changes the item at its new home.
     async fn happen(other: impl AsyncFnOnce(&TableEngine, &Item)) -> Self {
         let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(9)))).await;
         let (item, key) = (item("s2"), IdempotencyKey::new("order-1147").expect("a key"));
@@ -192,7 +196,7 @@ async fn a_creation_that_arrives_late_below_another_write_is_not_acknowledged_wh
             let written =
                 if creates { table.create(theirs, None, soon()).await } else { table.put(theirs, soon()).await };
             let written = written.expect("nothing stood");
-            assert_ne!(written.shard.get(), 1, "the item must have moved for this test to say anything");
+            assert_ne!(written.shard.get(), 1, "the item must have moved for this test to be meaningful");
         })
         .await;
         let repeated = late.repeat().await;
@@ -208,21 +212,22 @@ async fn a_creation_that_was_deleted_with_a_tombstone_is_not_made_again_by_a_rep
     let late = LateCreation::happen(async |table, theirs| {
         table.put(theirs, soon()).await.expect("stored");
         tokio::time::sleep(Duration::from_secs(3)).await;
-        // While a key is drained, every deletion leaves a tombstone.
+        // During a drain, every deletion leaves a tombstone.
         table.begin_settle(&theirs.partition_key, soon()).await.expect("it begins");
         table.delete(&theirs.partition_key, &theirs.sort_key, soon()).await.expect("deleted");
     })
     .await;
-    assert!(!late.bench.stands(&late.item).await, "it arrived below the tombstone");
+    assert!(!late.bench.is_stored(&late.item).await, "it arrived below the tombstone");
     late.repeat().await.expect("an earlier attempt has stored it, and it was deleted since");
-    assert!(!late.bench.stands(&late.item).await, "a repetition after a deletion creates nothing");
+    assert!(!late.bench.is_stored(&late.item).await, "a repetition after a deletion creates nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_without_an_answer_is_unknown_once_the_width_has_changed() {
+async fn a_creation_without_a_response_is_unknown_once_the_width_has_changed() {
     let open = Arc::new(AtomicBool::new(false));
     let decided = Arc::clone(&open);
-    // The first request is late; nothing else gets through until the other creation is acknowledged.
+    // The first request is late. No other request of it passes until the other creation is
+    // acknowledged.
     let bench = bench(move |call| match (call.to_items, call.operation.as_str(), call.before) {
         (true, "PutItem", 0) => Fate::Late(Duration::from_secs(4)),
         (true, "PutItem", _) if !decided.load(Ordering::Relaxed) => Fate::Refuse(FULL),
@@ -244,8 +249,8 @@ async fn a_creation_without_an_answer_is_unknown_once_the_width_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_deletion_without_an_answer_is_not_repeated() {
-    let bench = bench(nth("DeleteItem", 0, Fate::LoseAnswer)).await;
+async fn a_plain_deletion_without_a_response_is_not_repeated() {
+    let bench = bench(nth("DeleteItem", 0, Fate::LoseResponse)).await;
     bench.table.put(&item("s"), soon()).await.expect("stored");
     let deleted = bench.table.delete(&item("s").partition_key, &item("s").sort_key, soon()).await;
     assert!(matches!(kind(&deleted), Some(WriteErrorKind::Unknown(_))), "{deleted:?}");
@@ -253,25 +258,25 @@ async fn a_plain_deletion_without_an_answer_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_without_an_answer_is_put_again() {
-    // The first put stores the item on shard 1, the second is the tombstone at its new home.
-    let bench = bench(nth("PutItem", 1, Fate::LoseAnswer)).await;
+async fn a_tombstone_without_a_response_is_put_again() {
+    // The first put stores the item on shard 1. The second put is the tombstone at its new home.
+    let bench = bench(nth("PutItem", 1, Fate::LoseResponse)).await;
     let item = item("s2");
     bench.table.put(&item, soon()).await.expect("stored");
     bench.table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
     let deleted = bench.table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     assert_eq!((deleted.attempts, bench.writes().len()), (2, 3), "{:?}", bench.writes());
-    assert_ne!(deleted.shard.get(), 1, "the item must have moved for this test to say anything");
-    assert!(!bench.stands(&item).await);
+    assert_ne!(deleted.shard.get(), 1, "the item must have moved for this test to be meaningful");
+    assert!(!bench.is_stored(&item).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_after_the_lease_counts_while_the_era_lasts() {
+async fn a_response_after_the_lease_counts_while_the_era_lasts() {
     let bench = bench(|_| Fate::Pass).await;
     let clock = bench.clock.clone();
     let client = clients_over(
         Wire::new(InProcess::new(bench.engine.clone()), move |call| {
-            // The process is frozen while the request is on its way.
+            // The process is frozen while the request is in flight.
             if call.to_items && ["PutItem", "DeleteItem"].contains(&call.operation.as_str()) {
                 clock.jump(Duration::from_secs(2));
             }
@@ -290,9 +295,9 @@ async fn an_answer_after_the_lease_counts_while_the_era_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_after_the_era_claims_nothing() {
+async fn a_response_after_the_era_is_inconclusive() {
     for kind_of_write in ["put", "create", "delete"] {
-        // The response is on its way for two seconds; meanwhile the key grows.
+        // The response takes two seconds. Meanwhile the key grows.
         let bench = bench(|call| match (call.to_items, call.operation.as_str()) {
             (true, "PutItem" | "DeleteItem") => Fate::Delay(Duration::from_secs(2)),
             _ => Fate::Pass,
@@ -313,7 +318,8 @@ async fn an_answer_after_the_era_claims_nothing() {
     }
 }
 
-/// Credentials are asked for when a request is signed; once it is armed, the process is frozen there after the next query of a shard.
+/// The SDK gets credentials when it signs a request. Once armed, the process is frozen there after
+/// the next query of a shard.
 #[derive(Debug)]
 struct SlowSigner {
     clock: TestClock,
@@ -353,13 +359,13 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     table.begin_settle(&key, soon()).await.expect("it begins");
     let before = bench.wire.calls().len();
     armed.store(true, Ordering::Relaxed);
-    let drained = table.drain(&key, Deadline::now() + Duration::from_secs(60)).await.expect("the tables answer");
+    let drained = table.drain(&key, Deadline::now() + Duration::from_secs(60)).await.expect("the tables respond");
     assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
     let calls = bench.wire.calls().split_off(before);
     let first_move = calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
     let query = calls[..first_move].iter().rposition(|call| call.to_items).expect("read");
-    assert!(first_move > query + 1, "what was signed too early was not sent before the metadata was read again");
+    assert!(first_move > query + 1, "the early request was not sent before the metadata was read again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,7 +383,7 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
         let other = TableEngine::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
-    bench.table.put(&item("s"), soon()).await.expect("no verdict stops no write");
+    bench.table.put(&item("s"), soon()).await.expect("a write does not wait for the verdict");
     assert!(!registered().await);
     assert!(bench.table.set_shards(&item("s").partition_key, count(4), soon()).await.is_err());
     assert!(!registered().await);
@@ -387,7 +393,7 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_point_read_only_what_was_left_is_read_again() {
+async fn a_point_read_repeats_only_its_unprocessed_keys() {
     let bench = bench(|call| match (call.operation.as_str(), call.before) {
         ("BatchGetItem", 0) => Fate::HoldBack,
         _ => Fate::Pass,
@@ -409,7 +415,7 @@ async fn of_a_point_read_only_what_was_left_is_read_again() {
 #[tokio::test(start_paused = true)]
 async fn an_error_counts_its_attempts() {
     let bench = bench(|call| match (call.to_items, call.operation.as_str(), call.before) {
-        (true, "PutItem", 0..3) => Fate::LoseAnswer,
+        (true, "PutItem", 0..3) => Fate::LoseResponse,
         (true, "PutItem", _) => Fate::Refuse(FULL),
         _ => Fate::Pass,
     })

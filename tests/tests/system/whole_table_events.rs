@@ -1,4 +1,5 @@
-//! `migrate` and `rebuild` as events of the shard-scaler, from the first to what readers see at the end: in virtual time, over the embedded engine.
+//! `migrate` and `rebuild` as events of the shard-scaler, from the first event to the final reads:
+//! in virtual time, over the embedded engine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -72,7 +73,7 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
             let stored = HashMap::from([
                 ("partition_key".to_owned(), text(&format!("path-{number}"))),
                 ("sort_key".to_owned(), text(sort_key)),
-                // More than one page of a scan for each event.
+                // Each event needs more than one page of a scan.
                 ("filler".to_owned(), text(&"x".repeat(3_000))),
             ]);
             fixture.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
@@ -80,10 +81,10 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
     }
     let (mut after, mut begun, mut events) = (Value::Null, 0, 0);
     loop {
-        let told = fixture.send(json!({"action": "migrate", "after": after})).await;
-        begun += told["keys"]["begun"].as_u64().unwrap_or_else(|| panic!("{told}"));
+        let report = fixture.send(json!({"action": "migrate", "after": after})).await;
+        begun += report["keys"]["begun"].as_u64().unwrap_or_else(|| panic!("{report}"));
         events += 1;
-        after = told["next"].clone();
+        after = report["next"].clone();
         if after.is_null() {
             break;
         }
@@ -113,12 +114,12 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
     }
     assert_eq!(homes, 2 * KEYS);
     assert_eq!(fixture.page("path-7").await, ["a", "b"]);
-    let told = fixture.send(json!({"action": "migrate"})).await;
-    assert_eq!((&told["unsharded_items"], &told["next"]), (&json!(0), &Value::Null), "{told}");
+    let report = fixture.send(json!({"action": "migrate"})).await;
+    assert_eq!((&report["unsharded_items"], &report["next"]), (&json!(0), &Value::Null), "{report}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rebuild_event_makes_lost_metadata_anew() {
+async fn a_rebuild_event_restores_lost_metadata() {
     let fixture = fixture(|_| {}).await;
     let widths = BTreeMap::from([("one", 1), ("five", 5), ("twelve", 12)]);
     for (name, width) in &widths {
@@ -146,12 +147,12 @@ async fn a_rebuild_event_makes_lost_metadata_anew() {
         let read = fixture.table.query(&PageQuery::new(key(name)), soon()).await;
         assert!(read.is_err_and(|error| error.to_string().contains("lost")), "{name}");
     }
-    let told = fixture.send(json!({"action": "rebuild"})).await;
-    assert_eq!((&told["keys"]["created"], &told["astray"]), (&json!(2), &json!(0)), "{told}");
+    let report = fixture.send(json!({"action": "rebuild"})).await;
+    assert_eq!((&report["keys"]["created"], &report["astray"]), (&json!(2), &json!(0)), "{report}");
     for (name, width) in &widths {
         assert_eq!(&fixture.page(name).await, &before[name], "{name}");
         if *width > 1 {
-            let metadata = fixture.table.shards(&key(name), soon()).await.expect("an answer").expect("metadata");
+            let metadata = fixture.table.shards(&key(name), soon()).await.expect("a response").expect("metadata");
             assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), (*width, *width), "{name}");
             let listed = metadata::entry(&fixture.client, name, 0).await;
             assert_eq!(listed, Some(metadata.layout().to_entry()), "{name}");

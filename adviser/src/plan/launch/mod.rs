@@ -1,80 +1,60 @@
-//! What to set before a launch: a demand that begins all at once, on a known day.
+//! The settings before a launch, which is a demand that starts all at once, on a known day.
 //!
-//! Why before? A table that has never taken the demand has too few partitions for it, and a raise takes minutes. The
-//! first writes would be throttled however many shards their key has.
+//! The settings must come before the launch, because a table that has never served the demand has
+//! too few partitions for it, and a raise takes minutes. The first writes would be throttled with
+//! any number of shards.
 
-mod moment;
+mod choice;
 mod steps;
 mod text;
 mod warming;
 
 use serde::Serialize;
 
-use super::costs::{self, HourlyCost, Usage};
 use super::directory;
+use super::error::PlanError;
+use super::launch_time::LEAD_SECONDS;
 use super::options::PlanOptions;
 use super::prices::{Evidence, Prices};
-use super::reads;
 use super::ready::{self, Ready};
-use super::report::PlanError;
+use super::usage::Usage;
+use choice::Compared;
 
-pub use moment::{LaunchTime, LaunchTimeError};
+pub use choice::LaunchChoice;
 pub use steps::{LaunchStep, StepKind, TemplateSetting};
 pub use warming::{WarmUnits, Warming};
 
-/// So many seconds before the launch, the table is warmed and the keys have their shards. Warming takes minutes:
-/// others measured 388 to 514 seconds.
-const LEAD_SECONDS: u32 = 3_600;
 /// Partitions of a new on-demand table.
 const NEW_TABLE: u32 = embedded_dynamodb::PartitionLimits::NEW_ON_DEMAND_TABLE.partitions;
 
-/// What to set before a launch, by when, and what it costs.
+/// The settings before a launch, with their times and costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LaunchPlan {
-    /// When the demand begins, in UTC, as RFC 3339 writes it.
+    /// The time at which the demand starts, in RFC 3339 and UTC.
     pub at: String,
-    /// When all has to be set, an hour earlier.
+    /// The time at which everything must be set, an hour earlier.
     pub ready_by: String,
-    /// That was before now: set everything at once.
+    /// Whether that time is past. Then everything must be set at once.
     pub is_late: bool,
-    /// The table is a new one, for no number of partitions was given.
+    /// Whether the table is new, because the user gave no number of partitions.
     pub is_new_table: bool,
-    /// Partitions and shards that this plan goes by.
+    /// The partitions and shards of this plan.
     pub chosen: LaunchChoice,
-    /// It and what it was chosen from, fewest partitions first.
+    /// All choices, fewest partitions first.
     pub choices: Vec<LaunchChoice>,
-    /// The table, and each index that was named.
+    /// The raises of the table and each named index.
     pub warming: Vec<Warming>,
-    /// How sure the price of warming is.
+    /// The reliability of the price of warming.
     pub price_of_warming: Evidence,
-    /// What to do, in this order; empty where nothing is to be set.
+    /// The steps in order; empty if nothing has to be set.
     pub steps: Vec<LaunchStep>,
 }
 
-/// A number of partitions, with the shards that suffice on them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct LaunchChoice {
-    /// Partitions of the table.
-    pub partitions: u32,
-    /// What the table, and each index, must be able to serve at once.
-    pub warm: WarmUnits,
-    /// Shards of each key.
-    pub shards_per_key: u32,
-    /// The expected part of the first attempts that is throttled.
-    pub throttled: f64,
-    /// Read units of a page over the shards, where sort keys lie unevenly.
-    pub page_read_units: f64,
-    /// What warming costs, once, of the table and all indexes together.
-    pub warming_usd: f64,
-    /// What an hour of the demand costs.
-    pub hour: HourlyCost,
-}
-
-/// What to set before the launch that the options name; `None` where they name none, or where no number of shards
-/// takes the demand.
+/// Plans the launch of the options; `None` if they name none, or if no number of shards serves the
+/// demand.
 ///
 /// # Errors
-/// [`PlanError::Past`] where the launch is not after `now_seconds`, an epoch second.
+/// [`PlanError::Past`] if the launch is not after `now_seconds`, an epoch second.
 pub(super) fn plan(
     options: &PlanOptions,
     usage: &Usage<'_>,
@@ -112,33 +92,6 @@ pub(super) fn plan(
     }))
 }
 
-/// What all choices have in common.
-struct Compared<'a> {
-    options: &'a PlanOptions,
-    usage: &'a Usage<'a>,
-    now: WarmUnits,
-    prices: &'a Prices,
-}
-
-impl Compared<'_> {
-    fn choice(&self, ready: Ready) -> LaunchChoice {
-        let Ready { partitions, shards, throttled } = ready;
-        let page = reads::page(self.options.page_size, self.options.item_size, shards, self.options.consistent);
-        let usage = Usage { page: &page, throttled, ..*self.usage };
-        let indexes = u32::try_from(self.options.index.len()).unwrap_or(u32::MAX);
-        let warm = WarmUnits::needed(partitions, usage.pages_per_second * page.units.uneven, self.now);
-        LaunchChoice {
-            partitions,
-            warm,
-            shards_per_key: shards,
-            throttled,
-            page_read_units: page.units.uneven,
-            warming_usd: warm.usd_from(self.now, self.prices) * (1.0 + f64::from(indexes)),
-            hour: costs::hour(&usage, indexes, self.prices),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::plan::options::tests::options;
@@ -165,11 +118,11 @@ mod tests {
         use StepKind::{ApiLimits, Copies, Provision, Quota, Schedule, SetShards, Warm};
         let read_replica = vec!["read-replica-1".to_owned()];
         let rows = [
-            // A new table and one shard take it.
+            // A new table and one shard serve the demand.
             (options(300, None), vec![]),
             (options(3_000, None), vec![Warm, SetShards, Schedule]),
             (PlanOptions { index: read_replica, ..options(3_000, None) }, vec![Warm, SetShards, Schedule]),
-            // It has what it takes.
+            // The table has enough partitions.
             (options(3_000, Some(20)), vec![SetShards, Schedule]),
             (PlanOptions { keys: 8, ..options(2_000, None) }, vec![SetShards, Schedule]),
             (
@@ -214,7 +167,7 @@ mod tests {
         let (without, with) = (of(options(5_000, None)), of(PlanOptions { index, ..options(5_000, None) }));
         assert_eq!(with.warming.len(), 3);
         assert!((with.chosen.warming_usd - 3.0 * without.chosen.warming_usd).abs() < 1e-9, "{with:?}");
-        // The writes twice more.
+        // Two indexes add the cost of the writes twice.
         let more = with.chosen.hour.own_service_usd - without.chosen.hour.own_service_usd;
         assert!((more - 22.5).abs() < 1e-6, "{more}");
     }
@@ -267,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_last_hour_all_is_to_be_done_at_once() {
+    fn within_the_last_hour_all_steps_are_due_at_once() {
         let options = launching(options(5_000, None));
         for (now, is_late) in [(NOON + 4 * 3_600, false), (NOON + 4 * 3_600 + 1, true), (NOON + 5 * 3_600 - 1, true)] {
             let launch = plan(&options, now).unwrap().launch.unwrap();
@@ -285,14 +238,14 @@ mod tests {
             let error = plan(&options, now).unwrap_err();
             assert!(matches!(error, PlanError::Past { .. }), "{error}");
             let error = error.to_string();
-            for part in ["--launch 2027-03-01T17:00:00Z", "it is 2027-03-01T1", "after that is allowed"] {
+            for part in ["--launch 2027-03-01T17:00:00Z", "it is 2027-03-01T1", "a later date or date-time"] {
                 assert!(error.contains(part), "{part}: {error}");
             }
         }
     }
 
     #[test]
-    fn what_no_number_of_shards_takes_has_nothing_to_prepare() {
+    fn a_demand_that_no_number_of_shards_serves_has_no_launch_plan() {
         for options in [
             PlanOptions { item_size: 2_000, ..options(1_000_000, None) },
             PlanOptions { warm_write_units: Some(4_000), ..options(5_000, None) },
@@ -304,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_cannot_be_undone_and_when_to_do_what() {
+    fn the_text_has_times_commands_and_what_cannot_be_undone() {
         let launch = of(PlanOptions { index: vec!["read-replica-1".to_owned()], ..options(5_000, None) }).to_string();
         for part in [
             "Before launch day, 2027-03-01T17:00:00Z",
@@ -320,6 +273,6 @@ mod tests {
             assert!(launch.contains(part), "{part}: {launch}");
         }
         let nothing = of(options(300, None)).to_string();
-        assert!(nothing.contains("Nothing is to be set"), "{nothing}");
+        assert!(nothing.contains("Nothing to prepare"), "{nothing}");
     }
 }

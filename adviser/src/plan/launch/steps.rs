@@ -1,38 +1,39 @@
-//! What to do before a launch, step by step.
+//! The steps before a launch.
 
 use std::fmt;
 
 use serde::Serialize;
 use sharding::internal::ScalingPolicy;
 
-use super::moment::LaunchTime;
+use super::choice::LaunchChoice;
 use super::warming::{RaisedUnits, WarmUnits};
-use super::{LEAD_SECONDS, LaunchChoice};
 use crate::plan::costs::TARGET_UTILISATION;
 use crate::plan::demand::Demand;
-use crate::plan::notes::TABLE_QUOTA;
+use crate::plan::launch_time::{LEAD_SECONDS, LaunchTime};
 use crate::plan::options::{CapacityMode, PlanOptions};
+use crate::plan::partitions::TABLE_QUOTA;
 use cli::numbers::{counted, dollars, whole};
 
-/// Requests a second that the API lets through on each route. (`ApiRateLimit` of the profile `standard`.)
+/// Requests per second that the API accepts on each route. (`ApiRateLimit` of the profile
+/// `standard`.)
 const API_RATE: f64 = 5_000.0;
-/// Batches a second that the API lets through. (`ApiBatchRateLimit` of the profile `standard`.)
+/// Batches per second that the API accepts. (`ApiBatchRateLimit` of the profile `standard`.)
 const API_BATCH_RATE: f64 = 500.0;
-/// Requests do not come evenly, so the API must let through so many times their mean.
+/// The API must accept this multiple of the mean rate, because requests do not arrive evenly.
 const UNEVEN: f64 = 1.2;
 
-/// One thing to do.
+/// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LaunchStep {
-    /// What kind of thing.
+    /// The kind of the step.
     pub kind: StepKind,
-    /// When it has to be done at the latest, as RFC 3339 writes it; absent for at once.
+    /// The latest time in RFC 3339; absent for at once.
     pub by: Option<String>,
-    /// In sentences.
+    /// The step in sentences.
     pub what: String,
-    /// The commands that do it, in this order.
+    /// The commands in order.
     pub commands: Vec<String>,
-    /// The settings of the template that it takes.
+    /// The settings of the template.
     pub settings: Vec<TemplateSetting>,
 }
 
@@ -40,7 +41,7 @@ pub struct LaunchStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
-    /// Have the account's quota raised.
+    /// Raise the account's quota.
     Quota,
     /// Provision the demand.
     Provision,
@@ -50,13 +51,13 @@ pub enum StepKind {
     Copies,
     /// Give each key its shards.
     SetShards,
-    /// Let the stack warm the table and give a key its shards.
+    /// Schedule the warming and the shards of a key in the stack.
     Schedule,
-    /// Let the API take the requests.
+    /// Raise the limits of the API.
     ApiLimits,
 }
 
-/// A setting of template.yaml, with the value that it needs.
+/// A setting of template.yaml and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TemplateSetting {
     /// Its name.
@@ -71,20 +72,20 @@ impl fmt::Display for TemplateSetting {
     }
 }
 
-/// What the steps follow from.
+/// The facts that the steps depend on.
 pub(super) struct Needs<'a> {
     pub(super) options: &'a PlanOptions,
     pub(super) demand: &'a Demand,
     pub(super) chosen: &'a LaunchChoice,
-    /// What the table can serve now.
+    /// The current warm throughput of the table.
     pub(super) now: WarmUnits,
-    /// The event that makes the copies of the directory's pages; `None` where one copy is enough.
+    /// The event that makes the copies of the directory's pages; `None` if one copy is enough.
     pub(super) copies: Option<String>,
-    /// When all has to be done; `None` for at once.
+    /// The time at which all steps must be done; `None` for at once.
     pub(super) ready_by: Option<LaunchTime>,
 }
 
-/// All steps, in the order in which they are done.
+/// Returns all steps in order.
 pub(super) fn steps(needs: &Needs<'_>) -> Vec<LaunchStep> {
     let raised = needs.chosen.warm.raised_from(needs.now);
     let all = [
@@ -117,8 +118,8 @@ fn quota(needs: &Needs<'_>) -> Option<LaunchStep> {
             .flatten()
             .collect();
     let what = format!(
-        "Ask Service Quotas for {} for a table: {} are the default. It may take days, and until then DynamoDB refuses \
-         to warm the table further.",
+        "Request a quota of {} for a table from Service Quotas: the default is {}. It may take days. Until then, \
+         DynamoDB refuses to warm the table further.",
         beyond.join(" and "),
         whole(TABLE_QUOTA),
     );
@@ -130,7 +131,7 @@ fn provision(needs: &Needs<'_>) -> Option<LaunchStep> {
     let pages = f64::from(needs.options.read_rate);
     let reads = units(pages * needs.chosen.page_read_units / TARGET_UTILISATION);
     let what = format!(
-        "Provision the demand: warm throughput prepares partitions, and is no capacity. Auto scaling follows after \
+        "Provision the demand: warm throughput prepares partitions but is not capacity. Auto scaling follows after \
          minutes, so provision {} write units and {} read units a second for the launch.",
         whole(writes as f64),
         whole(reads as f64),
@@ -143,7 +144,7 @@ fn provision(needs: &Needs<'_>) -> Option<LaunchStep> {
     (needs.options.capacity == CapacityMode::Provisioned).then_some(step)
 }
 
-/// Whole units, one at least. A float beyond the range of u64 saturates.
+/// Whole units, at least one. A float beyond the range of u64 saturates.
 fn units(units: f64) -> u64 {
     (units.ceil() as u64).max(1)
 }
@@ -154,9 +155,9 @@ fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     }
     let indexes = if needs.options.index.is_empty() { "" } else { " and its indexes, in one update" };
     let what = format!(
-        "Warm the table{indexes}; better a day earlier. It takes minutes (others measured 388 to 514 s), and the \
-         table serves requests meanwhile. It is charged once ({}), and cannot be undone: warm throughput never goes \
-         down. It is done when the second command shows ACTIVE.",
+        "Warm the table{indexes}, preferably a day earlier. It takes minutes (others measured 388 to 514 s), and the \
+         table serves requests meanwhile. It is charged once ({}) and cannot be undone: warm throughput never goes \
+         down. It is complete when the second command shows ACTIVE.",
         dollars(needs.chosen.warming_usd),
     );
     let joined = |with: fn(&RaisedUnits) -> String| raised.iter().map(with).collect::<Vec<_>>().join(",");
@@ -184,7 +185,7 @@ fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
 
 fn copies(needs: &Needs<'_>) -> Option<LaunchStep> {
     let event = needs.copies.as_deref()?;
-    let what = "Make copies of the directory's pages: so many instances read one too often.".to_owned();
+    let what = "Make copies of the directory's pages: this many instances read a single copy too often.".to_owned();
     Some(LaunchStep { commands: vec![invoke(event)], ..needs.step(StepKind::Copies, what) })
 }
 
@@ -209,19 +210,19 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
         String::new()
     };
     let what = format!(
-        "Give {whose} {}.{raise_most} Where ShrinkAfterSeconds is not 0, let it be above {} until the launch: a key \
-         gives shards back that it does not need for so long.",
+        "Give {whose} {}.{raise_most} If ShrinkAfterSeconds is not 0, keep it above {} until the launch: a key gives \
+         up shards that it has not needed for that time.",
         counted(shards, "shard"),
         2 * LEAD_SECONDS,
     );
-    // The shard-scaler looks at the same time whether the table is as warm as it has to be.
+    // With the units, the shard-scaler also checks whether the table is warm enough.
     let units: String = raised.iter().map(|units| format!(",\"{}\":{}", units.event_name, units.to)).collect();
     let event = format!("{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}");
     let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
     Some(LaunchStep { commands: vec![invoke(&event)], settings, ..needs.step(StepKind::SetShards, what) })
 }
 
-/// The template's scheduled peak, which does the same by itself.
+/// The template's scheduled peak, which does the same automatically.
 fn schedule(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     let ready_by = needs.ready_by?;
     let shards = needs.chosen.shards_per_key;
@@ -257,7 +258,8 @@ fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
         .map(|(name, needed, _)| setting(name, units(needed)))
         .collect();
     let what =
-        "If the functions take the demand, let their API do so: it lets through fewer requests by default.".to_owned();
+        "If the functions serve the demand, raise the limits of their API: it accepts fewer requests by default."
+            .to_owned();
     (!settings.is_empty()).then(|| LaunchStep { settings, ..needs.step(StepKind::ApiLimits, what) })
 }
 

@@ -1,4 +1,4 @@
-//! What to set before a launch, as people read it.
+//! The launch plan as text.
 
 use std::fmt;
 
@@ -29,12 +29,12 @@ impl LaunchPlan {
         writeln!(f, "{table}")?;
         let unsure = match self.price_of_warming {
             Evidence::Transcript => "",
-            Evidence::ThirdParty => " That price is not verified, see local/prices.json.",
+            Evidence::ThirdParty => " That price is not verified, see adviser/prices.json.",
         };
         writeln!(
             f,
-            "What other keys of the table take comes on top. Units that are added are charged once and cannot be \
-             taken back.{unsure}\n"
+            "The demand of the table's other keys comes on top. Added units are charged once and cannot be removed \
+             again.{unsure}\n"
         )
     }
 
@@ -66,14 +66,14 @@ impl LaunchPlan {
         writeln!(f, "{table}")?;
         writeln!(
             f,
-            "On more partitions a key needs fewer shards, and pages cost less: --warm-write-units chooses. Shards are \
-             a quarter more than the expectation asks for, because one key may be unlucky.\n"
+            "On more partitions, a key needs fewer shards and pages cost less: choose with --warm-write-units. The \
+             shards are a quarter more than expected to be enough, because a single key may be unlucky.\n"
         )
     }
 
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.steps.is_empty() {
-            return writeln!(f, "Nothing is to be set: the table and one shard take it.");
+            return writeln!(f, "Nothing to prepare: the table and one shard serve the demand.");
         }
         if self.is_late {
             writeln!(f, "There is less than an hour left. The first minutes may be throttled while the table warms.")?;
@@ -92,7 +92,7 @@ impl LaunchPlan {
         writeln!(
             f,
             "MAIN-TABLE and SHARD-SCALER are the outputs MainTableName and ShardScalerFunctionName of the stack; KEY \
-             is the partition key that is to have {shards}."
+             is the partition key that gets {shards}."
         )
     }
 }

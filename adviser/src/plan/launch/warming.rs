@@ -1,4 +1,4 @@
-//! What the table and its indexes have to be able to serve at once, and what it costs to make them ready.
+//! The warm throughput that the table and its indexes need, and its costs.
 
 use serde::Serialize;
 use sharding::internal::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
@@ -6,12 +6,12 @@ use sharding::internal::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 use crate::plan::partitions::KEPT_READY;
 use crate::plan::prices::Prices;
 
-/// Units a second that a table or an index can serve at once.
+/// The units per second that a table or an index can serve at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct WarmUnits {
-    /// Write units a second.
+    /// Write units per second.
     pub write_units: u64,
-    /// Read units a second.
+    /// Read units per second.
     pub read_units: u64,
 }
 
@@ -20,23 +20,24 @@ pub struct WarmUnits {
 pub struct Warming {
     /// The index; absent for the table itself.
     pub index: Option<String>,
-    /// What it can serve now.
+    /// The current warm throughput.
     pub from: WarmUnits,
-    /// What it must be able to serve; the same where that is no more.
+    /// The needed warm throughput; never less than the current one.
     pub to: WarmUnits,
-    /// What the raise costs, once.
+    /// The one-time cost of the raise.
     pub usd: f64,
 }
 
 impl WarmUnits {
-    /// What so many partitions give.
+    /// The units of this number of partitions.
     pub(super) fn of_partitions(partitions: u32) -> Self {
         let partitions = u64::from(partitions);
         Self { write_units: partitions * PARTITION_WRITE_UNITS, read_units: partitions * PARTITION_READ_UNITS }
     }
 
-    /// What is needed on so many partitions for so many read units a second, and no less than there is now. Reads fall
-    /// unevenly onto partitions, as writes do, so there is room for twice as many, in whole partitions.
+    /// The units that are needed for this number of partitions and these reads, and no less than
+    /// the current units. Reads are spread unevenly over partitions, as writes are, so there is
+    /// room for twice the reads, in whole partitions.
     pub(super) fn needed(partitions: u32, read_units_per_second: f64, now: Self) -> Self {
         // A float beyond the range of u64 saturates.
         let readers = (KEPT_READY * read_units_per_second / PARTITION_READ_UNITS as f64).ceil() as u64;
@@ -46,14 +47,14 @@ impl WarmUnits {
         }
     }
 
-    /// What a raise from there to here costs, once.
+    /// The one-time cost of a raise from `from` to these units.
     pub(super) fn usd_from(self, from: Self, prices: &Prices) -> f64 {
         prices.dynamodb_warm_write_units.of((self.write_units - from.write_units) as f64)
             + prices.dynamodb_warm_read_units.of((self.read_units - from.read_units) as f64)
     }
 
-    /// The members that are above those of another, by the names that DynamoDB and the events of the shard-scaler have
-    /// for them.
+    /// Returns the units that are above those of `from`, with their names in DynamoDB's API and in
+    /// the events of the shard-scaler.
     pub(super) fn raised_from(self, from: Self) -> Vec<RaisedUnits> {
         let both = [
             RaisedUnits { sdk_name: "WriteUnitsPerSecond", event_name: "write_units", to: self.write_units },
@@ -67,7 +68,7 @@ impl WarmUnits {
     }
 }
 
-/// A number of units that is to rise.
+/// A number of units that rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RaisedUnits {
     pub(super) sdk_name: &'static str,
@@ -75,8 +76,8 @@ pub(super) struct RaisedUnits {
     pub(super) to: u64,
 }
 
-/// The table first, then each index, which takes as much: a write of the table goes to its indexes, too, and the
-/// shard-scaler warms them alike.
+/// Returns the raise of the table, and then of each index. Indexes get the same units, because a
+/// write to the table also goes to its indexes, and the shard-scaler warms them alike.
 pub(super) fn warming(indexes: &[String], from: WarmUnits, to: WarmUnits, prices: &Prices) -> Vec<Warming> {
     let usd = to.usd_from(from, prices);
     let all = std::iter::once(None).chain(indexes.iter().cloned().map(Some));
@@ -91,7 +92,7 @@ mod tests {
     const NEW_TABLE: WarmUnits = WarmUnits { write_units: 4_000, read_units: 12_000 };
 
     #[test]
-    fn what_is_needed_is_never_below_what_there_is() {
+    fn the_needed_units_are_never_below_the_current_ones() {
         let rows = [
             (4, 0.0, (4_000, 12_000)),
             (10, 0.0, (10_000, 12_000)),
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_paid_for_of_the_table_and_of_each_index() {
+    fn added_units_are_paid_for_the_table_and_each_index() {
         let prices = Prices::published().unwrap();
         let to = WarmUnits { write_units: 10_000, read_units: 15_000 };
         let all = warming(&["read-replica-1".to_owned()], NEW_TABLE, to, &prices);

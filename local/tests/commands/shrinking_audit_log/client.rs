@@ -1,4 +1,4 @@
-//! A client: random writes and checked reads of items that are its own.
+//! A client that makes random writes and checked reads of its own items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use tokio::time::interval;
 
 use super::site::{Cut, Site};
 
-/// Sort keys of a client in each key.
+/// The number of sort keys of a client in each key.
 const OWN: usize = 50;
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(15);
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) acknowledged: AtomicU64,
     pub(crate) unknown: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    pub(crate) rejected: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) scans: AtomicU64,
     pub(crate) pages: AtomicU64,
     pub(crate) scanned_items: AtomicU64,
-    pub(crate) unanswered_reads: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
 }
 
-fn one_more(count: &AtomicU64) {
+fn increment(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The events of the log's first lines, by key and sort key.
 pub(crate) type Log = BTreeMap<String, BTreeMap<String, Value>>;
-/// What an item may be: absent, or the write with this number.
+/// The possible states of an item: absent, or the write with this number.
 type Allowed = BTreeSet<Option<u64>>;
 
-/// How often everything has to be stored, and how often a client has done it.
+/// The requested number of rounds, in which all items are stored, and the completed ones.
 #[derive(Clone)]
 pub(crate) struct Rounds {
     pub(crate) wanted: watch::Receiver<u32>,
@@ -52,7 +52,7 @@ pub(crate) struct Client {
     pub(crate) rng: StdRng,
     pub(crate) log: Arc<Log>,
     pub(crate) keys: Arc<Vec<String>>,
-    /// Its own items; one that is missing here is absent.
+    /// The client's own items. An item without an entry is absent.
     pub(crate) items: BTreeMap<(String, String), Allowed>,
     pub(crate) writes: u64,
     pub(crate) counts: Arc<Counts>,
@@ -88,7 +88,7 @@ impl Client {
         self.items
     }
 
-    /// Every item of its own, on its home under the present width.
+    /// Stores all of the client's items, at their home under the current width.
     async fn store_all(&mut self) {
         for key in Arc::clone(&self.keys).iter() {
             for number in 0..OWN {
@@ -103,7 +103,7 @@ impl Client {
         self.sort_key(key, number)
     }
 
-    /// Between the events of the log.
+    /// Returns a sort key between the events of the log.
     fn sort_key(&self, key: &str, number: usize) -> String {
         let events = &self.log[key];
         let beside = events.keys().nth(events.len() * number / OWN).expect("a key has events");
@@ -120,19 +120,19 @@ impl Client {
         self.writes * 10 + self.name
     }
 
-    /// What is there after a write of `what`, by its answer.
-    fn learn(&mut self, (key, sort_key): (&str, &str), what: Option<u64>, answer: &Result<(u16, Value), Cut>) {
+    /// Updates the possible states of an item after a write, by the response.
+    fn record(&mut self, (key, sort_key): (&str, &str), written: Option<u64>, response: &Result<(u16, Value), Cut>) {
         let counts = Arc::clone(&self.counts);
         let allowed = self.allowed(key, sort_key);
-        match answer {
+        match response {
             Ok((200 | 201 | 204, _)) => {
-                one_more(&counts.acknowledged);
-                *allowed = BTreeSet::from([what]);
+                increment(&counts.acknowledged);
+                *allowed = BTreeSet::from([written]);
             }
-            Ok((503, problem)) if problem["code"] != "outcome_unknown" => one_more(&counts.refused),
+            Ok((503, problem)) if problem["code"] != "outcome_unknown" => increment(&counts.rejected),
             Ok((503, _)) | Err(Cut) => {
-                one_more(&counts.unknown);
-                allowed.insert(what);
+                increment(&counts.unknown);
+                allowed.insert(written);
             }
             Ok((status, problem)) => panic!("{key} {sort_key}: {status} {problem}"),
         }
@@ -140,85 +140,87 @@ impl Client {
 
     async fn put(&mut self, key: &str, sort_key: &str, method: &str) {
         let number = self.next_write();
-        let answer = if method == "PUT" {
+        let response = if method == "PUT" {
             self.site.send(method, &of_item(key, sort_key), &[], Some(&json!({"attributes": {"n": number}}))).await
         } else {
             self.site.send(method, "/items", &[], Some(&body(key, sort_key, number))).await
         };
-        self.learn((key, sort_key), Some(number), &answer);
+        self.record((key, sort_key), Some(number), &response);
     }
 
     async fn delete(&mut self, key: &str, sort_key: &str) {
-        let answer = self.site.send("DELETE", &of_item(key, sort_key), &[], None).await;
-        self.learn((key, sort_key), None, &answer);
+        let response = self.site.send("DELETE", &of_item(key, sort_key), &[], None).await;
+        self.record((key, sort_key), None, &response);
     }
 
-    /// Until it is known which: a create-only write knows its own earlier attempt.
+    /// Repeats the request until its outcome is known. A create-only write recognizes its own
+    /// earlier attempt.
     async fn create(&mut self, key: &str, sort_key: &str) {
         let number = self.next_write();
         let name = format!("{}-{number}", self.name);
         let headers = [("if-none-match", "*"), ("idempotency-key", name.as_str())];
         let before = self.allowed(key, sort_key).clone();
         loop {
-            let answer = self.site.send("POST", "/items", &headers, Some(&body(key, sort_key, number))).await;
-            match &answer {
+            let response = self.site.send("POST", "/items", &headers, Some(&body(key, sort_key, number))).await;
+            match &response {
                 Ok((201, _)) => {
-                    assert!(before.contains(&None), "{key} {sort_key}: created where {before:?} stands");
-                    return self.learn((key, sort_key), Some(number), &answer);
+                    assert!(before.contains(&None), "{key} {sort_key}: created although it may be {before:?}");
+                    return self.record((key, sort_key), Some(number), &response);
                 }
                 Ok((412, _)) => {
-                    one_more(&self.counts.refused);
+                    increment(&self.counts.rejected);
                     let others: Allowed = before.iter().copied().filter(Option::is_some).collect();
-                    assert!(!others.is_empty(), "{key} {sort_key}: told that it exists, and it does not");
+                    assert!(!others.is_empty(), "{key} {sort_key}: the response is 412, and the item does not exist");
                     *self.allowed(key, sort_key) = others;
                     return;
                 }
-                _ => self.learn((key, sort_key), Some(number), &answer),
+                _ => self.record((key, sort_key), Some(number), &response),
             }
         }
     }
 
     async fn get(&mut self, key: &str, sort_key: &str) {
-        let Some(found) = self.answered_get(key, sort_key).await else { return };
+        let Some(found) = self.read_item(key, sort_key).await else { return };
         let found = found.map(|item| number_of(&item));
-        self.saw(key, sort_key, found);
+        self.observe(key, sort_key, found);
     }
 
     async fn get_event(&mut self, key: &str) {
         let (log, place) = (Arc::clone(&self.log), self.rng.random_range(0..self.log[key].len()));
         let (sort_key, event) = log[key].iter().nth(place).expect("it is below the length");
-        let Some(found) = self.answered_get(key, sort_key).await else { return };
+        let Some(found) = self.read_item(key, sort_key).await else { return };
         assert_eq!(found.map(|item| item["attributes"].clone()), Some(event.clone()), "{key} {sort_key}");
     }
 
-    /// The item, or none; nothing where there was no answer.
-    async fn answered_get(&self, key: &str, sort_key: &str) -> Option<Option<Value>> {
+    /// Reads an item, which may be absent. Returns `None` if the read failed.
+    async fn read_item(&self, key: &str, sort_key: &str) -> Option<Option<Value>> {
         let path = format!("{}&consistent=true", of_item(key, sort_key));
         match self.site.send("GET", &path, &[], None).await {
             Ok((200, item)) => {
-                one_more(&self.counts.gets);
+                increment(&self.counts.gets);
                 Some(Some(item))
             }
             Ok((404, _)) => {
-                one_more(&self.counts.gets);
+                increment(&self.counts.gets);
                 Some(None)
             }
             Ok((503, _)) | Err(Cut) => {
-                one_more(&self.counts.unanswered_reads);
+                increment(&self.counts.failed_reads);
                 None
             }
             Ok((status, problem)) => panic!("{key} {sort_key}: {status} {problem}"),
         }
     }
 
-    fn saw(&mut self, key: &str, sort_key: &str, found: Option<u64>) {
+    fn observe(&mut self, key: &str, sort_key: &str, found: Option<u64>) {
         let allowed = self.allowed(key, sort_key);
         assert!(allowed.contains(&found), "{key} {sort_key} is {found:?}, and may be {allowed:?}");
         *allowed = BTreeSet::from([found]);
     }
 
-    /// Every page of a key: the events of the log, this client's own items and nobody knows how many of others, each once and in order. A
-    /// cursor from before a kill goes on after it.
+    /// Reads every page of a key and checks it: the events of the log and this client's own items
+    /// are complete, and all items appear once and in order. The number of other clients' items is
+    /// unknown. A cursor from before a kill is valid after it.
     async fn scan(&mut self, key: &str) {
         let (limit, descending) = (self.rng.random_range(20..300), self.rng.random_bool(0.5));
         let order = if descending { "desc" } else { "asc" };
@@ -228,18 +230,18 @@ impl Client {
             let place = cursor.as_ref().map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
             match self.site.send("GET", &format!("{path}{place}"), &[], None).await {
                 Ok((200, page)) => {
-                    one_more(&self.counts.pages);
+                    increment(&self.counts.pages);
                     items.extend(page["items"].as_array().expect("items").iter().cloned());
                     cursor = page["cursor"].as_str().map(str::to_owned);
                     if cursor.is_none() {
                         break;
                     }
                 }
-                Ok((503, _)) | Err(Cut) => one_more(&self.counts.unanswered_reads),
+                Ok((503, _)) | Err(Cut) => increment(&self.counts.failed_reads),
                 Ok((status, problem)) => panic!("{key}: {status} {problem}"),
             }
         }
-        one_more(&self.counts.scans);
+        increment(&self.counts.scans);
         self.counts.scanned_items.fetch_add(items.len() as u64, Ordering::Relaxed);
         if descending {
             items.reverse();
@@ -259,7 +261,7 @@ impl Client {
             self.items.keys().filter(|(of, _)| of == key).map(|(_, sort_key)| sort_key.clone()).collect();
         assert!(found.keys().all(|sort_key| known.contains(sort_key)), "{key}: {found:?} were never written");
         for sort_key in known {
-            self.saw(key, &sort_key, found.get(&sort_key).copied());
+            self.observe(key, &sort_key, found.get(&sort_key).copied());
         }
     }
 }

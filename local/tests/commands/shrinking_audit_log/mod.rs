@@ -1,8 +1,9 @@
-//! The audit log grows several keys; then they shrink to one shard again, while clients write and read, and the process is killed twenty
-//! times.
+//! The audit log makes several keys grow. Then they shrink to one shard again, while clients write
+//! and read, and while the process is killed twenty times.
 //!
-//! Every answer is compared with what may be there: a sort key has one writer, so what was acknowledged is known exactly, and a write
-//! without an answer leaves two possibilities until the item is read again. `KILL_SEED` sets the seed.
+//! Every response is compared with the allowed states of the item. A sort key has one writer, so an
+//! acknowledged write leaves one state. A write without a response leaves two possible states until
+//! the item is read again. `KILL_SEED` sets the seed.
 
 mod client;
 mod site;
@@ -27,7 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Lines of the audit log that are stored, all of its hottest keys.
+/// The number of stored lines of the audit log. All of them belong to its hottest keys.
 fn stored_lines() -> usize {
     large_or(3_000, 1_200)
 }
@@ -35,17 +36,17 @@ const HOTTEST: usize = 8;
 fn wanted_kills() -> usize {
     large_or(20, 2)
 }
-/// So many keys have to grow.
-const SEVERAL: usize = 3;
-/// Shards that a key is given beyond those that it had, where it grows again.
+/// The minimum number of keys that must grow.
+const MIN_GROWN: usize = 3;
+/// The number of shards added to a key when it grows again.
 const WIDER: u64 = 6;
 const CLIENTS: u64 = 4;
-/// Keys grow on these.
+/// The partitions on which keys grow.
 const SMALL: [&str; 4] = ["--partitions", "64", "--partition-write-units", "25"];
-/// And shrink on these, as the peak is over.
+/// The partitions on which keys shrink after the peak.
 const USUAL: [&str; 2] = ["--partitions", "64"];
 
-/// The first lines of the hottest keys: as a file, and as they must be found again.
+/// Returns the first lines of the hottest keys, as a file and as the expected events.
 fn audit_log() -> (tempfile::NamedTempFile, Log) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/audit-log.jsonl.gz");
     let file = std::fs::File::open(path).expect("the audit log is here");
@@ -85,10 +86,10 @@ async fn store(file: &Path, url: &str) -> Summary {
     summary
 }
 
-/// The keys with more than one shard, once no key is growing any more, with their widths.
+/// Returns the keys with more than one shard and their widths, after all growth has ended.
 async fn grown(site: &Site) -> BTreeMap<String, u64> {
     let began = Instant::now();
-    'look: loop {
+    'list: loop {
         assert!(began.elapsed() < PATIENCE, "keys go on growing");
         let (mut grown, mut after) = (BTreeMap::new(), Value::Null);
         loop {
@@ -99,7 +100,7 @@ async fn grown(site: &Site) -> BTreeMap<String, u64> {
                 let (write, read) = (key["number_of_shards"].as_u64(), key["read_shards"].as_u64());
                 if write != read {
                     sleep(Duration::from_millis(100)).await;
-                    continue 'look;
+                    continue 'list;
                 }
                 if write > Some(1) {
                     grown.insert(key["partition_key"].as_str().expect("a key").to_owned(), write.unwrap_or(1));
@@ -113,7 +114,7 @@ async fn grown(site: &Site) -> BTreeMap<String, u64> {
     }
 }
 
-/// Every item as it is stored, without tombstones: the shard key, the logical key and the sort key.
+/// Returns every stored item without tombstones: the shard key, the logical key and the sort key.
 async fn stored(dynamodb: &str) -> Vec<(String, String, String)> {
     let (http, mut start, mut found) = (reqwest::Client::new(), Value::Null, Vec::new());
     loop {
@@ -122,8 +123,8 @@ async fn stored(dynamodb: &str) -> Vec<(String, String, String)> {
             request["ExclusiveStartKey"] = start;
         }
         let scan = http.post(dynamodb).header("x-amz-target", "DynamoDB_20120810.Scan").body(request.to_string());
-        let response = scan.send().await.expect("it answers");
-        let bytes = response.bytes().await.expect("the answer comes");
+        let response = scan.send().await.expect("a response");
+        let bytes = response.bytes().await.expect("a body");
         let page: Value = serde_json::from_slice(&bytes).expect("JSON");
         let items = page["Items"].as_array().unwrap_or_else(|| panic!("{page}"));
         for item in items.iter().filter(|item| item["_deleted"]["BOOL"] != true) {
@@ -137,7 +138,7 @@ async fn stored(dynamodb: &str) -> Vec<(String, String, String)> {
     }
 }
 
-/// Has a key shrink, and looks after it until it has one shard; how many shrinks it took.
+/// Makes a key shrink to one shard and waits for that. Returns the number of shrinks that it began.
 async fn narrow(site: Site, key: String) -> u32 {
     let (began, mut begun) = (Instant::now(), 0);
     loop {
@@ -146,7 +147,8 @@ async fn narrow(site: Site, key: String) -> u32 {
             return begun;
         }
         assert!(began.elapsed() < PATIENCE, "{key} does not shrink: {widths:?}");
-        // The process goes on with a change and with a drain, and begins the drain of a shrink that was killed between the two.
+        // After a restart, the process continues a change or a drain, and begins the drain of a
+        // shrink that was killed between the two.
         if !widths.closing && !widths.draining && widths.write > 1 {
             let shrink = json!({"action": "shrink", "partition_key": key, "number_of_shards": 1});
             begun += u32::from(site.scaler(&shrink).await["outcome"] == "begun");
@@ -164,7 +166,7 @@ async fn widen(site: &Site, key: &str, width: u64) {
     }
 }
 
-/// Ends only where a client has found a fault.
+/// Returns only if a client found a fault.
 async fn none_ended<T: 'static>(clients: &mut JoinSet<T>) {
     if let Some(ended) = clients.join_next().await {
         ended.expect("a client found a fault");
@@ -182,35 +184,35 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     let log = Arc::new(log);
 
     let mut served = Served::start(data.path(), &SMALL);
-    let (told, at) = watch::channel((0, Some(served.api.clone())));
+    let (announce, at) = watch::channel((0, Some(served.api.clone())));
     let site = Site { at, http: reqwest::Client::new() };
     let widths = loop {
         print!("{}", store(file.path(), &served.api).await);
         let widths = grown(&site).await;
         println!("grown: {widths:?}");
-        if widths.len() >= SEVERAL {
+        if widths.len() >= MIN_GROWN {
             break widths;
         }
     };
     let restart = async |served: &mut Served| {
         served.kill();
-        told.send_modify(|(number, url)| (*number, *url) = (*number + 1, None));
+        announce.send_modify(|(number, url)| (*number, *url) = (*number + 1, None));
         let data = data.path().to_owned();
         *served = tokio::task::spawn_blocking(move || Served::start(&data, &USUAL)).await.expect("it starts");
-        told.send_modify(|(_, url)| *url = Some(served.api.clone()));
+        announce.send_modify(|(_, url)| *url = Some(served.api.clone()));
     };
     restart(&mut served).await;
 
     let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
     let keys = Arc::new(widths.keys().cloned().collect::<Vec<_>>());
     let (round, wanted) = watch::channel(0);
-    let rounds_told = Rounds { wanted, stored: Arc::new(Semaphore::new(0)) };
+    let round_state = Rounds { wanted, stored: Arc::new(Semaphore::new(0)) };
     let mut clients = JoinSet::new();
     for name in 1..=CLIENTS {
         let (log, keys, counts) = (Arc::clone(&log), Arc::clone(&keys), Arc::clone(&counts));
         let rng = StdRng::seed_from_u64(seed * 100 + name);
         let client = Client { name, site: site.clone(), rng, log, keys, items: BTreeMap::new(), writes: 0, counts };
-        clients.spawn(client.run(rounds_told.clone(), Arc::clone(&stop)));
+        clients.spawn(client.run(round_state.clone(), Arc::clone(&stop)));
     }
 
     let began = Instant::now();
@@ -218,14 +220,14 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     let mut steps: BTreeMap<&str, u32> = BTreeMap::new();
     while kills.len() < wanted_kills() {
         if rounds > 0 {
-            // Growing again, with a second copy of every event at its home among the shards.
+            // The keys grow again, and every event gets a second copy at its home among the shards.
             join_all(widths.iter().map(|(key, width)| widen(&site, key, (width + WIDER).min(16)))).await;
             print!("{}", store(file.path(), &served.api).await);
         }
         rounds += 1;
         round.send_replace(rounds);
         tokio::select! {
-            stored = rounds_told.stored.acquire_many(CLIENTS as u32) => stored.expect("the clients go on").forget(),
+            stored = round_state.stored.acquire_many(CLIENTS as u32) => stored.expect("the clients go on").forget(),
             () = none_ended(&mut clients) => {}
         }
         let mut shrinking: JoinSet<u32> = keys.iter().map(|key| narrow(site.clone(), key.clone())).collect();
@@ -261,7 +263,7 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     expected.extend(events);
     for own in clients.join_all().await {
         for (item, allowed) in own {
-            assert_eq!(allowed.len(), 1, "the last scan has settled it");
+            assert_eq!(allowed.len(), 1, "the last scan leaves one state");
             if allowed.iter().any(Option::is_some) {
                 expected.insert(item);
             }
@@ -277,21 +279,22 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     }
     let found: BTreeSet<(String, String)> =
         stored.iter().map(|(_, key, sort_key)| (key.clone(), sort_key.clone())).collect();
-    assert_eq!(found.len(), stored.len(), "an item stands twice");
+    assert_eq!(found.len(), stored.len(), "an item is stored twice");
     let (lost, left) = (expected.difference(&found).next(), found.difference(&expected).next());
     assert_eq!((lost, left), (None, None));
 
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!("{} kills within {:.0} s, at {} s", kills.len(), elapsed.as_secs_f64(), kills.join(", "));
-    println!("what {} keys were at then: {steps:?}", keys.len());
-    println!("shrinks that were begun {begun}, and ended {}, in {rounds} rounds", rounds as usize * keys.len());
+    println!("steps of {} keys at the kills: {steps:?}", keys.len());
+    println!("shrinks begun {begun}, ended {}, in {rounds} rounds", rounds as usize * keys.len());
     println!("items {}, all on shard 1, each once", stored.len());
-    let (acknowledged, unknown, refused) =
-        (count(&counts.acknowledged), count(&counts.unknown), count(&counts.refused));
-    println!("writes acknowledged {acknowledged}, unknown {unknown}, refused {refused}");
+    let (acknowledged, unknown, rejected) =
+        (count(&counts.acknowledged), count(&counts.unknown), count(&counts.rejected));
+    println!("writes acknowledged {acknowledged}, unknown {unknown}, rejected {rejected}");
     let (gets, scans, pages) = (count(&counts.gets), count(&counts.scans), count(&counts.pages));
-    let (items, unanswered) = (count(&counts.scanned_items), count(&counts.unanswered_reads));
+    let (items, failed) = (count(&counts.scanned_items), count(&counts.failed_reads));
     println!(
-        "reads checked: {gets} of one item, {scans} of all ({pages} pages, {items} items); {unanswered} requests to read unanswered"
+        "reads checked: {gets} of one item, {scans} of all ({pages} pages, {items} items); \
+         {failed} failed reads"
     );
 }

@@ -1,4 +1,4 @@
-//! The process under test, and a way to it that outlives it.
+//! The process under test, and a client of it that survives restarts.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// So that a fast machine's load does not make wider keys than a slow one's.
+/// The limit keeps the keys' widths independent of the machine's speed.
 const MAX_SHARDS: &str = "16";
-/// For anything that must come.
+/// The timeout of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(400);
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 
@@ -28,11 +28,11 @@ impl Served {
         command.env_clear().env("MAX_SHARDS", MAX_SHARDS).args(["serve", "--port", "0", "--dynamodb-port", "0"]);
         command.args(["--drain-period", "1", "--drain-wait", "5", "--data-dir"]).arg(data).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the local edition starts");
-        let told = BufReader::new(process.stdout.take().expect("its output")).lines().map_while(Result::ok);
-        let told: Vec<String> = told.take_while(|line| !line.starts_with("stop")).collect();
+        let lines = BufReader::new(process.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let lines: Vec<String> = lines.take_while(|line| !line.starts_with("stop")).collect();
         let address = |name: &str| {
             let line =
-                told.iter().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {told:?}"));
+                lines.iter().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {lines:?}"));
             line.split_whitespace().next().expect("an address").to_owned()
         };
         Self { api: address("API"), dynamodb: address("DynamoDB"), process }
@@ -47,19 +47,19 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Ended already, where all went well.
+        // The calls fail if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Where the process listens, and which one in order it is; none while it is down.
+/// The number of the process and its address. The address is `None` while the process is down.
 pub(crate) type At = (u64, Option<String>);
 
-/// The process was killed before it had answered.
+/// The process was killed before it sent its response.
 pub(crate) struct Cut;
 
-/// A way to the process, whichever it is.
+/// A client of the current process.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) at: watch::Receiver<At>,
@@ -85,27 +85,27 @@ impl Site {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
         }
-        let answered = async {
+        let exchange = async {
             let response = request.send().await?;
             let status = response.status().as_u16();
             Ok::<_, reqwest::Error>((status, response.bytes().await?))
         };
-        match timeout(PATIENCE, answered).await.expect("an answer, or none") {
+        match timeout(PATIENCE, exchange).await.expect("a response or an error") {
             Ok((status, body)) => Ok((status, serde_json::from_slice(&body).unwrap_or_default())),
             Err(error) => {
                 let killed = timeout(Duration::from_secs(10), at.wait_for(|(now, _)| *now != number)).await;
-                assert!(killed.is_ok(), "it was not killed, and does not answer: {error:?}");
+                assert!(killed.is_ok(), "it was not killed and does not respond: {error:?}");
                 Err(Cut)
             }
         }
     }
 
-    /// The answer of the shard-scaler, of whichever process gives one.
+    /// Sends an event to the shard-scaler, until a process responds. Returns the response.
     pub(crate) async fn scaler(&self, event: &Value) -> Value {
         loop {
-            if let Ok((status, answer)) = self.send("POST", SCALER, &[], Some(event)).await {
-                assert_eq!(status, 200, "{answer}");
-                return answer;
+            if let Ok((status, response)) = self.send("POST", SCALER, &[], Some(event)).await {
+                assert_eq!(status, 200, "{response}");
+                return response;
             }
         }
     }

@@ -1,122 +1,21 @@
-//! Tables that other programs filled: read, written, migrated and surveyed by the real code over the embedded engine, in virtual time.
+//! Tables with items of other programs: the real code reads, writes, migrates and surveys them over
+//! the embedded engine, in virtual time.
+
+mod fixture;
+mod rebuilding;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
-use sharding::internal::{
-    Attributes, Deadline, DrainRefused, Drained, Environment, Item, PageQuery, PartitionKey, Placement, Rebuilt,
-    Survey, TableConfig, TableEngine, TableError, Value, WriteError, WriteErrorKind, Writes, Written,
-};
-use system_tests::metadata::{self, number};
-use system_tests::{TestClock, config, count, numbered, soon, sort_key};
+use sharding::internal::{Deadline, DrainRefused, Drained, Environment, Placement, TableEngine, TableError, WriteError, WriteErrorKind, Writes, Written};
+use system_tests::{TestClock, count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
-fn key(text: &str) -> PartitionKey {
-    PartitionKey::new(text).expect("a key")
-}
-
-fn item(partition_key: &str, text: &str, value: u64) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
-}
-
-struct Fixture {
-    engine: Engine,
-    config: TableConfig,
-    client: Client,
-    table: TableEngine,
-}
+use fixture::{Fixture, fixture, item, key};
 
 fn is_occupied(written: &Result<Written, WriteError>) -> bool {
     matches!(written, Err(WriteError { kind: WriteErrorKind::Table(TableError::Occupied), .. }))
-}
-
-async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
-    let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
-    let mut config = config();
-    config.drain.units_per_second = 20_000;
-    change(&mut config);
-    let table = TableEngine::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
-    Fixture { engine, config, client, table }
-}
-
-impl Fixture {
-    /// What another program does.
-    async fn store_plainly(&self, stored_key: &str, text: &str, value: u64) {
-        let stored = HashMap::from([
-            ("partition_key".to_owned(), AttributeValue::S(stored_key.to_owned())),
-            ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
-            ("value".to_owned(), AttributeValue::N(value.to_string())),
-        ]);
-        self.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
-    }
-
-    /// Every item of a key, with its value, by pages.
-    async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
-        let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key(partition_key)) };
-        let mut found = BTreeMap::new();
-        loop {
-            let page = self.table.query(&query, soon()).await.expect("a page");
-            for item in &page.items {
-                let Some(Value::N(value)) = item.attributes.get("value") else { panic!("{item:?}") };
-                assert_eq!(item.attributes.len(), 1, "only the caller's attributes are shown: {item:?}");
-                let before = found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
-                assert_eq!(before, None, "{} came twice", item.sort_key);
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return found,
-            }
-        }
-    }
-
-    async fn get(&self, partition_key: &str, text: &str) -> Option<u64> {
-        let found = self.table.get(&key(partition_key), &sort_key(text), true, soon()).await.expect("an answer")?;
-        match found.attributes.get("value") {
-            Some(Value::N(value)) => value.parse().ok(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// The stored keys with how many items each has.
-    async fn stored(&self) -> BTreeMap<String, usize> {
-        let (mut start, mut stored) = (None, BTreeMap::new());
-        loop {
-            let page =
-                self.client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
-            for item in page.items() {
-                *stored.entry(item["partition_key"].as_s().expect("a text").clone()).or_default() += 1;
-            }
-            start = page.last_evaluated_key;
-            if start.is_none() {
-                return stored;
-            }
-        }
-    }
-
-    async fn survey(&self) -> Survey {
-        let (mut survey, mut after) = (Survey::default(), None);
-        loop {
-            let page = self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        assert_eq!(self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
-        survey
-    }
-
-    /// As an instance that knows nothing yet.
-    fn another_instance(&self) -> TableEngine {
-        TableEngine::with_environment(&self.client, self.config.clone(), Environment::seeded(TestClock::default(), 8))
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +54,7 @@ async fn bare_items_are_read_and_written_from_the_first_minute() {
         assert_eq!(fixture.get("2014-07-09", &text).await, expected.get(&text).copied(), "{text}");
     }
     let stored = fixture.stored().await;
-    assert_eq!(stored["2014-07-09"], 100, "nobody but a migration touches what stands there: {stored:?}");
+    assert_eq!(stored["2014-07-09"], 100, "only a migration changes these items: {stored:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +64,7 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
         fixture.store_plainly("orders.1", &text, 1).await;
     }
     let table = &fixture.table;
-    // On the first shard of another key stand items of this one.
+    // The first shard of another key contains items of this one.
     for text in numbered(25..40) {
         let stored = table.put(&item("orders", &text, 2), soon()).await;
         assert!(is_occupied(&stored), "{text}: {stored:?}");
@@ -185,7 +84,7 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
     let survey = fixture.survey().await;
     assert_eq!((survey.items(), survey.looks_sharded(), survey.unknown()), (75, 50, 0));
 
-    // With more shards the other key's items have places of their own.
+    // With more shards, the other key's items have their own places.
     table.set_shards(&key("orders"), count(30), soon()).await.expect("grown");
     sleep(Duration::from_secs(5)).await;
     let mut free = 0;
@@ -193,7 +92,7 @@ async fn a_bare_key_that_looks_like_a_shard_keeps_its_items() {
         free += u64::from(table.put(&item("orders", &text, 3), soon()).await.is_ok());
     }
     assert!(free > 40, "{free}");
-    assert_eq!(fixture.all("orders.1").await, of(0..50, 1), "not one was overwritten");
+    assert_eq!(fixture.all("orders.1").await, of(0..50, 1), "no item was overwritten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +118,7 @@ async fn an_item_whose_place_is_taken_can_be_read_and_is_written_once_it_has_ano
     assert_eq!(fixture.get("orders", "order-0001").await, Some(5));
     table.delete(&key("orders"), &sort_key("order-0001"), soon()).await.expect("deleted");
     assert_eq!(fixture.get("orders", "order-0001").await, None);
-    assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2), "the other key's stays");
+    assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2), "the other key's item stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +143,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
 
     let mut step = 0u64;
     for call in 0.. {
-        // The last calls have time to remove the tombstones.
+        // Only the last calls have time to remove the tombstones.
         let lasts = Duration::from_millis(if call < 20 { 2_600 } else { 20_000 });
         let drained = table.drain(&key("2014-07-09"), Deadline::now() + lasts).await.expect("it goes on");
         for _ in 0..5 {
@@ -268,7 +167,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
                     table.put(&item("2014-07-09", &text, step + 10), soon()).await.expect("put");
                     expected.insert(text, step + 10);
                 }
-                // The other program still changes what it once stored and nobody else has.
+                // The other program still changes its own items that no instance has changed.
                 _ => {
                     let stored = self::stored_plainly(&fixture, &text).await;
                     if stored && expected.get(&text).is_some_and(|value| *value <= 5) {
@@ -282,7 +181,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
         }
         match drained {
             Drained::Done { .. } => break,
-            Drained::Nothing => panic!("nobody else drains"),
+            Drained::Nothing => panic!("no other instance drains"),
             Drained::Waiting { .. } => sleep(Duration::from_secs(25)).await,
             Drained::Working { .. } => {}
         }
@@ -292,7 +191,7 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
     assert!(!stored.contains_key("2014-07-09"), "{stored:?}");
     assert_eq!(stored.values().sum::<usize>(), expected.len(), "no copy is left");
 
-    // The flag goes: nothing is missing.
+    // Without the flag, no item is missing.
     let mut config = fixture.config.clone();
     config.adopt_unsharded = false;
     let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
@@ -301,13 +200,13 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
     assert_eq!(after.all("2014-07-09").await, expected);
 }
 
-/// Whether the other program's item stands, and nobody has put onto it.
+/// Whether the other program's item is stored, and no put has replaced it.
 async fn stored_plainly(fixture: &Fixture, text: &str) -> bool {
     let key = HashMap::from([
         ("partition_key".to_owned(), AttributeValue::S("2014-07-09".to_owned())),
         ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
     ]);
-    let found = fixture.client.get_item().table_name("items").set_key(Some(key)).send().await.expect("an answer");
+    let found = fixture.client.get_item().table_name("items").set_key(Some(key)).send().await.expect("a response");
     found.item.is_some_and(|item| !item.contains_key("_version"))
 }
 
@@ -324,7 +223,7 @@ async fn a_migration_that_outlives_the_flag_moves_nothing() {
     let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
     let before = fixture.stored().await;
     for _ in 0..5 {
-        after.drain(&key("orders.1"), soon()).await.expect("an answer");
+        after.drain(&key("orders.1"), soon()).await.expect("a response");
         sleep(Duration::from_secs(1_200)).await;
     }
     assert_eq!(fixture.stored().await, before);
@@ -345,7 +244,7 @@ async fn an_append_that_meets_another_keys_item_on_shard_one_goes_home() {
     sleep(Duration::from_secs(5)).await;
     let mut stored = BTreeMap::new();
     for text in numbered(0..40) {
-        // Each by an instance that has no view yet.
+        // Each read uses an instance that has no view yet.
         let home = Placement::Calculated.home(&key("orders"), &sort_key(&text), count(30)).expect("a home");
         let appended = fixture.another_instance().put(&item("orders", &text, 2), soon()).await;
         assert_eq!(appended.is_ok(), home.get() != 1, "{text}: {appended:?}");
@@ -371,7 +270,7 @@ async fn of_two_copies_of_another_programs_item_the_bare_one_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_whose_place_is_another_keys_is_reported_and_stays() {
+async fn an_item_whose_place_is_occupied_by_another_key_is_reported_and_stays() {
     let fixture = fixture(|config| config.adopt_unsharded = true).await;
     fixture.store_plainly("orders", "order-0001", 1).await;
     fixture.store_plainly("orders.1", "order-0001", 2).await;
@@ -380,8 +279,8 @@ async fn an_item_whose_place_is_another_keys_is_reported_and_stays() {
     assert!(drained.as_ref().is_err_and(|error| error.to_string().contains("another partition key")), "{drained:?}");
     assert_eq!(fixture.get("orders", "order-0001").await, Some(1));
     assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2));
-    let metadata = fixture.table.shards(&key("orders"), soon()).await.expect("an answer").expect("metadata");
-    assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it is not tried for ever");
+    let metadata = fixture.table.shards(&key("orders"), soon()).await.expect("a response").expect("metadata");
+    assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it is not retried forever");
     let refused = self::fixture(|_| {}).await.table.begin_migration(&key("orders"), soon()).await;
     assert!(matches!(refused, Err(DrainRefused::NotAdopting)), "{refused:?}");
 }
@@ -406,7 +305,7 @@ async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
         assert_eq!((Some(written.shard), written.number_of_shards), (home, count(10)));
         expected.insert(text, 2);
     }
-    let metadata = fixture.table.shards(&key("path"), soon()).await.expect("an answer");
+    let metadata = fixture.table.shards(&key("path"), soon()).await.expect("a response");
     assert_eq!(metadata, None, "the table's own number of shards needs no metadata");
     for text in numbered(70..90) {
         fixture.table.put(&item("path", &text, 3), soon()).await.expect("put");
@@ -422,102 +321,4 @@ async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
     for text in numbered(0..160) {
         assert_eq!(fixture.get("path", &text).await, expected.get(&text).copied(), "{text}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn lost_metadata_is_told_and_rebuilt() {
-    const KEY: &str = "2014-07-09";
-    let fixture = fixture(|_| {}).await;
-    for (width, range) in [(1, 0..40), (6, 40..120), (15, 120..200)] {
-        if width > 1 {
-            fixture.table.set_shards(&key(KEY), count(width), soon()).await.expect("grown");
-            sleep(Duration::from_secs(5)).await;
-        }
-        for text in numbered(range) {
-            fixture.table.put(&item(KEY, &text, 1), soon()).await.expect("stored");
-        }
-    }
-    let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
-    let before = fixture.table.shards(&key(KEY), soon()).await.expect("an answer").expect("metadata");
-    let lose = async || {
-        metadata::lose(&fixture.client, KEY).await;
-        sleep(Duration::from_secs(70)).await;
-    };
-    let new = fixture.another_instance();
-    let grow = async || {
-        for table in [&fixture.table, &new] {
-            let grown = table.set_shards(&key(KEY), count(30), soon()).await;
-            assert!(grown.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{grown:?}");
-        }
-    };
-    // The page still tells where everything is; what changes a width goes by the item.
-    lose().await;
-    assert_eq!(fixture.all(KEY).await, expected);
-    new.put(&item(KEY, "order-0001", 1), soon()).await.expect("stored");
-    grow().await;
-    // With the page, too, neither who has seen the item nor who never has reads too little, and the loss is not buried.
-    metadata::lose(&fixture.client, &metadata::page_key(KEY, 0)).await;
-    sleep(Duration::from_secs(70)).await;
-    for table in [&fixture.table, &new, &fixture.another_instance()] {
-        let page = table.query(&PageQuery::new(key(KEY)), soon()).await;
-        assert!(page.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{page:?}");
-        let put = table.put(&item(KEY, "order-0001", 9), soon()).await;
-        assert!(put.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{put:?}");
-    }
-    grow().await;
-    let rebuild = async || {
-        let survey = fixture.survey().await;
-        assert_eq!(survey.keys().len(), 1);
-        let mut rebuilt = Vec::new();
-        for (key, findings) in survey.keys() {
-            assert_eq!(findings.astray(), 0);
-            rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
-        }
-        new.rebuild_directory(soon()).await.expect("rebuilt");
-        rebuilt
-    };
-    let check = async || {
-        let now = fixture.table.shards(&key(KEY), soon()).await.expect("an answer").expect("metadata");
-        assert_eq!((now.number_of_shards, now.read_shards), (before.number_of_shards, before.read_shards));
-        assert!(now.generation > before.generation, "those who knew the old one believe the new one");
-        assert!(now.era > before.era, "what is written from now on replaces what stands");
-        assert_eq!(metadata::entry(&fixture.client, KEY, 0).await, Some(now.layout().to_entry()));
-        assert_eq!(fixture.all(KEY).await, expected);
-        for text in expected.keys() {
-            assert_eq!(fixture.get(KEY, text).await, Some(1), "{text}");
-        }
-    };
-    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
-    check().await;
-    assert_eq!(rebuild().await, [Rebuilt::Kept]);
-
-    // Registered anew, as one shard, by something that did not look.
-    lose().await;
-    metadata::store(&fixture.client, KEY, [("number_of_shards", number(1)), ("generation", number(1))]).await;
-    assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
-    check().await;
-
-    // Damaged.
-    metadata::store(&fixture.client, KEY, [("number_of_shards", metadata::text("many"))]).await;
-    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
-    check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn damaged_metadata_of_a_key_with_one_shard_is_mended() {
-    let fixture = fixture(|_| {}).await;
-    fixture.table.put(&item("one", "order", 1), soon()).await.expect("stored");
-    metadata::store(&fixture.client, "one", [("number_of_shards", metadata::text("many"))]).await;
-    let new = fixture.another_instance();
-    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("its page says enough").items.len(), 1);
-    assert!(new.shards(&key("one"), soon()).await.is_err());
-    assert!(new.set_shards(&key("one"), count(2), soon()).await.is_err());
-    assert_eq!(new.list_keys(None, soon()).await.expect("the others"), (vec![], None), "one does not hide the rest");
-    let survey = fixture.survey().await;
-    for (key, findings) in survey.keys() {
-        assert_eq!(new.rebuild(key, findings, soon()).await.expect("rebuilt"), Rebuilt::Created(count(1)));
-    }
-    assert_eq!(survey.keys().len(), 1);
-    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(), 1);
-    new.set_shards(&key("one"), count(2), soon()).await.expect("it can grow again");
 }

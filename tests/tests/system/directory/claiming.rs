@@ -1,4 +1,4 @@
-//! The first process of a table makes its table item and its directory, and takes only a new table for one.
+//! The first process of a table creates its table item and its directory, but only for a new table.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{Expected, assert_finds, item, key, put, store};
 
-/// Tables that nobody has claimed.
+/// Tables that no process has claimed.
 async fn unclaimed() -> (Engine, Client) {
     let engine = Engine::in_memory().expect("an engine");
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
@@ -20,7 +20,7 @@ async fn unclaimed() -> (Engine, Client) {
     (engine, client)
 }
 
-/// That the table item and all pages are there.
+/// Asserts that the table item and all pages exist.
 async fn assert_claimed(client: &Client) {
     let table = metadata::read(client, TABLE_ITEM).await.expect("a table item");
     let numbers = ["protocol", "pages", "copies"].map(|name| number_of(&table, name));
@@ -33,16 +33,17 @@ async fn assert_claimed(client: &Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_an_earlier_version_wrote_is_refused_by_the_name_of_a_key() {
+async fn metadata_of_an_earlier_version_is_rejected_with_the_name_of_a_key() {
     let (_, client) = unclaimed().await;
     metadata::store(&client, "orders", [("number_of_shards", number(4)), ("generation", number(2))]).await;
     let table = TableEngine::new(&client, config());
-    let error = table.claim_mode(soon()).await.expect_err("it is no new table");
+    let error = table.claim_mode(soon()).await.expect_err("it is not a new table");
     assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
     for part in ["items-metadata", "\"orders\"", TABLE_ITEM, "an earlier version", "rebuild"] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
-    // A process that did not ask at its start finds out by its first write, and stores nothing.
+    // A process without the check at its start detects the mismatch at its first write, and stores
+    // nothing.
     let refused = TableEngine::new(&client, config()).put(&item("order", 1), soon()).await.expect_err("refused");
     assert!(matches!(refused.kind, WriteErrorKind::Table(TableError::Unusable(_))), "{refused:?}");
     assert!(TableEngine::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err());
@@ -60,29 +61,29 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
         metadata::lose(&client, &format!("_sharding:page:{page}:0")).await;
     }
     let after = TableEngine::new(&client, config());
-    let error = after.claim_mode(soon()).await.expect_err("it is no new table");
+    let error = after.claim_mode(soon()).await.expect_err("it is not a new table");
     assert!(matches!(error, TableError::Lost(_)), "{error:?}");
     let refused = after.put(&item("order", 2), soon()).await.expect_err("refused");
     assert!(matches!(refused.kind, WriteErrorKind::Table(TableError::Lost(_))), "{refused:?}");
-    assert_eq!(metadata::read(&client, TABLE_ITEM).await, None, "the loss is not buried");
+    assert_eq!(metadata::read(&client, TABLE_ITEM).await, None, "the loss is still visible");
 
-    // Who rebuilds it says so.
+    // A rebuild must be requested explicitly.
     after.claim_for_rebuild(soon()).await.expect("claimed");
     let meanwhile = TableEngine::new(&client, config());
     for refused in [meanwhile.claim_mode(soon()).await, meanwhile.check_mode(soon()).await] {
-        let error = refused.expect_err("it is not whole yet");
+        let error = refused.expect_err("it is not complete yet");
         assert!(matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"), "{error:?}");
     }
     after.rebuild_directory(soon()).await.expect("made");
-    meanwhile.claim_mode(soon()).await.expect("it is whole");
+    meanwhile.claim_mode(soon()).await.expect("it is complete");
     assert_claimed(&client).await;
     let expected = Expected::from([("order".to_owned(), 1)]);
-    assert_finds(&TableEngine::new(&client, config()), &expected, "nothing was lost but metadata").await;
+    assert_finds(&TableEngine::new(&client, config()), &expected, "only metadata was lost").await;
 }
 
-/// It has run since before the loss, and its comparison must not end the rebuilding.
+/// The other process has run since before the loss, and its comparison must not end the rebuilding.
 #[tokio::test(start_paused = true)]
-async fn while_metadata_is_rebuilt_nobody_else_calls_the_directory_whole() {
+async fn while_metadata_is_rebuilt_no_other_process_marks_the_directory_complete() {
     let (_, client) = unclaimed().await;
     let before = TableEngine::new(&client, config());
     put(&before, "order", 1).await;
@@ -90,10 +91,10 @@ async fn while_metadata_is_rebuilt_nobody_else_calls_the_directory_whole() {
     TableEngine::new(&client, config()).claim_for_rebuild(soon()).await.expect("claimed");
     let compared = before.repair_directory(soon()).await.map(drop);
     for refused in [compared, before.raise_directory_copies(2, soon()).await] {
-        let error = refused.expect_err("it is not whole yet");
+        let error = refused.expect_err("it is not complete yet");
         assert!(matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"), "{error:?}");
     }
-    let table = metadata::read(&client, TABLE_ITEM).await.expect("it stands");
+    let table = metadata::read(&client, TABLE_ITEM).await.expect("it is stored");
     assert!(table.contains_key("rebuilding") && !table.contains_key("directory_made"), "{table:?}");
 }
 
@@ -119,14 +120,15 @@ async fn of_many_processes_that_start_at_once_all_agree() {
         });
     }
     while let Some(started) = starting.join_next().await {
-        started.expect("no process is refused");
+        started.expect("no process is rejected");
     }
     assert_claimed(&client).await;
     let expected: Expected = (0..20u64).map(|number| (format!("order-{number}"), number)).collect();
     assert_finds(&TableEngine::new(&client, config()), &expected, "all of them wrote").await;
 }
 
-/// It has seen a new table; before it has made the table item, another process has, and has written.
+/// The process sees a new table. Before it creates the table item, another process creates it and
+/// writes.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_the_first() {
     for (held, grows) in [("metadata", true), ("items", false)] {
@@ -150,9 +152,9 @@ async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_t
     }
 }
 
-/// A process that has died after the table item, and before the pages.
+/// A process died after the table item and before the pages.
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_was_not_made_to_its_end_is_made_by_the_next_process() {
+async fn an_unfinished_directory_is_completed_by_the_next_process() {
     let (_, client) = unclaimed().await;
     let stored = [
         ("writes", metadata::text("items")),

@@ -1,4 +1,4 @@
-//! Copies of pages: their number is raised while traffic runs, and a change is told to every copy.
+//! Copies of pages: their number is raised under traffic, and every copy gets each change.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::{Expected, Fixture, KEY, assert_finds, key, put, reads_of, store};
 const REFUSED: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
 
 impl Fixture {
-    /// As [`instance`](Self::instance), each of whose requests takes 3 ms.
+    /// As [`instance`](Self::instance), with a service time of 3 ms.
     fn distant_instance(&self, seed: u64) -> TableEngine {
         let connection = InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
         let environment = Environment::seeded(self.clock.clone(), seed);
@@ -37,7 +37,7 @@ async fn copies_are_raised_while_traffic_runs() {
             for number in 0u64.. {
                 let text = format!("order-{number:05}");
                 put(&table, &text, number).await;
-                acknowledged.lock().expect("nobody panics with it").insert(text);
+                acknowledged.lock().expect("no thread panics while it holds the lock").insert(text);
                 sleep(Duration::from_millis(20)).await;
                 if !goes_on.load(Ordering::Relaxed) {
                     return;
@@ -51,7 +51,7 @@ async fn copies_are_raised_while_traffic_runs() {
         tokio::spawn(async move {
             let mut scans = 0;
             while goes_on.load(Ordering::Relaxed) {
-                let before = acknowledged.lock().expect("nobody panics with it").clone();
+                let before = acknowledged.lock().expect("no thread panics while it holds the lock").clone();
                 let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
                 let page = table.query(&query, soon()).await.expect("a page");
                 let seen: BTreeSet<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
@@ -68,7 +68,7 @@ async fn copies_are_raised_while_traffic_runs() {
     scaler.set_shards(&key(), count(4), soon()).await.expect("grown");
     scaler.raise_directory_copies(3, soon()).await.expect("raised");
     sleep(Duration::from_secs(1)).await;
-    // One change after the new copies, and one beside them.
+    // One change after the new copies, and one concurrently with them.
     scaler.set_shards(&key(), count(8), soon()).await.expect("grown");
     let other = fixture.distant_instance(4);
     let beside = async {
@@ -88,10 +88,10 @@ async fn copies_are_raised_while_traffic_runs() {
     let entry = fixture.entry_of_item().await;
     for copy in 0..5 {
         assert_eq!(fixture.entry(copy).await.as_ref(), Some(&entry), "copy {copy}");
-        let page = metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it stands");
+        let page = metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored");
         assert_eq!(number_of(&page, "copies"), 5, "copy {copy}");
     }
-    // New instances read every copy, and nothing besides.
+    // New instances read every copy, and no other page.
     let mut read = BTreeSet::new();
     for seed in 10..50 {
         let (new, wire) = fixture.wired(seed, |_| Fate::Pass);
@@ -129,7 +129,7 @@ async fn the_number_of_copies_is_never_lowered_and_has_bounds() {
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&table, numbered(0..20), 1, &mut expected).await;
-    let stored = async || number_of(&metadata::read(&fixture.client, TABLE_ITEM).await.expect("it stands"), "copies");
+    let stored = async || number_of(&metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored"), "copies");
     assert_eq!(stored().await, 1);
     for refused in [0, MAX_COPIES + 1] {
         let error = table.raise_directory_copies(refused, soon()).await.expect_err("out of bounds");
@@ -137,7 +137,7 @@ async fn the_number_of_copies_is_never_lowered_and_has_bounds() {
         assert!(error.to_string().contains("1 to 64"), "{error}");
     }
     for (copies, expected) in [(3, 3), (2, 3), (3, 3)] {
-        table.raise_directory_copies(copies, soon()).await.expect("raised, or as it was");
+        table.raise_directory_copies(copies, soon()).await.expect("raised or unchanged");
         assert_eq!(stored().await, expected);
     }
     for copy in 0..3 {
@@ -149,7 +149,7 @@ async fn the_number_of_copies_is_never_lowered_and_has_bounds() {
     }
 }
 
-/// It has raised the number, and died before all copies were filled.
+/// The instance raised the number, and died before all copies were filled.
 #[tokio::test(start_paused = true)]
 async fn copies_that_are_not_filled_are_written_and_not_read() {
     let fixture = Fixture::new().await;
@@ -173,7 +173,7 @@ async fn copies_that_are_not_filled_are_written_and_not_read() {
     }
 }
 
-/// Without the entry it would say that the key never grew.
+/// Without the entry, the copy would show a key that never grew.
 #[tokio::test(start_paused = true)]
 async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
     let fixture = Fixture::new().await;
@@ -182,7 +182,8 @@ async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
     store(&table, numbered(0..20), 1, &mut expected).await;
     metadata::lose(&fixture.client, KEY).await;
     let (page, updates) = (page_key(KEY, 1), AtomicUsize::new(0));
-    // The first update of the new copy lists the key. The second one marks the copy, and is refused.
+    // The first update of the new copy lists the key. The second one marks the copy, and is
+    // rejected.
     let (raiser, _) = fixture.wired(2, move |call| {
         let is_of_copy = call.operation == "UpdateItem" && call.key.as_deref() == Some(page.as_str());
         let is_second = is_of_copy && updates.fetch_add(1, Ordering::Relaxed) == 1;
@@ -198,12 +199,12 @@ async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
     }
 }
 
-/// The table item is what says how many copies are written; the marks of pages, how many are read.
+/// The table item sets how many copies are written. The markers of pages set how many are read.
 #[tokio::test(start_paused = true)]
 async fn a_rebuild_writes_every_copy_that_is_read_where_the_table_item_knows_of_fewer() {
     for (about, is_lost, loses_first, has_claimed) in [
         ("restored", false, false, false),
-        ("restored, and its process has begun as others do", false, false, true),
+        ("restored, and its process has started normally", false, false, true),
         ("restored, first copies lost", false, true, false),
         ("lost", true, false, false),
     ] {
@@ -222,7 +223,7 @@ async fn a_rebuild_writes_every_copy_that_is_read_where_the_table_item_knows_of_
             rebuilder.claim_mode(soon()).await.expect("claimed");
         }
         rebuilder.claim_for_rebuild(soon()).await.expect("claimed");
-        let table = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it stands");
+        let table = metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored");
         assert_eq!(number_of(&table, "copies"), 3, "{about}");
         assert_eq!(rebuilder.rebuild_directory(soon()).await.expect("rebuilt"), (0, 0), "{about}");
         fixture.instance(3).set_shards(&key(), count(4), soon()).await.expect("grown");

@@ -1,4 +1,5 @@
-//! Entries of a page: they change to a higher generation only, and where there is no room for one more, the key does not grow.
+//! Entries of a page. They change only to a higher generation. If there is no room for another
+//! entry, the key does not grow.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, count, numbered, soon};
 use tokio::time::sleep;
 
-use super::told::Told;
+use super::recorder::MetricRecorder;
 use super::{Expected, Fixture, KEY, assert_finds, key, store};
 
 #[tokio::test(start_paused = true)]
@@ -16,7 +17,7 @@ async fn an_item_from_before_does_not_lower_its_entry() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
-    let older = metadata::read(&fixture.client, KEY).await.expect("it stands");
+    let older = metadata::read(&fixture.client, KEY).await.expect("it is stored");
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     store(&table, numbered(0..20), 1, &mut expected).await;
     let entry = fixture.entry(0).await;
@@ -26,7 +27,7 @@ async fn an_item_from_before_does_not_lower_its_entry() {
     assert_finds(&fixture.instance(3), &expected, "its page is right").await;
 }
 
-/// The request that tells the closing arrives when the key has long been open.
+/// The request that publishes the closing arrives long after the open.
 #[tokio::test(start_paused = true)]
 async fn a_page_write_that_arrives_late_changes_nothing() {
     let fixture = Fixture::new().await;
@@ -43,8 +44,8 @@ async fn a_page_write_that_arrives_late_changes_nothing() {
     let mut expected = Expected::new();
     store(&table, numbered(0..10), 1, &mut expected).await;
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
-    let told = wire.calls().into_iter().filter(|call| call.operation == "UpdateItem" && is_of_page(call)).count();
-    assert_eq!(told, 3, "the closing was told twice, for the first request had no response, and the opening");
+    let updates = wire.calls().into_iter().filter(|call| call.operation == "UpdateItem" && is_of_page(call)).count();
+    assert_eq!(updates, 3, "the closing twice, because its first request had no response, and the opening once");
     store(&table, numbered(5..20), 2, &mut expected).await;
     let entry = fixture.entry(0).await;
     sleep(Duration::from_secs(15)).await;
@@ -54,7 +55,7 @@ async fn a_page_write_that_arrives_late_changes_nothing() {
     }
 }
 
-/// Another key of the same page.
+/// Another key on the same page.
 fn neighbour() -> PartitionKey {
     let names = (0..).map(|number| format!("neighbour-{number}"));
     let name = names.into_iter().find(|name| page_key(name, 0) == page_key(KEY, 0));
@@ -75,14 +76,14 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
     let mut events = table.scaling_events();
     for table in [&table, &fixture.instance(2)] {
-        assert_eq!(table.set_shards(&neighbour(), count(4), soon()).await.expect("an answer"), full);
-        assert_eq!(table.scale_by_policy(&neighbour(), hot, soon()).await.expect("an answer"), full);
+        assert_eq!(table.set_shards(&neighbour(), count(4), soon()).await.expect("a response"), full);
+        assert_eq!(table.scale_by_policy(&neighbour(), hot, soon()).await.expect("a response"), full);
     }
     assert_eq!(metadata::read(&fixture.client, neighbour().as_str()).await, None, "it was not closed");
-    let told = events.try_recv().expect("it is told");
-    assert_eq!(told.step, sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
+    let event = events.try_recv().expect("an event");
+    assert_eq!(event.step, sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
 
-    // What is listed changes as before, and a key of another page grows.
+    // Listed keys change as before, and a key on another page grows.
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     store(&table, numbered(5..30), 2, &mut expected).await;
     assert_finds(&fixture.instance(3), &expected, "a listed key of a full page").await;
@@ -91,15 +92,15 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     let elsewhere = PartitionKey::new(&elsewhere).expect("a key");
     table.set_shards(&elsewhere, count(4), soon()).await.expect("grown");
 
-    // Once there is room again, it grows.
+    // When there is room again, it grows.
     metadata::remove(&fixture.client, &page_key(KEY, 0), "key:filler").await;
     let grown = table.set_shards(&neighbour(), count(4), soon()).await.expect("grown");
     assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
 }
 
-/// Its closing would be in its item, and could not be told.
+/// The closing would be in the metadata item, and could not be published.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_nothing_more_can_be_written_to_refuses_a_listed_key_too() {
+async fn a_page_at_its_size_limit_also_rejects_a_change_of_a_listed_key() {
     let fixture = Fixture::new().await;
     let table = fixture.instance(1);
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
@@ -109,7 +110,7 @@ async fn a_page_that_nothing_more_can_be_written_to_refuses_a_listed_key_too() {
     sleep(Duration::from_secs(5)).await;
     let full = ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull);
     for table in [&table, &fixture.instance(2)] {
-        assert_eq!(table.set_shards(&key(), count(8), soon()).await.expect("an answer"), full);
+        assert_eq!(table.set_shards(&key(), count(8), soon()).await.expect("a response"), full);
         let shrunk = table.begin_shrink(&key(), count(1), soon()).await;
         assert!(matches!(shrunk, Err(DrainRefused::Busy(why)) if why.contains("full")), "{shrunk:?}");
     }
@@ -117,28 +118,29 @@ async fn a_page_that_nothing_more_can_be_written_to_refuses_a_listed_key_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_full_a_page_is_is_told_long_before() {
+async fn the_fill_of_a_page_is_reported_long_before() {
     for (percent, is_told) in [(48, false), (52, true), (99, true)] {
-        let told = Told::default();
-        let _recorder = metrics::set_default_local_recorder(&told);
+        let recorded = MetricRecorder::default();
+        let _recorder = metrics::set_default_local_recorder(&recorded);
         let fixture = Fixture::new().await;
         let filler = "x".repeat(FULL_PAGE_BYTES * percent / 100);
         metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
         let mut expected = Expected::new();
         store(&fixture.instance(1), numbered(0..3), 1, &mut expected).await;
-        let fill = told.of("DirectoryFill");
+        let fill = recorded.of("DirectoryFill");
         assert_eq!(!fill.is_empty(), is_told, "{percent} %: {fill:?}");
         let about = percent as f64..percent as f64 + 0.5;
         assert!(fill.iter().all(|fill| about.contains(fill)), "{percent} %: {fill:?}");
     }
 }
 
-/// What the documents say of the size of a page: how many grown keys one holds, and how many of them are read for one unit.
+/// The documented size of a page: the number of grown keys that it holds, and the number that are
+/// read for one unit.
 #[tokio::test(start_paused = true)]
 async fn a_page_lists_thousands_of_keys() {
     let fixture = Fixture::new().await;
     let table = fixture.instance(1);
-    // Three growths each, as a key has that was relieved step by step.
+    // Three growths each, as of a key that was relieved step by step.
     let keys: Vec<PartitionKey> =
         (0..10).map(|number| PartitionKey::new(&format!("/shared/path-{number:04}")).expect("a key")).collect();
     for key in &keys {
@@ -148,7 +150,7 @@ async fn a_page_lists_thousands_of_keys() {
     }
     let mut bytes = 0;
     for page in 0..PAGES {
-        let page = metadata::read(&fixture.client, &format!("_sharding:page:{page}:0")).await.expect("it stands");
+        let page = metadata::read(&fixture.client, &format!("_sharding:page:{page}:0")).await.expect("it is stored");
         let entries = page.iter().filter(|(name, _)| name.starts_with("key:"));
         bytes += entries.map(|(name, entry)| name.len() + entry.as_s().map_or(0, String::len)).sum::<usize>();
     }

@@ -1,4 +1,5 @@
-//! Metadata that is lost or was restored to an earlier state: nobody takes it for a key that never grew, or grows it anew.
+//! Metadata that is lost or was restored to an earlier state. No instance takes its key for one
+//! that never grew, or grows it again.
 
 use std::time::Duration;
 
@@ -16,18 +17,18 @@ pub(super) fn at_home_under_both(expected: &Expected, one: u32, other: u32) -> S
     both.expect("some item has not moved").clone()
 }
 
-fn says_lost<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(result: &Result<T, E>) -> bool {
+fn reports_lost<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(result: &Result<T, E>) -> bool {
     result.as_ref().is_err_and(|error| error.to_string().contains("lost"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_would_change_a_key_notices_that_its_item_is_lost_or_older_than_its_page() {
-    // With items on further shards, without any, and with an item from before the last growth.
+async fn a_change_of_a_key_detects_that_its_item_is_lost_or_older_than_its_page() {
+    // With items on other shards, without items, and with an item from before the last growth.
     for (about, items, is_restored) in [("items", 40, false), ("no items", 0, false), ("restored", 40, true)] {
         let fixture = Fixture::new().await;
         let (table, mut expected) = (fixture.instance(1), Expected::new());
         table.set_shards(&key(), count(4), soon()).await.expect("grown");
-        let older = metadata::read(&fixture.client, KEY).await.expect("it stands");
+        let older = metadata::read(&fixture.client, KEY).await.expect("it is stored");
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..items), 1, &mut expected).await;
         let entry = fixture.entry(0).await;
@@ -35,35 +36,35 @@ async fn whoever_would_change_a_key_notices_that_its_item_is_lost_or_older_than_
         if is_restored {
             metadata::put_back(&fixture.client, older.clone()).await;
         }
-        // Longer than a growth keeps the policy from the next one.
+        // Longer than the policy's cooldown after a growth.
         sleep(Duration::from_secs(700)).await;
         let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
         for seed in [1, 2] {
-            // One that knew it, and one that knows nothing yet.
+            // One instance knows the key, and the other has no state.
             let table = if seed == 1 { table.clone() } else { fixture.instance(seed) };
             let set = table.set_shards(&key(), count(16), soon()).await;
-            assert!(says_lost(&set), "{about}, {seed}: {set:?}");
+            assert!(reports_lost(&set), "{about}, {seed}: {set:?}");
             let scaled = table.scale_by_policy(&key(), hot, soon()).await;
-            assert!(says_lost(&scaled), "{about}, {seed}: {scaled:?}");
-            // In virtual time, what was read at the same instant would be as new.
+            assert!(reports_lost(&scaled), "{about}, {seed}: {scaled:?}");
+            // In virtual time, two reads at the same instant would have the same age.
             sleep(Duration::from_millis(1)).await;
             let shown = table.shards(&key(), soon()).await;
-            // An earlier item is not compared with the page by who knows neither.
-            assert!(says_lost(&shown) || is_restored && seed == 2, "{about}, {seed}: {shown:?}");
+            // An instance without a view does not compare an earlier item with the page.
+            assert!(reports_lost(&shown) || is_restored && seed == 2, "{about}, {seed}: {shown:?}");
         }
         let settled = fixture.instance(4).begin_settle(&key(), soon()).await;
-        assert!(says_lost(&settled), "{about}: {settled:?}");
-        let stands = metadata::read(&fixture.client, KEY).await;
-        assert_eq!(stands, is_restored.then_some(older), "{about}: nothing was changed");
+        assert!(reports_lost(&settled), "{about}: {settled:?}");
+        let stored = metadata::read(&fixture.client, KEY).await;
+        assert_eq!(stored, is_restored.then_some(older), "{about}: nothing was changed");
         assert_eq!(fixture.entry(0).await, entry, "{about}");
-        // Who reads and writes goes by the page, which has it all.
+        // Readers and writers use the page, which is complete.
         super::assert_finds(&fixture.instance(3), &expected, about).await;
     }
 }
 
-/// A writer that waits for an open learns that there is none to wait for.
+/// A writer that waits for an open detects that none will come.
 #[tokio::test(start_paused = true)]
-async fn a_writer_is_told_that_the_item_of_a_closing_is_lost() {
+async fn a_writer_reports_that_the_item_of_a_closing_is_lost() {
     let fixture = Fixture::new().await;
     fixture.instance(1).set_shards(&key(), count(4), soon()).await.expect("grown");
     let listed = fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
@@ -75,9 +76,9 @@ async fn a_writer_is_told_that_the_item_of_a_closing_is_lost() {
     assert!(matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))), "{put:?}");
 }
 
-/// The item was restored to a state in which something was going on.
+/// The item was restored to a state in the middle of a change.
 #[tokio::test(start_paused = true)]
-async fn nobody_goes_on_with_what_an_item_says_that_is_older_than_its_page() {
+async fn an_item_older_than_its_page_is_not_used() {
     for is_draining in [true, false] {
         let about = if is_draining { "draining" } else { "closing" };
         let fixture = Fixture::new().await;
@@ -87,7 +88,7 @@ async fn nobody_goes_on_with_what_an_item_says_that_is_older_than_its_page() {
         if is_draining {
             table.begin_settle(&key(), soon()).await.expect("it begins");
         }
-        let mut older = metadata::read(&fixture.client, KEY).await.expect("it stands");
+        let mut older = metadata::read(&fixture.client, KEY).await.expect("it is stored");
         if !is_draining {
             let closing = [("closing", 8), ("read_shards", 8), ("generation", 3)];
             older.extend(closing.map(|(name, n)| (name.to_owned(), number(n))));
@@ -99,43 +100,43 @@ async fn nobody_goes_on_with_what_an_item_says_that_is_older_than_its_page() {
         let new = fixture.instance(2);
         if is_draining {
             let drained = new.drain(&key(), soon()).await;
-            assert!(says_lost(&drained), "{drained:?}");
+            assert!(reports_lost(&drained), "{drained:?}");
         } else {
             let taken_over = new.set_shards(&key(), count(16), soon()).await;
-            assert!(says_lost(&taken_over), "{taken_over:?}");
+            assert!(reports_lost(&taken_over), "{taken_over:?}");
         }
-        let stands = metadata::read(&fixture.client, KEY).await;
-        assert_eq!(stands, Some(older), "{about}: nothing was changed");
+        let stored = metadata::read(&fixture.client, KEY).await;
+        assert_eq!(stored, Some(older), "{about}: nothing was changed");
         assert_eq!(fixture.entry(0).await, entry, "{about}");
         super::assert_finds(&fixture.instance(3), &expected, about).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_directory_still_tells_of_is_made_anew_by_a_rebuild() {
+async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
     for items in [0, 40] {
         let fixture = Fixture::new().await;
         let (table, mut expected) = (fixture.instance(1), Expected::new());
         table.set_shards(&key(), count(4), soon()).await.expect("grown");
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..items), 1, &mut expected).await;
-        let before = table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        let before = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
         metadata::lose(&fixture.client, KEY).await;
         assert_eq!(fixture.instance(2).repair_directory(soon()).await.expect("compared"), 0);
-        assert_eq!(metadata::read(&fixture.client, KEY).await, None, "it is told, and not mended");
+        assert_eq!(metadata::read(&fixture.client, KEY).await, None, "it is reported, and not repaired");
         assert_eq!(fixture.instance(3).rebuild_directory(soon()).await.expect("rebuilt"), (0, 1));
-        let after = table.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        let after = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
         assert_eq!((after.number_of_shards, after.read_shards, after.closing()), (count(8), count(8), None));
         assert!(after.generation > before.generation && after.era > before.era, "{before:?} {after:?}");
         assert_eq!(fixture.entry(0).await, Some(after.layout().to_entry()));
         for table in [&table, &fixture.instance(4)] {
-            super::assert_finds(table, &expected, "made anew").await;
+            super::assert_finds(table, &expected, "rebuilt").await;
         }
         table.set_shards(&key(), count(16), soon()).await.expect("it can grow again");
     }
 }
 
-/// Its items were all written before its last two growths.
+/// All items were written before the key's last two growths.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     let fixture = Fixture::new().await;
@@ -145,7 +146,7 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     for width in [8, 16] {
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
     }
-    // Its generation is ahead of the clock, from which that of a rebuild goes on.
+    // The key's generation is ahead of the clock, from which a rebuild continues.
     let listed = fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
     let listed = Layout { generation: 1_800_000_000, ..listed };
     let (page, name) = (page_key(KEY, 0), entry_name(KEY));
@@ -156,10 +157,10 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     let looked_at = rebuilder.survey_page(&mut survey, None, soon()).await.expect("a page");
     assert_eq!((looked_at.items, looked_at.next), (40, None));
     let (_, findings) = survey.keys().next().expect("a key that has grown");
-    assert_eq!(findings.width(), count(4), "as far as its items tell");
+    assert_eq!(findings.width(), count(4), "as far as its items show");
     let rebuilt = rebuilder.rebuild(&key(), findings, soon()).await.expect("rebuilt");
     assert_eq!(rebuilt, Rebuilt::Created(count(16)));
-    let metadata = rebuilder.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    let metadata = rebuilder.shards(&key(), soon()).await.expect("a response").expect("metadata");
     let after = metadata.layout();
     assert_eq!((after.number_of_shards, after.read_shards, after.closing), (count(16), count(16), None));
     assert!(after.widths.is_superset(&listed.widths), "{after:?} {listed:?}");
@@ -168,18 +169,19 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     super::assert_finds(&fixture.instance(3), &expected, "rebuilt").await;
 }
 
-/// An era of which neither page nor item know: both were restored to an earlier state, or are gone.
+/// The items have an era that neither page nor item contain, because both were restored or are
+/// gone.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_later_era_than_page_and_item_makes_every_request_fail() {
     for is_gone in [true, false] {
         let fixture = Fixture::new().await;
         let (table, mut expected) = (fixture.instance(1), Expected::new());
         table.set_shards(&key(), count(4), soon()).await.expect("grown");
-        let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it stands");
-        let of_key = metadata::read(&fixture.client, KEY).await.expect("it stands");
+        let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it is stored");
+        let of_key = metadata::read(&fixture.client, KEY).await.expect("it is stored");
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..60), 1, &mut expected).await;
-        // A place that is looked at, whatever is known.
+        // A place that is read in any case.
         let both = if is_gone { at_home_under_both(&expected, 1, 8) } else { at_home_under_both(&expected, 4, 8) };
         if is_gone {
             metadata::lose(&fixture.client, KEY).await;
@@ -191,12 +193,12 @@ async fn a_copy_of_a_later_era_than_page_and_item_makes_every_request_fail() {
         sleep(Duration::from_secs(2)).await;
         let new = |seed| fixture.instance(seed);
         let found = new(2).query(&PageQuery { consistent: true, ..PageQuery::new(key()) }, soon()).await;
-        assert!(says_lost(&found), "gone: {is_gone}: {found:?}");
+        assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
         let found = new(3).get(&key(), &sort_key(&both), true, soon()).await;
-        assert!(says_lost(&found), "gone: {is_gone}: {found:?}");
-        let put = new(4).put(&item(&both, 9), soon()).await.expect_err("what stands is of a later era");
+        assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
+        let put = new(4).put(&item(&both, 9), soon()).await.expect_err("the stored item is of a later era");
         assert!(matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))), "gone: {is_gone}: {put:?}");
-        let created = new(5).create(&item(&both, 9), None, soon()).await.expect_err("what stands is of a later era");
+        let created = new(5).create(&item(&both, 9), None, soon()).await.expect_err("the stored item is of a later era");
         assert!(matches!(created.kind, WriteErrorKind::Table(TableError::Lost(_))), "gone: {is_gone}: {created:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! A page that is missing or not complete is never read as "nothing has grown", and the metadata table may be unavailable for a moment.
+//! A missing or incomplete page never means that no key has grown. The metadata table may be
+//! unavailable for a moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +11,16 @@ use system_tests::{Call, Fate, config, count, numbered, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::told::Told;
+use super::recorder::MetricRecorder;
 use super::{Expected, Fixture, KEY, assert_finds, item, key, put, reads_of, store};
 
 const FULL: &str = r#"{"__type":"x#ThrottlingException","message":"full","throttlingReasons":[]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_missing_or_not_complete_is_not_read_as_nothing_has_grown() {
+async fn a_missing_or_incomplete_page_does_not_mean_that_no_key_has_grown() {
     for about in ["missing", "not complete"] {
-        let told = Told::default();
-        let _recorder = metrics::set_default_local_recorder(&told);
+        let recorded = MetricRecorder::default();
+        let _recorder = metrics::set_default_local_recorder(&recorded);
         let fixture = Fixture::new().await;
         let (old, mut expected) = (fixture.instance(1), Expected::new());
         store(&old, numbered(0..20), 1, &mut expected).await;
@@ -29,19 +30,19 @@ async fn a_page_that_is_missing_or_not_complete_is_not_read_as_nothing_has_grown
             "missing" => metadata::lose(&fixture.client, &page_key(KEY, 0)).await,
             _ => metadata::remove(&fixture.client, &page_key(KEY, 0), "copies").await,
         }
-        // Every view has run out.
+        // Every view has expired.
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(told.of("DirectoryIncomplete").len(), 0, "{about}");
+        assert_eq!(recorded.of("DirectoryIncomplete").len(), 0, "{about}");
         let (new, wire) = fixture.wired(2, |_| Fate::Pass);
         for (table, texts) in [(&old, numbered(35..50)), (&new, numbered(45..60))] {
             assert_finds(table, &expected, about).await;
             store(table, texts, 2, &mut expected).await;
             assert_finds(table, &expected, about).await;
         }
-        assert!(reads_of(&wire, KEY) > 0, "{about}: the key's item says where its items are");
-        assert!(!told.of("DirectoryIncomplete").is_empty(), "{about}");
+        assert!(reads_of(&wire, KEY) > 0, "{about}: the metadata item shows where its items are");
+        assert!(!recorded.of("DirectoryIncomplete").is_empty(), "{about}");
 
-        // It grows all the same, and the page is not relied on before it is compared with all items.
+        // The key can still grow. The page is not used before it was compared with all items.
         new.set_shards(&key(), count(16), soon()).await.expect("grown");
         sleep(Duration::from_secs(2)).await;
         let before = reads_of(&wire, KEY);
@@ -53,18 +54,18 @@ async fn a_page_that_is_missing_or_not_complete_is_not_read_as_nothing_has_grown
         assert_finds(&new, &expected, about).await;
         assert!(
             reads_of(&wire, KEY) > before,
-            "{about}: items may be lost, too, which a look at the whole table tells"
+            "{about}: items may also be lost, which a scan of the whole table shows"
         );
         assert_eq!(new.rebuild_directory(soon()).await.expect("rebuilt"), (0, 0), "{about}");
         sleep(Duration::from_secs(2)).await;
         let before = reads_of(&wire, KEY);
         assert_finds(&new, &expected, about).await;
         assert_finds(&old, &expected, about).await;
-        assert_eq!(reads_of(&wire, KEY), before, "{about}: now its page says it");
+        assert_eq!(reads_of(&wire, KEY), before, "{about}: now its page shows it");
     }
 }
 
-/// Else every request of a key without a view would ask for it, one after the other.
+/// Otherwise every request for a key without a view would read the page, one after the other.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_not_complete_is_asked_for_once_in_a_lease() {
     let fixture = Fixture::new().await;
@@ -77,7 +78,7 @@ async fn a_page_that_is_not_complete_is_asked_for_once_in_a_lease() {
         let mut crowd = JoinSet::new();
         for key in keys.clone() {
             let table = table.clone();
-            crowd.spawn(async move { table.get(&key, &sort_key("order"), true, soon()).await.expect("an answer") });
+            crowd.spawn(async move { table.get(&key, &sort_key("order"), true, soon()).await.expect("a response") });
         }
         assert!(crowd.join_all().await.iter().all(Option::is_none), "nothing was stored");
         assert_eq!(reads_of(&wire, &page), round);
@@ -85,7 +86,8 @@ async fn a_page_that_is_not_complete_is_asked_for_once_in_a_lease() {
     }
 }
 
-/// An instance that finds its own copy incomplete reads the first one, and where that was its own, any other.
+/// An instance whose own copy is incomplete reads the first copy, or any other if its own is the
+/// first.
 #[tokio::test(start_paused = true)]
 async fn one_copy_that_is_not_complete_costs_one_more_read() {
     let fixture = Fixture::new().await;
@@ -93,7 +95,7 @@ async fn one_copy_that_is_not_complete_costs_one_more_read() {
     old.raise_directory_copies(3, soon()).await.expect("raised");
     old.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&old, numbered(0..20), 1, &mut expected).await;
-    let whole = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it stands");
+    let whole = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it is stored");
     for lost in [0, 1] {
         metadata::lose(&fixture.client, &page_key(KEY, lost)).await;
         if lost == 1 {
@@ -108,7 +110,7 @@ async fn one_copy_that_is_not_complete_costs_one_more_read() {
     }
 }
 
-/// One that cannot be read is no key that never grew.
+/// An unreadable page does not mean that a key never grew.
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_cannot_be_read_sends_its_key_to_the_item() {
     let fixture = Fixture::new().await;
@@ -125,7 +127,7 @@ async fn an_entry_that_cannot_be_read_sends_its_key_to_the_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_metadata_table_does_not_answer_a_key_is_used_for_as_long_as_its_lease_lasts() {
+async fn while_the_metadata_table_is_unavailable_a_key_is_used_until_its_lease_ends() {
     let fixture = Fixture::new().await;
     let is_down = Arc::new(AtomicBool::new(false));
     let (table, _) = fixture.wired(1, refuses_metadata(&is_down));
@@ -133,7 +135,7 @@ async fn while_the_metadata_table_does_not_answer_a_key_is_used_for_as_long_as_i
     is_down.store(true, Ordering::Relaxed);
     sleep(Duration::from_millis(700)).await;
     put(&table, "within", 1).await;
-    assert!(table.get(&key(), &sort_key("within"), true, soon()).await.expect("an answer").is_some());
+    assert!(table.get(&key(), &sort_key("within"), true, soon()).await.expect("a response").is_some());
     sleep(Duration::from_millis(400)).await;
     let in_time = || Deadline::now() + Duration::from_secs(3);
     let put_late = table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
@@ -142,11 +144,11 @@ async fn while_the_metadata_table_does_not_answer_a_key_is_used_for_as_long_as_i
     assert!(matches!(read_late, Err(ReadError::Capacity(_))), "{read_late:?}");
     is_down.store(false, Ordering::Relaxed);
     let expected = Expected::from([("before".to_owned(), 1), ("within".to_owned(), 1)]);
-    assert_finds(&table, &expected, "the write that was refused has stored nothing").await;
+    assert_finds(&table, &expected, "the rejected write has stored nothing").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_metadata_table_does_not_answer_appends_go_on() {
+async fn while_the_metadata_table_is_unavailable_appends_go_on() {
     let fixture = Fixture::with(config().with(|config| config.writes = Writes::Appends)).await;
     let is_down = Arc::new(AtomicBool::new(false));
     let (table, _) = fixture.wired(1, refuses_metadata(&is_down));
@@ -156,7 +158,7 @@ async fn while_the_metadata_table_does_not_answer_appends_go_on() {
     assert_eq!(put(&table, "late", 1).await.shard.get(), 1);
 }
 
-/// With a view under the lease of appends, and without one.
+/// Appends with a view under the lease of appends, and without a view.
 #[tokio::test(start_paused = true)]
 async fn a_throttled_append_does_not_wait_for_the_metadata_table() {
     for idle in [5, 300] {

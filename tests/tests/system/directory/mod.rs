@@ -1,4 +1,5 @@
-//! The directory through the real SDK, over the embedded engine and in virtual time: pages that are missing, torn, behind, full or copied.
+//! The directory through the real SDK, over the embedded engine and in virtual time, with pages
+//! that are missing, torn, behind, full or copied.
 
 mod claiming;
 mod copies;
@@ -7,7 +8,7 @@ mod lost;
 mod missing;
 mod registering;
 mod renewing;
-mod told;
+mod recorder;
 mod torn;
 mod warm;
 
@@ -41,13 +42,13 @@ fn value_of(item: &Item) -> u64 {
     }
 }
 
-/// What stands of the key, by sort key.
+/// The stored items of the key, by sort key.
 type Expected = BTreeMap<String, u64>;
 
-/// Tables with their directory.
+/// Tables with a directory.
 struct Fixture {
     engine: Engine,
-    /// Past every instance.
+    /// A client without any instance.
     client: Client,
     config: TableConfig,
     clock: TestClock,
@@ -65,13 +66,13 @@ impl Fixture {
         Self { engine, client, config, clock: TestClock::default() }
     }
 
-    /// An instance that knows nothing yet.
+    /// A new instance without any state.
     fn instance(&self, seed: u64) -> TableEngine {
         let environment = Environment::seeded(self.clock.clone(), seed);
         TableEngine::with_environment(&self.client, self.config.clone(), environment)
     }
 
-    /// As [`instance`](Self::instance), on a connection that the test decides about.
+    /// As [`instance`](Self::instance), on a connection that the test controls.
     fn wired(&self, seed: u64, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> (TableEngine, Wire) {
         let wire = Wire::new(InProcess::new(self.engine.clone()), decide);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
@@ -79,14 +80,14 @@ impl Fixture {
         (TableEngine::with_environment(&client, self.config.clone(), environment), wire)
     }
 
-    /// What a copy of the key's page says of it.
+    /// The key's entry in a copy of its page.
     async fn entry(&self, copy: u32) -> Option<String> {
         metadata::entry(&self.client, KEY, copy).await
     }
 
-    /// What the key's item says, as its page should have it.
+    /// The entry that the key's page should have, from the metadata item.
     async fn entry_of_item(&self) -> String {
-        let metadata = self.instance(99).shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        let metadata = self.instance(99).shards(&key(), soon()).await.expect("a response").expect("metadata");
         metadata.layout().to_entry()
     }
 }
@@ -95,7 +96,7 @@ async fn put(table: &TableEngine, text: &str, value: u64) -> Written {
     table.put(&item(text, value), soon()).await.expect("stored")
 }
 
-/// Stores items, and notes that they stand.
+/// Stores items, and adds them to the expected ones.
 async fn store(table: &TableEngine, texts: impl Iterator<Item = String>, value: u64, expected: &mut Expected) {
     for text in texts {
         put(table, &text, value).await;
@@ -103,7 +104,7 @@ async fn store(table: &TableEngine, texts: impl Iterator<Item = String>, value: 
     }
 }
 
-/// That an instance finds exactly these items, by pages and one by one.
+/// Asserts that an instance finds exactly these items, by pages and one by one.
 async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
     let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key()) };
     let mut found = Expected::new();
@@ -117,12 +118,12 @@ async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
     }
     assert_eq!(&found, expected, "{about}");
     for (text, value) in expected {
-        let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("an answer");
+        let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
         assert_eq!(found.as_ref().map(value_of), Some(*value), "{about}: {text}");
     }
 }
 
-/// How often an item of the metadata table was read on this connection.
+/// The number of reads of an item of the metadata table on this connection.
 fn reads_of(wire: &Wire, key: &str) -> usize {
     let of_key = |call: &Call| !call.to_items && call.operation == "GetItem" && call.key.as_deref() == Some(key);
     wire.calls().iter().filter(|call| of_key(call)).count()

@@ -7,30 +7,30 @@ use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-/// What the product has told of its work, by name.
+/// The values of the product's metrics, by name.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Told(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+pub(super) struct MetricRecorder(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 
-impl Told {
-    /// Everything of that name, in order.
+impl MetricRecorder {
+    /// All values of that name, in order.
     pub(super) fn of(&self, name: &str) -> Vec<f64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
     fn named(&self, key: &Key) -> Arc<Named> {
-        Arc::new(Named { told: self.clone(), name: key.name().to_owned() })
+        Arc::new(Named { recorder: self.clone(), name: key.name().to_owned() })
     }
 }
 
 struct Named {
-    told: Told,
+    recorder: MetricRecorder,
     name: String,
 }
 
 impl Named {
     fn note(&self, value: f64) {
-        let mut told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.entry(self.name.clone()).or_default().push(value);
+        let mut values = self.recorder.0.lock().unwrap_or_else(PoisonError::into_inner);
+        values.entry(self.name.clone()).or_default().push(value);
     }
 }
 
@@ -50,7 +50,7 @@ impl HistogramFn for Named {
     }
 }
 
-impl Recorder for Told {
+impl Recorder for MetricRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

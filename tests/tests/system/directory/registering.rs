@@ -8,17 +8,17 @@ use tokio::time::sleep;
 
 use super::{Fixture, KEY, key, put};
 
-/// Requests that change metadata.
+/// The number of requests that change metadata.
 fn changes(wire: &Wire) -> usize {
     wire.calls().iter().filter(|call| !call.to_items && call.operation == "UpdateItem").count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_keys_are_registered_their_first_write_stores_an_item_once() {
+async fn with_registration_the_first_write_stores_a_metadata_item_once() {
     let fixture = Fixture::with(config().with(|config| config.register_keys = true)).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     let (other, of_other) = fixture.wired(2, |_| Fate::Pass);
-    assert_eq!(table.get(&key(), &sort_key("order"), true, soon()).await.expect("an answer"), None);
+    assert_eq!(table.get(&key(), &sort_key("order"), true, soon()).await.expect("a response"), None);
     table.finish_background_work().await;
     assert_eq!(metadata::read(&fixture.client, KEY).await, None, "a read registers nothing");
     for (table, value) in [(&table, 1), (&table, 2), (&other, 3)] {
@@ -36,7 +36,7 @@ async fn where_keys_are_registered_their_first_write_stores_an_item_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_they_are_not_a_key_that_never_grew_leaves_no_trace() {
+async fn without_registration_a_key_that_never_grew_leaves_no_trace() {
     let fixture = Fixture::new().await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     put(&table, "order", 1).await;
@@ -44,10 +44,11 @@ async fn where_they_are_not_a_key_that_never_grew_leaves_no_trace() {
     table.finish_background_work().await;
     assert_eq!(changes(&wire), 0);
     assert_eq!(table.list_keys(None, soon()).await.expect("a list"), (vec![], None));
-    assert_eq!(table.shards(&key(), soon()).await.expect("an answer"), None);
+    assert_eq!(table.shards(&key(), soon()).await.expect("a response"), None);
 }
 
-/// Who has written or read its item knows no more of it than its page says: it may be migrated unseen.
+/// An instance that has written or read the metadata item of an unlisted key knows only what its
+/// page shows. The key may be migrated without its knowledge.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
     for is_written in [true, false] {
@@ -59,17 +60,17 @@ async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
         if !is_written {
             let registered = [("number_of_shards", number(1)), ("generation", number(1))];
             metadata::store(&fixture.client, KEY, registered).await;
-            // So the item is read.
+            // Without its page, the metadata item is read.
             metadata::lose(&fixture.client, &page_key(KEY, 0)).await;
         }
         let (table, wire) = fixture.wired(1, |_| Fate::Pass);
         put(&table, "order", 1).await;
         table.finish_background_work().await;
         assert!(metadata::read(&fixture.client, KEY).await.is_some(), "it is registered");
-        // Later by the clock, so that the deletion needs one attempt.
+        // The clock is later, so that the deletion needs one attempt.
         sleep(Duration::from_millis(100)).await;
         let before = wire.operations().len();
         table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
-        assert_eq!(wire.operations().split_off(before), ["PutItem"], "its item was written: {is_written}");
+        assert_eq!(wire.operations().split_off(before), ["PutItem"], "its metadata item was written: {is_written}");
     }
 }

@@ -1,4 +1,5 @@
-//! How often an instance reads a page: once for a crowd, and ahead of the end of its lease, so that nobody waits for it who comes often.
+//! How often an instance reads a page: once for many concurrent requests, and ahead of the end of
+//! its lease, so that frequent requests do not wait for it.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{Fixture, KEY, reads_of};
 
-/// What each request takes.
+/// The service time of a request.
 const ROUND_TRIP: Duration = Duration::from_millis(3);
 
-/// An instance each of whose requests takes this long, and what it sends.
+/// An instance with this service time, and its requests.
 async fn distant() -> (TableEngine, Wire) {
     let fixture = Fixture::new().await;
     let wire = Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
@@ -51,19 +52,20 @@ async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_
     let (read, asked) = (pages_read(&wire) as f64, wire.calls().iter().filter(|call| !call.to_items).count());
     println!("{read} reads of a page in {SECONDS} s, {:.2} a second", read / SECONDS as f64);
     assert!(read <= least + 2.0 && read > least * 0.9, "{read}, {least}");
-    assert!(asked <= pages_read(&wire) + 1, "nothing else of the metadata table but the table item");
+    assert!(asked <= pages_read(&wire) + 1, "only the table item of the metadata table");
 }
 
-/// A response is the end of a function's time: what it has begun has ended by then.
+/// A function's time ends with its response, so everything that it has begun must have ended by
+/// then.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_renewed_is_there_before_the_response_of_the_request_that_noticed() {
+async fn a_renewed_page_arrives_before_the_response_of_the_request_that_triggered_it() {
     let (table, wire) = distant().await;
     write(&table, KEY).await;
     sleep(Duration::from_millis(900)).await;
     let before = pages_read(&wire);
     assert!(write(&table, KEY).await < 2 * ROUND_TRIP);
-    assert_eq!(pages_read(&wire), before + 1, "it is read beside the write");
-    // Frozen from here on, for longer than what was left of the first lease.
+    assert_eq!(pages_read(&wire), before + 1, "it is read concurrently with the write");
+    // From here on the process is frozen, for longer than the rest of the first lease.
     sleep(Duration::from_millis(700)).await;
     assert!(write(&table, KEY).await < 2 * ROUND_TRIP, "under the lease of the second");
     assert_eq!(pages_read(&wire), before + 1);

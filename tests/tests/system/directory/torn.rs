@@ -1,4 +1,5 @@
-//! An actor that dies between a key's item and the copies of its page: nobody waits for it for long, and no read is wrong meanwhile.
+//! An actor dies between the updates of a metadata item and of the copies of its page. Other actors
+//! wait only a short time, and no read is wrong meanwhile.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Expected, Fixture, KEY, assert_finds, item, key, put, store};
 
-/// The longest that a writer waits: for the closer to open, a random pause, and for its own open.
+/// The longest wait of a writer: for the closer's open, a random pause, and its own open.
 const LONGEST_WAIT: Duration = Duration::from_millis(4_000);
 
 /// A key of four shards with items from before and after its growth, in a directory of two copies.
@@ -28,16 +29,16 @@ async fn grown() -> (Fixture, Expected) {
 }
 
 impl Fixture {
-    /// As an actor does that closes the key to 8 shards.
+    /// Closes the key to 8 shards in the metadata item, as an actor does.
     async fn close_item(&self) {
-        let before = metadata::read(&self.client, KEY).await.expect("it stands");
+        let before = metadata::read(&self.client, KEY).await.expect("it is stored");
         let next = [("closing", 8), ("read_shards", 8), ("generation", number_of(&before, "generation") + 1)];
         metadata::set(&self.client, KEY, next.map(|(name, n)| (name, number(n)))).await;
     }
 
-    /// As the same actor does after its wait.
+    /// Opens the key in the metadata item, as the same actor does after its wait.
     async fn open_item(&self) {
-        let before = metadata::read(&self.client, KEY).await.expect("it stands");
+        let before = metadata::read(&self.client, KEY).await.expect("it is stored");
         let now = self.clock.now().epoch_seconds();
         let mut history = before["shard_history"].as_ss().expect("a history").clone();
         history.push(format!("{now}:8"));
@@ -52,16 +53,17 @@ impl Fixture {
         metadata::set(&self.client, KEY, next).await;
     }
 
-    /// What the key's item says now reaches this copy of its page.
-    async fn tell(&self, copy: u32) {
+    /// Writes the current state of the metadata item to this copy of its page.
+    async fn publish_item(&self, copy: u32) {
         let entry = self.entry_of_item().await;
         metadata::set(&self.client, &page_key(KEY, copy), [(entry_name(KEY).as_str(), text(&entry))]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_an_actor_has_told_before_it_died_another_carries_it_through() {
-    // Which copies have the closing, whether the item is open again, and which copies have that.
+async fn another_actor_completes_the_change_of_a_dead_one() {
+    // The copies with the closing, whether the metadata item is open again, and the copies with the
+    // open.
     let rows: [(&str, &[u32], bool, &[u32]); 4] = [
         ("closed in one copy of two", &[0], false, &[]),
         ("closed in both copies", &[0, 1], false, &[]),
@@ -74,17 +76,17 @@ async fn whatever_an_actor_has_told_before_it_died_another_carries_it_through() 
         assert_finds(&old, &expected, about).await;
         fixture.close_item().await;
         for copy in closing {
-            fixture.tell(*copy).await;
+            fixture.publish_item(*copy).await;
         }
         sleep(Duration::from_secs(2)).await;
         if is_opened {
             fixture.open_item().await;
         }
         for copy in opened {
-            fixture.tell(*copy).await;
+            fixture.publish_item(*copy).await;
         }
 
-        // So many that each copy is read by some.
+        // Enough writers that each copy is read by some of them.
         let (died, mut writers) = (Instant::now(), JoinSet::new());
         for seed in 10..26 {
             let table = fixture.instance(seed);
@@ -95,7 +97,7 @@ async fn whatever_an_actor_has_told_before_it_died_another_carries_it_through() 
             });
         }
         for seed in 30..36 {
-            // Nobody has written anything new of these.
+            // There are no new writes of these items.
             let query = sharding::internal::PageQuery {
                 limit: 200,
                 consistent: true,
@@ -117,48 +119,50 @@ async fn whatever_an_actor_has_told_before_it_died_another_carries_it_through() 
         assert!(longest <= LONGEST_WAIT, "{about}: {longest:?}");
         let tells_nobody = closing.len() < 2 || !opened.is_empty();
         assert_eq!(shortest < Duration::from_millis(100), tells_nobody, "{about}: {shortest:?}");
-        assert!(longest > Duration::from_secs(1), "{about}: somebody must have met the closing");
+        assert!(longest > Duration::from_secs(1), "{about}: some writer must have met the closing");
 
         put(&old, "by-one-that-knew-it-before", 7).await;
         expected.insert("by-one-that-knew-it-before".to_owned(), 7);
         for table in [&old, &fixture.instance(3)] {
             assert_finds(table, &expected, about).await;
         }
-        let metadata = old.shards(&key(), soon()).await.expect("an answer").expect("metadata");
+        let metadata = old.shards(&key(), soon()).await.expect("a response").expect("metadata");
         assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None), "{about}");
-        let told = [fixture.entry(0).await, fixture.entry(1).await];
-        assert_eq!(told, [(); 2].map(|()| Some(metadata.layout().to_entry())), "{about}: both copies are mended");
+        let entries = [fixture.entry(0).await, fixture.entry(1).await];
+        assert_eq!(entries, [(); 2].map(|()| Some(metadata.layout().to_entry())), "{about}: both copies are repaired");
         assert_eq!(old.repair_directory(soon()).await.expect("compared"), 0, "{about}");
     }
 }
 
-/// The request that finds the actor gone may end, or be frozen, before its wait for the open does.
+/// The request that detects the dead actor may end, or be frozen, before its wait for the open
+/// ends.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_outlives_the_request_that_began_it_and_only_one_runs_at_a_time() {
     let (fixture, _) = grown().await;
     fixture.close_item().await;
     for copy in [0, 1] {
-        fixture.tell(copy).await;
+        fixture.publish_item(copy).await;
     }
-    // It closes again so slowly that the waiting writer would begin another takeover, after 4.2 s at most.
+    // It closes again so slowly that the waiting writer would begin another takeover, after at most
+    // 4.2 s.
     let (table, wire) = fixture.wired(2, |call| {
         let closes_again = !call.to_items && call.operation == "UpdateItem" && call.before == 0;
         if closes_again { Fate::Hold(Duration::from_millis(2_500)) } else { Fate::Pass }
     });
-    // The key opens after 5.2 s at least.
+    // The key opens after at least 5.2 s.
     let waited = timeout(Duration::from_millis(4_500), table.put(&item("late", 1), soon())).await;
-    waited.expect_err("the request is gone while it waits");
+    waited.expect_err("the request ends while it waits");
     table.finish_background_work().await;
-    let metadata = fixture.instance(3).shards(&key(), soon()).await.expect("an answer").expect("metadata");
+    let metadata = fixture.instance(3).shards(&key(), soon()).await.expect("a response").expect("metadata");
     assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None));
     let calls = wire.calls();
     let is_change = |call: &&Call| call.operation == "UpdateItem" && call.key.as_deref() == Some(KEY);
     assert_eq!(calls.iter().filter(is_change).count(), 2, "it closes again once, and opens");
 }
 
-/// Its writers do not know of the closing, and whoever would change the key does.
+/// The key's writers do not know of the closing, but an actor that changes the key does.
 #[tokio::test(start_paused = true)]
-async fn a_closing_that_only_the_item_has_stops_nobody() {
+async fn a_closing_in_the_item_only_stops_no_writer() {
     for grows_first in [true, false] {
         let about = if grows_first { "a key that has grown" } else { "a key that never grew" };
         let (fixture, mut expected) = if grows_first { grown().await } else { (Fixture::new().await, Expected::new()) };
@@ -176,7 +180,7 @@ async fn a_closing_that_only_the_item_has_stops_nobody() {
         assert!(began.elapsed() < Duration::from_millis(100), "{about}: {:?}", began.elapsed());
         let grown = fixture.instance(3).set_shards(&key(), count(16), soon()).await.expect("grown");
         assert!(matches!(grown, ScaleOutcome::Scaled { to, .. } if to == count(16)), "{about}: {grown:?}");
-        // It takes the closing over, and then makes its own change.
+        // The actor takes the closing over, and then makes its own change.
         assert!(began.elapsed() < Duration::from_secs(6), "{about}: {:?}", began.elapsed());
         store(&table, numbered(30..50), 4, &mut expected).await;
         for table in [&table, &fixture.instance(4)] {
@@ -185,12 +189,12 @@ async fn a_closing_that_only_the_item_has_stops_nobody() {
     }
 }
 
-/// Without a writer, the schedule's comparison tells the page.
+/// Without a writer, the schedule's comparison updates the page.
 #[tokio::test(start_paused = true)]
-async fn a_comparison_tells_every_copy_what_the_item_says() {
+async fn a_comparison_updates_every_copy_from_the_item() {
     let (fixture, expected) = grown().await;
     fixture.close_item().await;
-    fixture.tell(1).await;
+    fixture.publish_item(1).await;
     fixture.open_item().await;
     let table = fixture.instance(2);
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 2, "each copy is behind");
@@ -200,12 +204,12 @@ async fn a_comparison_tells_every_copy_what_the_item_says() {
     assert_finds(&table, &expected, "compared").await;
 }
 
-/// An instance that knows more than its page says, for seconds, mends the page by itself.
+/// An instance that has a newer layout than its page for seconds repairs the page by itself.
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_knows_more_than_its_page_mends_it() {
+async fn an_instance_that_knows_more_than_its_page_repairs_it() {
     let (fixture, mut expected) = grown().await;
-    let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it stands");
-    let other = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("it stands");
+    let page = metadata::read(&fixture.client, &page_key(KEY, 0)).await.expect("it is stored");
+    let other = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("it is stored");
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     let entry = fixture.entry_of_item().await;
@@ -218,17 +222,18 @@ async fn an_instance_that_knows_more_than_its_page_mends_it() {
     }
     table.finish_background_work().await;
     assert_eq!([fixture.entry(0).await, fixture.entry(1).await], [Some(entry.clone()), Some(entry)]);
-    assert_finds(&fixture.instance(3), &expected, "mended").await;
+    assert_finds(&fixture.instance(3), &expected, "repaired").await;
 }
 
-/// A page behind by an era cannot be, unless it was restored: the items show it, and the key's item is right.
+/// A page that is behind by an era must have been restored. The items show it, and the metadata
+/// item is right.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_written() {
     let (fixture, mut expected) = grown().await;
     let pages = [page_key(KEY, 0), page_key(KEY, 1)];
     let mut behind = Vec::new();
     for page in &pages {
-        behind.push(metadata::read(&fixture.client, page).await.expect("it stands"));
+        behind.push(metadata::read(&fixture.client, page).await.expect("it is stored"));
     }
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
@@ -241,13 +246,13 @@ async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_wr
         sleep(Duration::from_secs(2)).await;
     };
     restore().await;
-    assert_finds(&fixture.instance(3), &expected, "a page over all shards is asked again").await;
+    assert_finds(&fixture.instance(3), &expected, "a page over all shards is read again").await;
 
-    // An item that stands where both widths look for it.
+    // An item at a place that both widths read.
     let both = super::lost::at_home_under_both(&expected, 4, 8);
     restore().await;
     let found = fixture.instance(4).get(&key(), &sort_key(&both), true, soon()).await;
-    assert_eq!(found.expect("an answer").as_ref().map(super::value_of), Some(5));
+    assert_eq!(found.expect("a response").as_ref().map(super::value_of), Some(5));
     assert_ne!(fixture.entry(0).await.as_ref(), Some(&entry), "a reader writes nothing");
 
     restore().await;
@@ -256,17 +261,17 @@ async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_wr
     expected.insert(both, 6);
     assert_eq!([fixture.entry(0).await, fixture.entry(1).await], [Some(entry.clone()), Some(entry)]);
     for table in [&writer, &fixture.instance(6)] {
-        assert_finds(table, &expected, "the writer has mended the page").await;
+        assert_finds(table, &expected, "the writer has repaired the page").await;
     }
 }
 
-/// The page that is behind and the item that is not are read at one instant, as by a clock that is coarse.
+/// The outdated page and the current item are read at the same instant, as with a coarse clock.
 #[tokio::test(start_paused = true)]
-async fn a_write_goes_home_by_the_view_that_it_is_sent_under_also_where_the_one_before_is_as_new() {
+async fn a_write_goes_to_the_home_of_its_own_view_even_if_the_previous_view_is_as_new() {
     let (fixture, mut expected) = grown().await;
     let mut behind = Vec::new();
     for copy in [0, 1] {
-        behind.push(metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it stands"));
+        behind.push(metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored"));
     }
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
@@ -275,7 +280,8 @@ async fn a_write_goes_home_by_the_view_that_it_is_sent_under_also_where_the_one_
     for page in behind {
         metadata::put_back(&fixture.client, page).await;
     }
-    // At its home by the page stands a copy of the era between, which sends the writer to the item.
+    // A copy of an intermediate era is stored at the home under the page's width. It sends the
+    // writer to the metadata item.
     let home = |text: &str, width| Placement::Calculated.home(&key(), &sort_key(text), count(width));
     let moved = |text: &&String| home(text, 4) == home(text, 8) && home(text, 8) != home(text, 16);
     let text = expected.keys().find(moved).expect("some item moves by the last growth only");

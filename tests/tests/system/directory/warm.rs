@@ -1,4 +1,4 @@
-//! What the table can serve at once, as the pages tell it.
+//! The immediate capacity of the table, as its pages show it.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ const WARM: WarmThroughput = WarmThroughput { write_units: 24_000, read_units: 1
 const ATTRIBUTE: &str = "warm_throughput";
 
 impl Fixture {
-    /// What a copy of a page says.
-    async fn told(&self, page: u32, copy: u32) -> Option<String> {
+    /// The capacity in a copy of a page.
+    async fn warm_entry(&self, page: u32, copy: u32) -> Option<String> {
         let page = metadata::read(&self.client, &format!("_sharding:page:{page}:{copy}")).await?;
         page.get(ATTRIBUTE)?.as_s().ok().cloned()
     }
 }
 
 async fn known(table: &TableEngine) -> Option<WarmThroughput> {
-    table.warm_throughput(&key(), soon()).await.expect("an answer")
+    table.warm_throughput(&key(), soon()).await.expect("a response")
 }
 
 fn updates(wire: &Wire) -> usize {
@@ -29,22 +29,22 @@ fn updates(wire: &Wire) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_written_to_every_copy_that_says_something_else_and_known_to_all() {
+async fn the_capacity_is_written_to_every_differing_copy_and_known_to_all() {
     let fixture = Fixture::new().await;
     fixture.instance(1).raise_directory_copies(2, soon()).await.expect("raised");
     let (publisher, wire) = fixture.wired(2, |_| Fate::Pass);
-    assert_eq!(known(&fixture.instance(3)).await, None, "nobody has published it");
+    assert_eq!(known(&fixture.instance(3)).await, None, "it was not published yet");
     publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
     for page in 0..PAGES {
         for copy in 0..2 {
-            assert_eq!(fixture.told(page, copy).await.as_deref(), Some("24000 12000"), "{page} {copy}");
+            assert_eq!(fixture.warm_entry(page, copy).await.as_deref(), Some("24000 12000"), "{page} {copy}");
         }
     }
     let all = 2 * PAGES as usize;
     assert_eq!(updates(&wire), all);
     assert_eq!(known(&fixture.instance(4)).await, Some(WARM));
     publisher.publish_warm_throughput(WARM, soon()).await.expect("as before");
-    assert_eq!(updates(&wire), all, "it stands already");
+    assert_eq!(updates(&wire), all, "it is already stored");
     // One copy is behind.
     metadata::set(&fixture.client, &page_key(KEY, 1), [(ATTRIBUTE, metadata::text("4000 12000"))]).await;
     publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
@@ -52,7 +52,7 @@ async fn it_is_written_to_every_copy_that_says_something_else_and_known_to_all()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_changes_no_entry_and_new_copies_have_it_before_they_are_read() {
+async fn the_capacity_changes_no_entry_and_reaches_new_copies_before_they_are_read() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
@@ -64,14 +64,14 @@ async fn it_changes_no_entry_and_new_copies_have_it_before_they_are_read() {
     for seed in 2..12 {
         let new = fixture.instance(seed);
         assert_eq!(known(&new).await, Some(WARM), "seed {seed}");
-        assert_finds(&new, &expected, "its page says what the table can serve, too").await;
+        assert_finds(&new, &expected, "its page also shows what the table can serve").await;
     }
-    let copy = metadata::read(&fixture.client, &page_key(KEY, 2)).await.expect("it stands");
+    let copy = metadata::read(&fixture.client, &page_key(KEY, 2)).await.expect("it is stored");
     assert!(copy.contains_key(&entry_name(KEY)) && copy.contains_key(ATTRIBUTE), "{copy:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_it_cannot_be_read_it_is_not_known_and_the_page_is_as_good() {
+async fn an_unreadable_capacity_is_unknown_and_the_page_stays_valid() {
     let fixture = Fixture::new().await;
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
@@ -80,13 +80,13 @@ async fn where_it_cannot_be_read_it_is_not_known_and_the_page_is_as_good() {
         metadata::set(&fixture.client, &page_key(KEY, 0), [(ATTRIBUTE, damaged)]).await;
         let new = fixture.instance(2);
         assert_eq!(known(&new).await, None);
-        assert_finds(&new, &expected, "the entries are whole").await;
+        assert_finds(&new, &expected, "the entries are complete").await;
     }
 }
 
-/// A copy of nothing but this attribute would look as if it had been a page once.
+/// A copy with only this attribute would look like a page that existed before.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_missing_is_not_made_by_it() {
+async fn a_missing_copy_is_not_created_by_a_capacity_update() {
     let fixture = Fixture::new().await;
     let table = fixture.instance(1);
     table.raise_directory_copies(2, soon()).await.expect("raised");
@@ -94,7 +94,7 @@ async fn a_copy_that_is_missing_is_not_made_by_it() {
     table.publish_warm_throughput(WARM, soon()).await.expect("published");
     assert_eq!(metadata::read(&fixture.client, &page_key(KEY, 1)).await, None);
     table.repair_directory(soon()).await.expect("repaired");
-    let copy = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("made anew");
+    let copy = metadata::read(&fixture.client, &page_key(KEY, 1)).await.expect("created again");
     assert!(copy.contains_key(ATTRIBUTE), "{copy:?}");
 }
 
@@ -105,13 +105,13 @@ async fn a_report_is_judged_by_what_the_table_can_serve_now() {
     let (scaler, other) = (fixture.instance(1), fixture.instance(2));
     let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
     other.publish_warm_throughput(WarmThroughput { write_units: 1_000, ..WARM }, soon()).await.expect("published");
-    let short = scaler.scale_by_policy(&key(), hot, soon()).await.expect("an answer");
+    let short = scaler.scale_by_policy(&key(), hot, soon()).await.expect("a response");
     let ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(_), .. }) = short else {
         panic!("{short:?}");
     };
     other.publish_warm_throughput(WARM, soon()).await.expect("published");
-    // In virtual time, what was read at the same instant would be as new.
+    // In virtual time, two reads at the same instant would have the same age.
     sleep(Duration::from_millis(1)).await;
-    let grown = scaler.scale_by_policy(&key(), hot, soon()).await.expect("an answer");
+    let grown = scaler.scale_by_policy(&key(), hot, soon()).await.expect("a response");
     assert!(matches!(grown, ScaleOutcome::Scaled { to, .. } if to > count(4)), "{grown:?}");
 }

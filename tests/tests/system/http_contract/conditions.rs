@@ -27,22 +27,22 @@ fn etag(response: &Response) -> String {
     tag.to_owned()
 }
 
-/// A 412 that says which state the item is in.
+/// Asserts a 412 with the tag of the item's state.
 #[track_caller]
-fn assert_precondition(response: &Response, stands: Option<&str>, about: &str) {
+fn assert_precondition(response: &Response, expected: Option<&str>, about: &str) {
     assert_problem(response, 412, "precondition_failed", None, about);
-    assert_eq!(response.headers.get("etag").and_then(|tag| tag.to_str().ok()), stands, "{about}");
+    assert_eq!(response.headers.get("etag").and_then(|tag| tag.to_str().ok()), expected, "{about}");
 }
 
 async fn exercise(edition: &TestEdition, about: &str) {
-    // Absent.
+    // Without an item.
     for (name, value) in [("if-match", "*"), ("if-match", "\"1\"")] {
         assert_precondition(&put(edition, 0, &[(name, value)]).await, None, about);
         assert_precondition(&edition.send("DELETE", ITEM, &[(name, value)], None).await, None, about);
         assert_problem(&read(edition, &[(name, value)]).await, 404, "not_found", None, about);
     }
     let deleted = edition.send("DELETE", ITEM, &[("if-none-match", "\"1\"")], None).await;
-    assert_eq!(deleted.status, 204, "{about}: nothing stands, and nothing is deleted");
+    assert_eq!(deleted.status, 204, "{about}: there is no item, and nothing is deleted");
 
     // Every response about the item has its tag.
     let created = put(edition, 1, &[("if-none-match", "*")]).await;
@@ -154,7 +154,7 @@ async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
         assert_eq!(winners.len(), 1, "round {round}");
         tag = etag(winners[0]);
         for loser in results.iter().filter(|response| response.status != 200) {
-            assert_precondition(loser, Some(&tag), "a loser learns the state that has won");
+            assert_precondition(loser, Some(&tag), "a rejected client gets the current state");
         }
         assert_eq!(etag(&read(&edition, &[]).await), tag);
     }
@@ -162,7 +162,7 @@ async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn a_condition_that_is_none_is_refused_by_name_and_nothing_is_stored() {
+async fn an_invalid_condition_is_rejected_by_name_and_nothing_is_stored() {
     let edition = start(config()).await;
     for (method, header) in
         [("GET", "if-match"), ("PUT", "if-none-match"), ("PATCH", "if-match"), ("DELETE", "if-match")]

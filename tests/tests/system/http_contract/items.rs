@@ -1,4 +1,4 @@
-//! Items come back as they went in.
+//! Items are returned as they were stored.
 
 use serde_json::{Value, json};
 use system_tests::config;
@@ -46,10 +46,11 @@ async fn numbers_and_what_json_has_no_type_for_come_back_digit_for_digit() {
     for part in exact {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    // A server may write a number in other digits, never as another number; and a set in another order.
+    // A server may return a number with other digits but the same value, and a set in another
+    // order.
     let parsed: Value = serde_json::from_str(&text).expect("JSON");
     let number = |name: &str| -> sharding::internal::Number {
-        let rest = text.split(&format!("\"{name}\":")).nth(1).expect("the name is there");
+        let rest = text.split(&format!("\"{name}\":")).nth(1).expect("the attribute exists");
         rest.split([',', '}']).next().expect("a value").parse().expect("a number")
     };
     for (name, expected) in [("negative", "-1E-38"), ("small", "1E-130")] {

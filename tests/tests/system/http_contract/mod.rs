@@ -1,7 +1,8 @@
-//! The HTTP contract over real HTTP: every route, what is wrong and how it is told; nothing is stored by a request that got a 4xx.
+//! The HTTP contract over real HTTP: every route, its errors and their form. A request with a 4xx
+//! response stores nothing.
 //!
-//! It stands over the embedded engine, or over the server that `DYNAMODB_ENDPOINT` names: `checks/servers` runs it over two that are
-//! not ours.
+//! The tests use the embedded engine, or the server that `DYNAMODB_ENDPOINT` names:
+//! `checks/servers` runs them over two servers of other vendors.
 
 mod conditions;
 mod items;
@@ -24,7 +25,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 static TABLES: AtomicU32 = AtomicU32::new(0);
 
-/// An edition over the server under test, with tables of its own.
+/// An edition over the server under test, with its own tables.
 async fn start(config: TableConfig) -> TestEdition {
     let endpoint_url = std::env::var("DYNAMODB_ENDPOINT").ok();
     let name = match &endpoint_url {
@@ -42,7 +43,7 @@ fn number_table() -> TableConfig {
     config().with(|config| config.sort_key_type = SortKeyType::Number)
 }
 
-/// Waits for all of them, which make progress together.
+/// Runs all of them concurrently, and waits for all.
 async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut requests: Vec<_> = requests.map(|request| (Box::pin(request), None)).collect();
     poll_fn(|context| {

@@ -53,7 +53,8 @@ async fn a_prefix_reads_its_part_in_order() {
     edition.stop().await;
 }
 
-/// What Lambda takes as a response. The body is a string in it, so that the escapes of the JSON are escaped once more.
+/// The size limit of a Lambda response. The body is a string in it, so the escapes of the JSON are
+/// escaped once more.
 #[tokio::test]
 async fn a_page_fits_into_a_response_of_lambda_whatever_its_items_hold() {
     let edition = start(config()).await;
@@ -67,7 +68,7 @@ async fn a_page_fits_into_a_response_of_lambda_whatever_its_items_hold() {
         assert!(escaped_len(&text) < MAX_PAYLOAD_BYTES + 4_096, "{} bytes", escaped_len(&text));
         let page: Value = serde_json::from_str(&text).expect("a page");
         let items = page["items"].as_array().expect("items");
-        assert!(!items.is_empty(), "every page goes on");
+        assert!(!items.is_empty(), "every page has a next one");
         keys.extend(items.iter().filter_map(|item| item["sort_key"].as_str().map(str::to_owned)));
         let Some(next) = page["cursor"].as_str() else { break };
         cursor = format!("&cursor={next}");

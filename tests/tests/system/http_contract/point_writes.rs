@@ -1,4 +1,4 @@
-//! PUT, DELETE, create-only POST and Idempotency-Key, on keys of one shard and of several.
+//! PUT, DELETE, create-only POST and `Idempotency-Key`, on keys of one shard and of several.
 
 use serde_json::{Value, json};
 use system_tests::{Response, TestEdition, config};
@@ -60,7 +60,7 @@ async fn a_key_of_one_shard_behaves_like_a_table() {
 #[tokio::test]
 async fn a_key_of_many_shards_behaves_the_same() {
     let edition = start(config()).await;
-    // These stand where width 1 put them.
+    // These items are at their home under width 1.
     for number in 0..20 {
         assert_eq!(put(&edition, "k", &format!("old-{number}"), number).await.status, 200);
     }
@@ -77,7 +77,7 @@ async fn a_key_of_many_shards_behaves_the_same() {
     let (items, _) = edition.read_all("k", "&consistent=true&limit=7").await;
     let keys: Vec<_> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
     let expected: Vec<_> = (0..10).map(|n| format!("new-{n}")).chain((10..20).map(|n| format!("old-{n}"))).collect();
-    assert_eq!(keys, expected, "each once, whatever its shard");
+    assert_eq!(keys, expected, "each once, on any shard");
     edition.stop().await;
 }
 
@@ -93,7 +93,7 @@ async fn a_post_that_repeats_a_sort_key_after_growth_leaves_one_item() {
     post(2).await;
     assert_eq!(value(&edition, "k", "s7").await, 2);
     assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
-    // Two copies may stand by now; a put supersedes them, and a delete hides them.
+    // Some items may have two copies now. A put supersedes them, and a delete hides them.
     assert_eq!(put(&edition, "k", "s7", 3).await.status, 200);
     assert_eq!(value(&edition, "k", "s7").await, 3);
     assert_eq!(delete(&edition, "k", "s7").await.status, 204);
@@ -125,7 +125,8 @@ async fn an_idempotency_key_makes_repeated_posts_one_item() {
     }
     assert_eq!(edition.read_all("k", "").await.0.len(), 4);
     assert_eq!(edition.read_all("b", "").await.0.len(), 2);
-    // A client that repeats only what failed, and one that uses a key again for something else, replace nothing.
+    // A client that repeats only failed requests, and one that reuses a key for another request,
+    // replace nothing.
     let item = |n: u32| json!({"partition_key": "c", "attributes": {"n": n}});
     for items in [vec![item(0), item(1), item(2)], vec![item(2), item(1)], vec![item(3)]] {
         let body = json!({ "items": items }).to_string().into_bytes();
@@ -143,7 +144,7 @@ async fn a_create_only_post_knows_its_own_earlier_attempt() {
     let edition = start(config()).await;
     let mine = [("idempotency-key", "mine")];
     assert_eq!(create(&edition, "k", "s", &mine).await.status, 201);
-    assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "a repetition is no second write");
+    assert_eq!(create(&edition, "k", "s", &mine).await.status, 201, "a repetition is not a second write");
     assert_problem(&create(&edition, "k", "s", &[("idempotency-key", "yours")]).await, 412, "already_exists", None, "");
     assert_problem(&create(&edition, "k", "s", &[]).await, 412, "already_exists", None, "");
     set_shards(&edition, "k", 16).await;
@@ -188,7 +189,7 @@ async fn a_repeated_post_changes_nothing_after_a_put_whatever_the_number_of_shar
 }
 
 #[tokio::test]
-async fn an_idempotency_key_that_would_not_be_looked_at_is_refused_by_name() {
+async fn an_idempotency_key_without_effect_is_rejected_by_name() {
     let edition = start(config()).await;
     let key = ("idempotency-key", "order-1147");
     let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {}});
@@ -209,7 +210,7 @@ async fn an_idempotency_key_that_would_not_be_looked_at_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_creation_with_a_used_idempotency_key_and_other_attributes_is_told() {
+async fn a_creation_with_a_used_idempotency_key_and_other_attributes_is_rejected() {
     let edition = start(config()).await;
     let create = async |value: u32, key: &str| {
         let body = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": value}}).to_string();

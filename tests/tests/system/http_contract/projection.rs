@@ -1,4 +1,4 @@
-//! `fields`, `count` and pages backwards.
+//! `fields`, `count` and backward pages.
 
 use serde_json::{Value, json};
 use system_tests::config;
@@ -50,7 +50,8 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
     edition.stop().await;
 }
 
-/// Bytes and latency of a page of one small attribute beside whole items: printed, and the bytes checked.
+/// Prints the bytes and latency of a page of one small attribute, compared with whole items, and
+/// checks the bytes.
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "the figures are what the test is run for by hand")]
 async fn a_page_of_one_small_attribute_of_large_items_is_small() {
@@ -137,7 +138,7 @@ async fn pages_go_back_the_way_they_came() {
                 response.body
             };
             let first = edition.get(&path).await.body;
-            assert_eq!(first["previous"], Value::Null, "nothing is before the first page");
+            assert_eq!(first["previous"], Value::Null, "no page precedes the first one");
             let (mut there, mut last) = (vec![numbers(&first)], first);
             while let Some(next) = last["cursor"].as_str() {
                 last = page(next).await;
@@ -153,7 +154,7 @@ async fn pages_go_back_the_way_they_came() {
                 at = page(previous).await;
                 back.insert(0, numbers(&at));
             }
-            // From a page without items, all of them; else those before it.
+            // From a page without items, all earlier items; otherwise the items before the page.
             let kept = if ends_empty { there.len() } else { there.len() - 1 };
             assert_eq!(
                 back.concat(),

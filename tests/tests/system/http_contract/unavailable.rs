@@ -1,5 +1,5 @@
-//! What a client is told when the server behind the API has no capacity, or refuses: 503 says when to try again, 500 says nothing of
-//! the inside.
+//! The responses when the server behind the API has no capacity or rejects requests. A 503 says
+//! when to retry, and a 500 reveals no internals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,12 @@ use super::{JSON, assert_problem, start};
 const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"hot","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded","resource":"arn"}]}"#;
 const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"User arn:aws:iam::1:role/secret is not authorized"}"#;
 
-/// Stands before a DynamoDB server; once it is shut, it answers requests for items itself.
+/// A proxy in front of a DynamoDB server. Once it is shut, it responds to requests for items
+/// itself.
 #[derive(Clone)]
 struct Front {
     server: String,
-    answer: &'static str,
+    error_body: &'static str,
     shut: Arc<AtomicBool>,
     http: reqwest::Client,
 }
@@ -30,23 +31,23 @@ struct Front {
 async fn forward(State(front): State<Front>, request: Request) -> AxumResponse {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 16 << 20).await.expect("a body");
-    // A write needs a view first, so the metadata stays readable.
+    // A write first needs a view, so the metadata stays readable.
     let about_items = !String::from_utf8_lossy(&body).contains("-metadata\"");
     if front.shut.load(Ordering::Relaxed) && about_items {
-        return AxumResponse::builder().status(400).body(Body::from(front.answer)).expect("a response");
+        return AxumResponse::builder().status(400).body(Body::from(front.error_body)).expect("a response");
     }
-    let answer =
-        front.http.post(&front.server).headers(parts.headers).body(body).send().await.expect("the server answers");
-    let status = answer.status();
-    let body = Body::from(answer.bytes().await.expect("a body"));
+    let response =
+        front.http.post(&front.server).headers(parts.headers).body(body).send().await.expect("the server responds");
+    let status = response.status();
+    let body = Body::from(response.bytes().await.expect("a body"));
     AxumResponse::builder().status(status).body(body).expect("a response")
 }
 
-/// Every route that reads or writes items, over a server that answers this from now on.
-async fn answers(answer: &'static str) -> Vec<(&'static str, Response)> {
+/// The responses of every route that reads or writes items, while the server returns this error.
+async fn responses_with(error_body: &'static str) -> Vec<(&'static str, Response)> {
     let behind = start(config()).await;
     let server = std::env::var("DYNAMODB_ENDPOINT").unwrap_or_else(|_| behind.dynamodb_url());
-    let front = Front { server, answer, shut: Arc::default(), http: reqwest::Client::new() };
+    let front = Front { server, error_body, shut: Arc::default(), http: reqwest::Client::new() };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint_url = Some(format!("http://{}", listener.local_addr().expect("an address")));
     let shut = Arc::clone(&front.shut);
@@ -81,8 +82,8 @@ async fn answers(answer: &'static str) -> Vec<(&'static str, Response)> {
 }
 
 #[tokio::test]
-async fn without_capacity_a_client_is_told_to_try_again() {
-    for (route, response) in answers(THROTTLED).await {
+async fn without_capacity_the_response_asks_for_a_retry() {
+    for (route, response) in responses_with(THROTTLED).await {
         assert_problem(&response, 503, "no_capacity", None, route);
         assert_eq!(response.headers["retry-after"], "1", "{route}");
         assert!(
@@ -94,8 +95,8 @@ async fn without_capacity_a_client_is_told_to_try_again() {
 }
 
 #[tokio::test]
-async fn an_internal_error_tells_nothing_of_the_inside() {
-    for (route, response) in answers(DENIED).await {
+async fn an_internal_error_reveals_no_internals() {
+    for (route, response) in responses_with(DENIED).await {
         assert_problem(&response, 500, "internal_error", None, route);
         let text = response.body.to_string();
         assert!(!text.contains("secret") && !text.contains("AccessDenied") && !text.contains("arn"), "{route}: {text}");

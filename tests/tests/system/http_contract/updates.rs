@@ -23,7 +23,7 @@ async fn attributes(edition: &TestEdition) -> Value {
     edition.get(&format!("{ITEM}&consistent=true")).await.body["attributes"].clone()
 }
 
-/// A change that is made: the response has the item as it is, and its tag.
+/// Asserts that a change is made: the response has the new item and its tag.
 async fn changed(edition: &TestEdition, headers: &[(&str, &str)], body: &Value, expected: &Value) {
     let response = patch(edition, headers, body).await;
     assert_eq!((response.status, &response.body["attributes"]), (200, expected), "{body}: {}", response.body);
@@ -36,8 +36,8 @@ async fn changed(edition: &TestEdition, headers: &[(&str, &str)], body: &Value, 
 async fn exercise(edition: &TestEdition) {
     assert_problem(&patch(edition, &[MERGE], &json!({"attributes": {}})).await, 404, "not_found", None, "absent");
     assert_problem(&patch(edition, &[ADD], &json!({"add": {"n": 1}})).await, 404, "not_found", None, "absent");
-    let stands = json!({"a": "b", "c": {"d": "e", "f": "g"}, "n": 1, "tags": {"$string_set": ["x"]}});
-    assert_eq!(put(edition, stands).await.status, 200);
+    let stored = json!({"a": "b", "c": {"d": "e", "f": "g"}, "n": 1, "tags": {"$string_set": ["x"]}});
+    assert_eq!(put(edition, stored).await.status, 200);
     changed(
         edition,
         &[MERGE],
@@ -80,7 +80,7 @@ async fn exercise(edition: &TestEdition) {
     let added = patch(edition, &[ADD, ("if-match", &tag)], &json!({"add": {"n": 1}})).await;
     assert_eq!((added.status, &added.body["attributes"]["n"]), (200, &json!(2.5)), "{}", added.body);
 
-    // What does not fit.
+    // Updates that do not fit the item.
     let wrong = patch(edition, &[ADD], &json!({"add": {"words": 1}})).await;
     assert_problem(&wrong, 409, "wrong_attribute_type", Some("add.words"), "a number to a set");
     assert_eq!(put(edition, json!({"n": 1e38})).await.status, 200);
@@ -114,7 +114,7 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
         (add(1, "a").await, add(1, "a").await, add(1, "b").await, add(1, "a").await),
         (json!(1), json!(1), json!(2), json!(2))
     );
-    assert_eq!((add(2, "a").await, add(2, "a").await), (json!(4), json!(4)), "another content is another request");
+    assert_eq!((add(2, "a").await, add(2, "a").await), (json!(4), json!(4)), "a different content is a different request");
     set_shards(&edition, "k", 16).await;
     assert_eq!(
         (add(1, "a").await, add(1, "b").await, add(2, "a").await),
@@ -124,14 +124,15 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
     assert_eq!((add(1, "c").await, add(1, "c").await), (json!(5), json!(5)));
     set_shards(&edition, "k", 17).await;
     assert_eq!((add(1, "a").await, add(1, "c").await, add(1, "d").await), (json!(5), json!(5), json!(6)));
-    // A merge patch with a key is made once, too; and what the item remembers is no part of it.
+    // A merge patch with a key is also applied once. The item's record of updates is not part of
+    // it.
     let key = ("idempotency-key", "e");
     let merge = json!({"attributes": {"n": 0}});
     assert_eq!(patch(&edition, &[MERGE, key], &merge).await.body["attributes"], json!({"n": 0}));
     assert_eq!(add(1, "f").await, 1);
     assert_eq!(patch(&edition, &[MERGE, key], &merge).await.body["attributes"], json!({"n": 1}), "made before");
     assert_eq!(patch(&edition, &[MERGE], &merge).await.body["attributes"], json!({"n": 0}));
-    assert_eq!(add(1, "f").await, 0, "known, also after the patch");
+    assert_eq!(add(1, "f").await, 0, "still recorded after the patch");
     assert_eq!(attributes(&edition).await, json!({"n": 0}));
     assert_eq!(edition.read_all("k", "&consistent=true").await.0.len(), 1);
     edition.stop().await;
@@ -155,15 +156,15 @@ async fn additions_at_once_are_all_made() {
         for response in at_once(adds).await {
             assert_eq!(response.status, 200, "{}", response.body);
         }
-        let stands = attributes(&edition).await;
-        assert_eq!(stands["n"], (round + 1) * 30, "{stands}");
-        assert_eq!(stands["clients"]["$string_set"].as_array().map(Vec::len), Some((round + 1) * 30));
+        let stored = attributes(&edition).await;
+        assert_eq!(stored["n"], (round + 1) * 30, "{stored}");
+        assert_eq!(stored["clients"]["$string_set"].as_array().map(Vec::len), Some((round + 1) * 30));
     }
     edition.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_patch_is_named_and_nothing_is_changed() {
+async fn errors_of_a_patch_are_named_and_nothing_is_changed() {
     let edition = start(config()).await;
     assert_eq!(put(&edition, json!({"n": 1})).await.status, 200);
     let deep = format!("{}1{}", "{\"a\":".repeat(33), "}".repeat(33));

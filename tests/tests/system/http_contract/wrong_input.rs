@@ -1,4 +1,4 @@
-//! What is wrong is told by name, and nothing is stored.
+//! Errors name the offending field or parameter, and nothing is stored.
 
 use serde_json::json;
 use sharding::internal::{Placement, Writes};
@@ -10,13 +10,13 @@ use super::{JSON, assert_problem, start};
 type WrongBody<'a> = (&'a str, Vec<u8>, u16, &'a str, Option<&'a str>);
 
 #[tokio::test]
-async fn wrong_bodies_are_told_by_field_and_store_nothing() {
+async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
     let edition = start(config()).await;
     let long_key = format!(r#"{{"partition_key":"{}","attributes":{{}}}}"#, "k".repeat(2_045));
     let long_sort = format!(r#"{{"partition_key":"k","sort_key":"{}","attributes":{{}}}}"#, "s".repeat(1_025));
     let digits = format!(r#"{{"partition_key":"k","attributes":{{"n":{}}}}}"#, "9".repeat(39));
     let heavy = format!(r#"{{"partition_key":"k","attributes":{{"a":"{}"}}}}"#, "x".repeat(400 * 1_024));
-    // Each counts twice inside the event.
+    // Each quotation mark counts twice inside the event.
     let body_limit = vec![b'"'; 3_200_000];
     let many = json!({"items": (0..501).map(|i| json!({"partition_key": "k", "sort_key": i.to_string(), "attributes": {}})).collect::<Vec<_>>()});
     let rows: Vec<WrongBody<'_>> = vec![
@@ -77,7 +77,7 @@ async fn wrong_bodies_are_told_by_field_and_store_nothing() {
 }
 
 #[tokio::test]
-async fn wrong_parameters_are_told_by_name() {
+async fn wrong_parameters_are_reported_by_name() {
     let edition = start(config()).await;
     let foreign = edition.post("/items/batch", &json!({"items": [
         {"partition_key": "a", "sort_key": "1", "attributes": {}}, {"partition_key": "a", "sort_key": "2", "attributes": {}}]})).await;
@@ -150,7 +150,7 @@ async fn routes_methods_and_media_types() {
 }
 
 #[tokio::test]
-async fn wrong_headers_and_point_writes_are_told_by_name() {
+async fn wrong_headers_and_point_writes_are_reported_by_name() {
     let edition = start(config()).await;
     let item = r#"{"partition_key":"k","sort_key":"s","attributes":{}}"#;
     let batch = r#"{"items":[{"partition_key":"k","sort_key":"s","attributes":{}}]}"#;

@@ -1,0 +1,29 @@
+//! HTTP responses of the engine.
+
+use serde_json::json;
+
+/// An HTTP response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// The content type.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn json(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, content_type: "application/x-amz-json-1.0", body: body.into() }
+    }
+
+    pub(crate) const fn cbor(status: u16, body: Vec<u8>) -> Self {
+        Self { status, content_type: "application/cbor", body }
+    }
+
+    pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
+        let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": message});
+        Self::json(status, body.to_string())
+    }
+}

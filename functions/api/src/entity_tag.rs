@@ -1,0 +1,8 @@
+//! The header form of an item's tag.
+
+use sharding::internal::ItemTag;
+
+/// The value of the header `ETag`: a strong entity tag.
+pub(crate) fn etag(tag: &ItemTag) -> String {
+    format!("\"{tag}\"")
+}

@@ -1,0 +1,110 @@
+//! Metadata that is lost or damaged, and rebuilt from the items.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sharding::internal::{PageQuery, Rebuilt};
+use system_tests::metadata::{self, number};
+use system_tests::{count, numbered, soon};
+use tokio::time::sleep;
+
+use super::fixture::{fixture, item, key};
+
+#[tokio::test(start_paused = true)]
+async fn lost_metadata_is_reported_and_rebuilt() {
+    const KEY: &str = "2014-07-09";
+    let fixture = fixture(|_| {}).await;
+    for (width, range) in [(1, 0..40), (6, 40..120), (15, 120..200)] {
+        if width > 1 {
+            fixture.table.set_shards(&key(KEY), count(width), soon()).await.expect("grown");
+            sleep(Duration::from_secs(5)).await;
+        }
+        for text in numbered(range) {
+            fixture.table.put(&item(KEY, &text, 1), soon()).await.expect("stored");
+        }
+    }
+    let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
+    let before = fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
+    let lose = async || {
+        metadata::lose(&fixture.client, KEY).await;
+        sleep(Duration::from_secs(70)).await;
+    };
+    let new = fixture.another_instance();
+    let grow = async || {
+        for table in [&fixture.table, &new] {
+            let grown = table.set_shards(&key(KEY), count(30), soon()).await;
+            assert!(grown.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{grown:?}");
+        }
+    };
+    // The page still shows where all items are. A change of the width reads the item.
+    lose().await;
+    assert_eq!(fixture.all(KEY).await, expected);
+    new.put(&item(KEY, "order-0001", 1), soon()).await.expect("stored");
+    grow().await;
+    // The page is lost, too. No instance reads too little, whether or not it has seen the item, and
+    // the loss is still detected.
+    metadata::lose(&fixture.client, &metadata::page_key(KEY, 0)).await;
+    sleep(Duration::from_secs(70)).await;
+    for table in [&fixture.table, &new, &fixture.another_instance()] {
+        let page = table.query(&PageQuery::new(key(KEY)), soon()).await;
+        assert!(page.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{page:?}");
+        let put = table.put(&item(KEY, "order-0001", 9), soon()).await;
+        assert!(put.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{put:?}");
+    }
+    grow().await;
+    let rebuild = async || {
+        let survey = fixture.survey().await;
+        assert_eq!(survey.keys().len(), 1);
+        let mut rebuilt = Vec::new();
+        for (key, findings) in survey.keys() {
+            assert_eq!(findings.astray(), 0);
+            rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
+        }
+        new.rebuild_directory(soon()).await.expect("rebuilt");
+        rebuilt
+    };
+    let check = async || {
+        let now = fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
+        assert_eq!((now.number_of_shards, now.read_shards), (before.number_of_shards, before.read_shards));
+        assert!(now.generation > before.generation, "instances with the old metadata accept the new one");
+        assert!(now.era > before.era, "later writes replace the stored items");
+        assert_eq!(metadata::entry(&fixture.client, KEY, 0).await, Some(now.layout().to_entry()));
+        assert_eq!(fixture.all(KEY).await, expected);
+        for text in expected.keys() {
+            assert_eq!(fixture.get(KEY, text).await, Some(1), "{text}");
+        }
+    };
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+    assert_eq!(rebuild().await, [Rebuilt::Kept]);
+
+    // A program without knowledge of the items registers the key again with one shard.
+    lose().await;
+    metadata::store(&fixture.client, KEY, [("number_of_shards", number(1)), ("generation", number(1))]).await;
+    assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
+    check().await;
+
+    // The item is damaged.
+    metadata::store(&fixture.client, KEY, [("number_of_shards", metadata::text("many"))]).await;
+    assert_eq!(rebuild().await, [Rebuilt::Created(count(15))]);
+    check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_metadata_of_a_key_with_one_shard_is_repaired() {
+    let fixture = fixture(|_| {}).await;
+    fixture.table.put(&item("one", "order", 1), soon()).await.expect("stored");
+    metadata::store(&fixture.client, "one", [("number_of_shards", metadata::text("many"))]).await;
+    let new = fixture.another_instance();
+    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("its page is sufficient").items.len(), 1);
+    assert!(new.shards(&key("one"), soon()).await.is_err());
+    assert!(new.set_shards(&key("one"), count(2), soon()).await.is_err());
+    assert_eq!(new.list_keys(None, soon()).await.expect("the others"), (vec![], None), "one damaged key does not hide the others");
+    let survey = fixture.survey().await;
+    for (key, findings) in survey.keys() {
+        assert_eq!(new.rebuild(key, findings, soon()).await.expect("rebuilt"), Rebuilt::Created(count(1)));
+    }
+    assert_eq!(survey.keys().len(), 1);
+    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(), 1);
+    new.set_shards(&key("one"), count(2), soon()).await.expect("it can grow again");
+}

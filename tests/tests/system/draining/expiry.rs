@@ -1,0 +1,103 @@
+//! Drains of items that expire.
+
+use std::time::Duration;
+
+use sharding::internal::{Clock, Drained, Value};
+use system_tests::{count, numbered, soon};
+use tokio::time::sleep;
+
+use super::fixture::{fixture, item, key};
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_is_not_moved() {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    let began = fixture.metadata().await.last_updated;
+    for (index, text) in numbered(0..90).enumerate() {
+        let mut item = item(&text, 1);
+        // One third has expired, one third expires within the hour, and one third stays for years.
+        let expires = [began.saturating_sub(100), began + 3_000, began + 100_000_000][index % 3];
+        item.attributes.insert("expires".to_owned(), Value::N(expires.to_string()));
+        fixture.table.put(&item, soon()).await.expect("stored");
+    }
+    let before = fixture.by_shard().await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let reports = fixture.drain().await;
+    let waited = reports.iter().any(|one| matches!(one, Drained::Waiting { until } if *until == began + 3_000));
+    assert!(waited, "{reports:?}");
+    assert!(matches!(reports.last(), Some(Drained::Done { .. })), "{reports:?}");
+    let after = fixture.by_shard().await;
+    assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1]);
+    for (index, text) in numbered(0..90).enumerate() {
+        let stored = after[&1].contains(&text);
+        assert_eq!(stored, index % 3 == 2 || before[&1].contains(&text), "{text}: only items without an early expiry were moved");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_copies_stay_until_their_expiry_even_if_the_items_were_written_again_at_home() {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    let began = fixture.metadata().await.last_updated;
+    let expires = began + 3_000;
+    let short_lived = |text: &str, value| {
+        let mut item = item(text, value);
+        item.attributes.insert("expires".to_owned(), Value::N(expires.to_string()));
+        item
+    };
+    for text in numbered(0..40) {
+        fixture.table.put(&short_lived(&text, 1), soon()).await.expect("stored");
+    }
+    let before = fixture.by_shard().await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    fixture.wait_out_the_change().await;
+    let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
+    assert_eq!(drained, Drained::Waiting { until: expires }, "nothing is moved");
+    // A read that began now may have read shard 1 already. It finds the items on other shards, and
+    // must continue to find them.
+    for text in numbered(0..40) {
+        fixture.table.put(&short_lived(&text, 2), soon()).await.expect("stored");
+    }
+    while fixture.clock.now().epoch_seconds() < expires - 70 {
+        fixture.table.drain(&key(), soon()).await.expect("a response");
+        let now = fixture.by_shard().await;
+        for (shard, texts) in before.iter().filter(|(shard, _)| **shard > 1) {
+            assert_eq!(now.get(shard), Some(texts), "shard {shard}");
+        }
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
+    assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_prolonged_repeatedly_is_moved_in_the_end() {
+    let fixture = fixture(|of_table| of_table.ttl_attribute = Some("expires".to_owned())).await;
+    fixture.grow(8).await;
+    let begun = fixture.metadata().await.last_updated;
+    let started = tokio::time::Instant::now();
+    let put = async |text: &str| {
+        let mut item = item(text, 1);
+        let expires = begun + started.elapsed().as_secs() + 1_800;
+        item.attributes.insert("expires".to_owned(), Value::N(expires.to_string()));
+        fixture.table.put(&item, soon()).await.expect("put");
+    };
+    for text in numbered(0..30) {
+        put(&text).await;
+    }
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    loop {
+        assert!(started.elapsed() < Duration::from_secs(3 * 3_600), "the drain does not end");
+        match fixture.table.drain(&key(), soon()).await.expect("the tables respond") {
+            Drained::Done { .. } => break,
+            Drained::Nothing => panic!("no other instance drains"),
+            Drained::Waiting { .. } | Drained::Working { .. } => {}
+        }
+        for text in numbered(0..30) {
+            put(&text).await;
+        }
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(fixture.all().await.len(), 30);
+    assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1]);
+}

@@ -1,0 +1,119 @@
+//! The waits of a drain, and shorter ones as in the local edition.
+
+use std::time::Duration;
+
+use embedded_dynamodb::{Engine, InProcess};
+use local::{clients_over, create_tables, in_process_clients};
+use sharding::internal::{Deadline, Drained, Environment, PageQuery, ReadError, TableConfig, TableEngine, Writes};
+use system_tests::{Call, Fate, TestClock, Wire, config, count, numbered, soon};
+use tokio::time::sleep;
+
+use super::fixture::{fixture, item, key};
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_width_is_a_candidate_for_the_length_of_a_lease_before_any_write_uses_it() {
+    let fixture = fixture(|_| {}).await;
+    fixture.grow(4).await;
+    let widths = async || {
+        let metadata = fixture.metadata().await;
+        (metadata.number_of_shards.get(), metadata.widths().any(|width| width == count(2)))
+    };
+    let began = tokio::time::Instant::now();
+    let table = fixture.table.clone();
+    let shrink = tokio::spawn(async move { table.begin_shrink(&key(), count(2), soon()).await });
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(widths().await, (4, true), "it is reported, and not used");
+    sleep(Duration::from_millis(800)).await;
+    assert_eq!(widths().await, (4, true), "an earlier view may still be in use");
+    shrink.await.expect("it ends").expect("it begins");
+    assert!(began.elapsed() > sharding::internal::MAX_LEASE, "{:?}", began.elapsed());
+    assert_eq!(widths().await, (2, true));
+}
+
+/// The local edition's settings: leases and bounds end one second before the waits.
+fn short_waits(of_table: &mut TableConfig) {
+    of_table.append_lease = Duration::from_secs(4);
+    of_table.longest_read = Duration::from_secs(4);
+    of_table.drain.wait_for_requests = Duration::from_secs(5);
+    of_table.drain.wait_for_reads = Duration::from_secs(5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shard_that_was_given_up() {
+    // The wait for requests of the previous era and for reads, the lease, and the rounding to whole
+    // seconds. An append-only table also waits for appends.
+    for (writes, least, most) in [(Writes::Items, 11, 17), (Writes::Appends, 20, 30)] {
+        let fixture = fixture(|of_table| {
+            short_waits(of_table);
+            of_table.writes = writes;
+        })
+        .await;
+        fixture.grow(8).await;
+        fixture.store(numbered(0..40)).await;
+        // Another instance, with its own views.
+        let other = fixture.another_instance();
+        other.put(&item("order-9999", 1), soon()).await.expect("stored");
+        fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+        let began = tokio::time::Instant::now();
+        loop {
+            let drained = fixture.table.drain(&key(), soon()).await.expect("the tables respond");
+            if matches!(drained, Drained::Done { .. }) {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        let took = began.elapsed();
+        assert!(took > Duration::from_secs(least) && took < Duration::from_secs(most), "{writes:?}: {took:?}");
+        for text in numbered(100..120) {
+            other.put(&item(&text, 1), soon()).await.expect("stored");
+        }
+        assert_eq!(fixture.by_shard().await.keys().copied().collect::<Vec<_>>(), [1], "{writes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothing() {
+    let engine = Engine::in_memory().expect("an engine");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    let slow = |call: &Call| if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass };
+    let client = clients_over(Wire::new(InProcess::new(engine), slow).into_shared()).dynamodb;
+    let mut of_table = config();
+    short_waits(&mut of_table);
+    let clock = TestClock::default();
+    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    table.put(&item("order-1", 1), soon()).await.expect("stored");
+    let read = async |frozen| {
+        let (table, query) = (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });
+        let page = tokio::spawn(async move { table.query(&query, soon()).await });
+        sleep(Duration::from_secs(1)).await;
+        clock.jump(frozen);
+        page.await.expect("it ends")
+    };
+    assert_eq!(read(Duration::from_secs(1)).await.expect("a page").items.len(), 1);
+    let late = read(Duration::from_secs(3)).await;
+    assert!(matches!(late, Err(ReadError::Capacity(_))), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_takes_longer_to_move_than_the_lease_lasts_is_moved_all_the_same() {
+    let fixture = fixture(|of_table| {
+        short_waits(of_table);
+        of_table.drain.units_per_second = 80;
+    })
+    .await;
+    fixture.grow(2).await;
+    fixture.store(numbered(0..300)).await;
+    fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
+    let on = async || {
+        let long = Deadline::now() + Duration::from_secs(100);
+        fixture.table.drain(&key(), long).await.expect("the tables respond")
+    };
+    for what in ["requests of the previous era", "reads"] {
+        let drained = on().await;
+        assert!(matches!(drained, Drained::Waiting { .. }), "for {what}: {drained:?}");
+        sleep(Duration::from_secs(8)).await;
+    }
+    let drained = on().await;
+    assert!(matches!(drained, Drained::Done { .. }), "{drained:?}");
+    assert_eq!(fixture.by_shard().await.values().map(Vec::len).collect::<Vec<_>>(), [300]);
+}

@@ -1,0 +1,223 @@
+//! The consumer of the stream, and broken consumers that the test must detect.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value as Json, json};
+use sharding::internal::{Clock, Item, TableEngine, Value};
+use sharding::stream::{
+    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, StreamError, Tracked,
+};
+use system_tests::soon;
+use tokio::time::sleep;
+
+use super::log::Taken;
+use super::recording::{Made, Stream};
+use super::run::{Run, key};
+
+/// The longest delay of the consumer: less than half of a drain's wait for requests.
+const MOST_LAG: Duration = Duration::from_secs(400);
+
+/// Reads the stream as Lambda does, and takes each change once.
+pub(super) struct Consumer {
+    pub(super) table: TableEngine,
+    decoder: StreamDecoder,
+    stream: Arc<Stream>,
+    widths: Option<KeyWidths>,
+    tracker: ChangeTracker,
+    rng: StdRng,
+    is_kinesis: bool,
+    /// The number of delivered records of each stored key.
+    delivered: HashMap<String, usize>,
+    /// The decision about each record, by its number in the stream.
+    pub(super) decided: BTreeMap<String, Decoded>,
+    pub(super) taken: Taken,
+    pub(super) repeated: u64,
+    pub(super) late: u64,
+    pub(super) ambiguous: u64,
+}
+
+impl Consumer {
+    pub(super) fn new(run: &Run) -> Self {
+        Self {
+            table: run.instance(90, 0.0),
+            decoder: run.decoder(),
+            stream: Arc::clone(&run.stream),
+            widths: None,
+            tracker: ChangeTracker::new(NonZeroUsize::new(100_000).expect("it is not 0")),
+            rng: StdRng::seed_from_u64(run.seed ^ 0xC0),
+            is_kinesis: run.seed % 2 == 1,
+            delivered: HashMap::new(),
+            decided: BTreeMap::new(),
+            taken: Taken::new(),
+            repeated: 0,
+            late: 0,
+            ambiguous: 0,
+        }
+    }
+
+    pub(super) async fn consume(mut self, ended: Arc<AtomicBool>) -> Self {
+        loop {
+            let is_last = ended.load(Ordering::Acquire);
+            self.deliver_some(is_last).await;
+            if is_last {
+                return self;
+            }
+            sleep(Duration::from_secs(self.rng.random_range(5..60))).await;
+        }
+    }
+
+    /// Delivers some records of some stored keys, and every record that must not wait longer. The
+    /// last delivery has all records.
+    async fn deliver_some(&mut self, all: bool) {
+        let now = self.stream.clock.now().wall;
+        let mut of_keys: BTreeMap<String, Vec<Arc<Made>>> = BTreeMap::new();
+        for made in self.stream.records() {
+            of_keys.entry(made.stored_key.clone()).or_default().push(made);
+        }
+        let mut order: Vec<String> = of_keys.keys().cloned().collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, self.rng.random_range(0..=at));
+        }
+        for stored_key in order {
+            let records = &of_keys[&stored_key];
+            let done = self.delivered.get(&stored_key).copied().unwrap_or(0);
+            let must = records.iter().take_while(|made| all || made.at + MOST_LAG < now).count();
+            let may = if self.rng.random_bool(0.5) { self.rng.random_range(done..=records.len()) } else { done };
+            let upto = must.max(may);
+            // A failed batch is delivered again, from the middle.
+            let recent = records[..done].iter().rev().take_while(|made| made.at + MOST_LAG > now).count();
+            let again = if self.rng.random_bool(0.3) { self.rng.random_range(0..6).min(recent) } else { 0 };
+            let mut batch: Vec<Arc<Made>> = records[done - again..upto].to_vec();
+            if self.is_kinesis {
+                for at in (1..batch.len()).rev() {
+                    batch.swap(at, self.rng.random_range(0..=at));
+                }
+            }
+            for made in &batch {
+                self.take(made).await;
+            }
+            self.delivered.insert(stored_key, upto);
+        }
+    }
+
+    async fn take(&mut self, made: &Made) {
+        let record = if self.is_kinesis { as_kinesis(made) } else { made.json.clone() };
+        let decoded = loop {
+            let Reading::Item(record) = self.decoder.read(&record).unwrap_or_else(|error| panic!("{error}: {record}"))
+            else {
+                return;
+            };
+            let widths = match self.widths.clone() {
+                Some(widths) => widths,
+                None => {
+                    let read_at = self.stream.clock.now().wall.as_secs();
+                    let metadata = self.table.shards(&key(), soon()).await.expect("metadata");
+                    KeyWidths::of(metadata.as_ref(), self.table.config(), read_at)
+                }
+            };
+            match self.decoder.decode(record, self.widths.insert(widths)) {
+                Ok(decoded) => break decoded,
+                Err(StreamError::WidthsTooOld { .. }) => self.widths = None,
+                Err(error) => panic!("{error}: {made:?}"),
+            }
+        };
+        self.decided.insert(identity(made), decoded.clone());
+        let change = match decoded {
+            Decoded::Internal(_) => return,
+            Decoded::Change(change) => change,
+            Decoded::Ambiguous(change, _) => {
+                self.ambiguous += 1;
+                let stored = self.table.get(&key(), &change.sort_key, true, soon()).await.expect("a response");
+                if stored.is_some() == change.new.is_none() {
+                    return;
+                }
+                change
+            }
+        };
+        match self.tracker.see(&change) {
+            Tracked::Duplicate => self.repeated += 1,
+            tracked @ (Tracked::InOrder | Tracked::Late) => {
+                self.late += u64::from(tracked == Tracked::Late);
+                note(&mut self.taken, &change);
+            }
+        }
+    }
+}
+
+fn note(taken: &mut Taken, change: &Change) {
+    let number = |item: &Item| match item.attributes.get("value") {
+        Some(Value::N(text)) => text.parse().ok(),
+        other => panic!("{other:?}"),
+    };
+    let value = change.new.as_ref().and_then(number);
+    let one = (change.position.to_string(), change.kind, value);
+    taken.entry(change.sort_key.to_string()).or_default().push(one);
+}
+
+pub(super) fn identity(made: &Made) -> String {
+    made.json["dynamodb"]["SequenceNumber"].as_str().expect("a number").to_owned()
+}
+
+/// The record in a Kinesis data stream, without the sequence number of DynamoDB Streams.
+fn as_kinesis(made: &Made) -> Json {
+    let mut inner = made.json.clone();
+    let dynamodb = inner["dynamodb"].as_object_mut().expect("an object");
+    dynamodb.remove("SequenceNumber");
+    dynamodb.remove("StreamViewType");
+    dynamodb.insert("ApproximateCreationDateTime".into(), json!(u64::try_from(made.at.as_micros()).expect("it fits")));
+    dynamodb.insert("ApproximateCreationDateTimePrecision".into(), json!("MICROSECOND"));
+    inner["tableName"] = json!("items");
+    let data = aws_smithy_types::base64::encode(inner.to_string());
+    json!({"eventSource": "aws:kinesis", "kinesis": {"data": data, "sequenceNumber": identity(made)}})
+}
+
+/// Checks that a consumer that is hours behind makes the same decisions, or reports that it cannot.
+pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
+    let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
+    let metadata = table.shards(&key(), soon()).await.expect("metadata");
+    let widths = KeyWidths::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
+    for made in run.stream.records() {
+        let record = if consumer.is_kinesis { as_kinesis(&made) } else { made.json.clone() };
+        let Ok(Reading::Item(record)) = decoder.read(&record) else { continue };
+        let now = decoder.decode(record, &widths).expect("widths of now");
+        let then = &consumer.decided[&identity(&made)];
+        let same = match (&now, then) {
+            (Decoded::Ambiguous(..), _) => true,
+            (Decoded::Internal(now), Decoded::Internal(then)) => now == then,
+            (Decoded::Change(now), Decoded::Change(then)) => now.kind == then.kind && now.version == then.version,
+            (Decoded::Internal(_) | Decoded::Change(_), _) => false,
+        };
+        assert!(same, "{now:?} was {then:?}: {made:?}");
+    }
+}
+
+/// The changes that a consumer takes if it assumes that the key never grew: they include the moves.
+pub(super) fn without_widths(run: &Run) -> Taken {
+    let (decoder, mut taken) = (run.decoder(), Taken::new());
+    let never = KeyWidths::never_grown(&run.config, u64::MAX);
+    for made in run.stream.records() {
+        let Ok(Reading::Item(record)) = decoder.read(&made.json) else { continue };
+        if let Ok(Decoded::Change(change)) = decoder.decode(record, &never) {
+            note(&mut taken, &change);
+        }
+    }
+    taken
+}
+
+/// The changes that a consumer takes if it does not detect repeated batches.
+pub(super) fn twice(run: &Run, consumer: &Consumer) -> Taken {
+    let mut taken = Taken::new();
+    for made in run.stream.records() {
+        if let Some(Decoded::Change(change)) = consumer.decided.get(&identity(&made)) {
+            note(&mut taken, change);
+            note(&mut taken, change);
+        }
+    }
+    taken
+}
