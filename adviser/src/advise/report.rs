@@ -4,7 +4,7 @@ use serde::Serialize;
 use sharding::internal::PARTITION_WRITE_UNITS;
 
 use super::counts::{Count, Distinct, sort};
-use super::evenness::Evenness;
+use super::evenness::{Evenness, Spread};
 use super::passes::{HottestKeys, Totals};
 use super::over_time::{OverTime, Peak, over_time};
 use super::rows::FileFormat;
@@ -132,40 +132,15 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         .collect();
     let spreads = hottest_keys
         .iter()
-        .filter_map(|key| {
-            let spread = spreads.get(position(&key.partition_key)?)?.finish();
-            let placements = spread.into_iter().map(|(shards, placement, evenness)| PlacementSpread {
-                shards: shards.get(),
-                placement,
-                evenness,
-            });
-            Some(KeySpread {
-                partition_key: key.partition_key.clone(),
-                writes: key.items,
-                placements: placements.collect(),
-            })
-        })
+        .filter_map(|key| Some(key_spread(key, spreads.get(position(&key.partition_key)?)?)))
         .collect();
     let over_time = rates.as_ref().zip(totals.span).map(|(rates, span)| over_time(rates, span, totals.units, &keys));
-    let (distinct, at_least, at_most, is_exact) = match totals.ranking.distinct {
-        Distinct::Exactly(distinct) => (distinct, distinct, distinct, true),
-        Distinct::About { estimate, lower, upper } => (estimate, lower, upper, false),
-    };
-    let partition_keys = PartitionKeys {
-        distinct,
-        is_exact,
-        distinct_at_least: at_least,
-        distinct_at_most: at_most,
-        hottest_share: hottest_keys.first().map_or(0.0, |key| key.share),
-        ten_hottest_share: hottest_keys.iter().map(|key| key.share).sum(),
-        momentary_share: totals.momentary.map(|momentary| momentary.mean_share),
-        others_at_most_write_units: totals.ranking.unlisted_at_most,
-    };
+    let partition_keys = partition_keys(totals, &hottest_keys);
     let hottest = hottest_keys.first().map_or("", |key| key.partition_key.as_str());
     let followed = rates.iter().flat_map(|rates| rates.keys.iter().skip(1));
     let facts = Facts {
         items: totals.items,
-        distinct,
+        distinct: partition_keys.distinct,
         hottest,
         hottest_share: partition_keys.hottest_share,
         next_share: hottest_keys.get(1).map_or(0.0, |key| key.share),
@@ -192,4 +167,30 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         over_time,
         spreads,
     }
+}
+
+fn partition_keys(totals: &Totals, hottest_keys: &[HotKey]) -> PartitionKeys {
+    let (distinct, at_least, at_most, is_exact) = match totals.ranking.distinct {
+        Distinct::Exactly(distinct) => (distinct, distinct, distinct, true),
+        Distinct::About { estimate, lower, upper } => (estimate, lower, upper, false),
+    };
+    PartitionKeys {
+        distinct,
+        is_exact,
+        distinct_at_least: at_least,
+        distinct_at_most: at_most,
+        hottest_share: hottest_keys.first().map_or(0.0, |key| key.share),
+        ten_hottest_share: hottest_keys.iter().map(|key| key.share).sum(),
+        momentary_share: totals.momentary.map(|momentary| momentary.mean_share),
+        others_at_most_write_units: totals.ranking.unlisted_at_most,
+    }
+}
+
+fn key_spread(key: &HotKey, spread: &Spread) -> KeySpread {
+    let placements = spread.finish().into_iter().map(|(shards, placement, evenness)| PlacementSpread {
+        shards: shards.get(),
+        placement,
+        evenness,
+    });
+    KeySpread { partition_key: key.partition_key.clone(), writes: key.items, placements: placements.collect() }
 }

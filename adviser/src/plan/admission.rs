@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn one_write_at_a_time_is_refused_as_erlang_says() {
-        // A write empties the bucket, and no other is accepted until it is paid back. So rho / (1 +
-        // rho) of rho is refused.
+        // A write empties the bucket, and no other is accepted until it is paid back. So the
+        // refused share is rho / (1 + rho).
         for rho in [0.2, 0.5, 1.0, 3.0] {
             let found = refused_part(rho, 1_000.0, 1_000.0 * 1e-9);
             assert!((found - rho / (1.0 + rho)).abs() < 1e-4, "{rho}: {found}");

@@ -19,8 +19,8 @@ use super::throttling::NEGLIGIBLE;
 
 /// The simulated time in seconds.
 const SECONDS: u32 = 1_800;
-/// Simulation steps per second. A bucket holds one second's units, so shorter steps would not
-/// change the result.
+/// Simulation steps per second. A bucket holds one second's units, so steps below a second even
+/// out.
 const STEPS_A_SECOND: u32 = 2;
 /// The number of sort keys that represent those of one step.
 const SORT_KEYS: u32 = 32;

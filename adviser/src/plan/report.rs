@@ -86,20 +86,9 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
     let demand = Demand::new(options.write_rate, options.item_size, options.keys);
     let partitions = partitions(options, &demand);
     let admission = Admission::new(partitions.write_units, demand.units_per_write);
-    let throttled_with = |shards: u32| throttled(&demand, &admission, shards, partitions.count);
-    let policy = policy::follow(partitions.count, throttled_with);
-    let judged = options.shards.unwrap_or(policy.last());
-    let shards = ShardChoice {
-        judged,
-        asked_for: options.shards.is_some(),
-        on_paper: on_paper(&demand, partitions.write_units),
-        fewest: fewest_shards(&demand, &admission, partitions.count),
-        fewest_partitions: fewest_partitions(&demand, &admission, judged),
-        policy,
-        throttled: throttled_with(judged),
-    };
-    let page = reads::page(options.page_size, options.item_size, judged, options.consistent);
-    let unsharded = throttled_with(1);
+    let shards = shard_choice(options, &demand, &admission, &partitions);
+    let page = reads::page(options.page_size, options.item_size, shards.judged, options.consistent);
+    let unsharded = throttled(&demand, &admission, 1, partitions.count);
     let split_for_heat = split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
     let reads = reads(options, &page, partitions.read_units);
     let usage = Usage {
@@ -122,23 +111,13 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         rate: admission.rate(),
         partitions: partitions.count,
         unsharded,
-        shards: judged,
+        shards: shards.judged,
         throttled: shards.throttled,
         fewest_shards: shards.fewest,
         enough: ready::chosen(&ready),
         heat: &split_for_heat,
         reads: &reads,
     };
-    let new_table = PartitionLimits::default().partitions;
-    let throttling = neighbours(&shards)
-        .into_iter()
-        .map(|shards| ThrottlingRow {
-            shards,
-            units_per_shard: demand.units_per_shard(shards),
-            throttled: throttled_with(shards),
-            throttled_on_a_new_table: throttled(&demand, &admission, shards, new_table),
-        })
-        .collect();
     Ok(Report {
         verdict: judge(&case),
         notes: notes::notes(&notes::Known {
@@ -151,10 +130,10 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
             launch: launch.as_ref(),
         }),
         prices: format!("{}, {}, collected on {}", prices.region, prices.currency, prices.assembled_on),
+        throttling: throttling(&demand, &admission, &shards, partitions.count),
         demand,
         partitions,
         shards,
-        throttling,
         page,
         directory,
         split_for_heat,
@@ -162,6 +141,45 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         at_rest: at_rest::at_rest(options.architecture, &prices),
         launch,
     })
+}
+
+fn shard_choice(
+    options: &PlanOptions,
+    demand: &Demand,
+    admission: &Admission,
+    partitions: &TablePartitions,
+) -> ShardChoice {
+    let throttled_with = |shards: u32| throttled(demand, admission, shards, partitions.count);
+    let policy = policy::follow(partitions.count, throttled_with);
+    let judged = options.shards.unwrap_or(policy.last());
+    ShardChoice {
+        judged,
+        asked_for: options.shards.is_some(),
+        on_paper: on_paper(demand, partitions.write_units),
+        fewest: fewest_shards(demand, admission, partitions.count),
+        fewest_partitions: fewest_partitions(demand, admission, judged),
+        policy,
+        throttled: throttled_with(judged),
+    }
+}
+
+/// The throttled shares around the judged number of shards.
+fn throttling(
+    demand: &Demand,
+    admission: &Admission,
+    shards: &ShardChoice,
+    partitions: u32,
+) -> Vec<ThrottlingRow> {
+    let new_table = PartitionLimits::default().partitions;
+    neighbours(shards)
+        .into_iter()
+        .map(|shards| ThrottlingRow {
+            shards,
+            units_per_shard: demand.units_per_shard(shards),
+            throttled: throttled(demand, admission, shards, partitions),
+            throttled_on_a_new_table: throttled(demand, admission, shards, new_table),
+        })
+        .collect()
 }
 
 /// The read units that the pages take from one partition.
@@ -282,7 +300,7 @@ mod tests {
         // Eight keys with 300 units each on five partitions: in some placements, they fit.
         let options = PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) };
         let verdict = plan_now(&options).verdict;
-        assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then 0 %"), "{}", verdict.text);
+        assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then, 0 %"), "{}", verdict.text);
     }
 
     #[test]
@@ -339,7 +357,7 @@ mod tests {
                         shard-scaler with {\"action\":\"copies\",\"copies\":10}); the pages are read for 12,500 units a second, $4,106 a month";
         assert!(many.contains(expected), "{many}");
         let too_many = plan_now(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).to_string();
-        assert!(too_many.contains("93 copies of each page would be needed, and a table has 64 at most"), "{too_many}");
+        assert!(too_many.contains("93 copies of each page would be needed, and a table has at most 64"), "{too_many}");
     }
 
     #[test]

@@ -18,6 +18,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.verdict.text)?;
         self.write_demand(f)?;
+        self.write_shards(f)?;
+        self.write_policy(f)?;
         self.write_directory(f)?;
         self.write_throttling(f)?;
         self.write_page(f)?;
@@ -35,7 +37,7 @@ impl fmt::Display for Report {
 
 impl Report {
     fn write_demand(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (demand, shards) = (&self.demand, &self.shards);
+        let demand = &self.demand;
         let keys =
             if demand.keys == 1 { String::new() } else { format!(", shared by {}", counted(demand.keys, "key")) };
         writeln!(
@@ -65,7 +67,11 @@ impl Report {
             "partitions  {} of {} write units a second{origin}",
             whole(f64::from(self.partitions.count)),
             whole(self.partitions.write_units)
-        )?;
+        )
+    }
+
+    fn write_shards(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shards = &self.shards;
         let fewest = match shards.fewest {
             Some(1) => "one is enough".to_owned(),
             Some(fewest) => {
@@ -85,10 +91,14 @@ impl Report {
         let most = ScalingPolicy::default().max_shards.get();
         let raised =
             if shards.judged > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() };
-        writeln!(f, "shards      {}{requested}{raised}; {fewest}", shards.judged)?;
-        let path = shards.policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
-        let end = match shards.policy.end {
-            PolicyEnd::Calm if shards.policy.last() == 1 => ", and stays there".to_owned(),
+        writeln!(f, "shards      {}{requested}{raised}; {fewest}", shards.judged)
+    }
+
+    fn write_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = &self.shards.policy;
+        let path = policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
+        let end = match policy.end {
+            PolicyEnd::Calm if policy.last() == 1 => return writeln!(f, "the policy  stays at one shard"),
             PolicyEnd::Calm => " (enough on these partitions, with a reserve for unlucky placements)".to_owned(),
             PolicyEnd::AtMaximum => ", its maximum".to_owned(),
             PolicyEnd::ShortOfPartitions { write_units } => {

@@ -118,93 +118,17 @@ impl Reads {
 
 /// Judges whether to shard the key.
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
-    let of_key = format!("{} write units a second", whole(case.demand.units_per_key()));
-    let rate = whole(case.rate);
-    let whose = if case.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
     let (kind, text) = if case.unsharded < NEGLIGIBLE {
-        let over = if case.demand.units_per_key() > case.rate {
-            " Retries absorb the small excess."
-        } else {
-            ""
-        };
-        let needs = whole(case.demand.units_per_key());
-        let one = if case.demand.keys == 1 { "the key" } else { "each key" };
-        // If the user requested shards, they share the reads.
-        match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" }) {
-            Some(reads) => {
-                let text = format!(
-                    "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
-                     second, and {whose} {needs}.{over}",
-                );
-                (VerdictKind::ReadsOverrun, text)
-            }
-            None => {
-                let text = format!(
-                    "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product \
-                     would keep it at one shard.",
-                );
-                (VerdictKind::Leave, text)
-            }
-        }
+        unthrottled(case)
     } else if case.demand.units_per_key() > f64::from(MOST_SHARDS) * case.rate {
-        let text = format!(
-            "Too much for one key: {whose} {of_key}, and the {} that this product gives a key at most take {}. \
-             Divide the items among several keys.",
-            counted(MOST_SHARDS, "shard"),
-            whole(f64::from(MOST_SHARDS) * case.rate),
-        );
-        (VerdictKind::TooMuch, text)
+        (VerdictKind::TooMuch, too_much(case))
     } else if case.fewest_shards.is_none() {
-        let enough = case.enough.map_or_else(String::new, |Ready { shards, partitions, .. }| {
-            let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
-            format!(
-                " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
-                 second (--launch lists the steps).",
-                counted(shards, "shard"),
-                counted(partitions, "partition"),
-                raised(shards),
-                whole(units as f64),
-            )
-        });
-        let text = format!(
-            "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
-             {} is throttled.{enough}",
-            counted(case.partitions, "partition"),
-            if case.partitions == 1 { "gives" } else { "give" },
-            whole(f64::from(case.partitions) * case.rate),
-            counted(MOST_SHARDS, "shard"),
-            whole(case.demand.write_units_per_second),
-        );
-        (VerdictKind::ShortOfPartitions, text)
+        (VerdictKind::ShortOfPartitions, short_of_partitions(case))
     } else if let (SortKeyOrder::Scattered, Some(after)) = (case.heat.sort_key_order, case.heat.relieved_after_seconds)
     {
-        let text = format!(
-            "DynamoDB's own split is enough after about {}; until then, {} of the writes are throttled. Shard the key if \
-             that is too late, if the peak is shorter than that, or if the table has a local secondary index, which \
-             prevents the split.",
-            minutes(after),
-            percent(case.unsharded),
-        );
-        (VerdictKind::SplitForHeat, text)
+        (VerdictKind::SplitForHeat, split_for_heat(case, after))
     } else {
-        let why = if case.demand.units_per_key() > case.rate {
-            ", so".to_owned()
-        } else if case.demand.keys == 1 {
-            format!(", but a single write takes {} of them: when writes coincide,", case.demand.units_per_write)
-        } else {
-            ", but keys share partitions:".to_owned()
-        };
-        let text = format!(
-            "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. \
-             With {} it is {}{}.",
-            percent(case.unsharded),
-            counted(case.shards, "shard"),
-            percent(case.throttled),
-            case.fewest_shards
-                .filter(|fewest| *fewest > case.shards)
-                .map_or_else(String::new, |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))),
-        );
-        (VerdictKind::Shard, text)
+        (VerdictKind::Shard, shard(case))
     };
     let text = match kind {
         VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
@@ -215,6 +139,107 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         }
     };
     Verdict { kind, text, split_for_heat: heat(case) }
+}
+
+impl Case<'_> {
+    /// "this key needs", or the same for several keys.
+    fn key_needs(&self) -> &'static str {
+        if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" }
+    }
+
+    /// The write units of one key, in words.
+    fn units_of_key(&self) -> String {
+        format!("{} write units a second", whole(self.demand.units_per_key()))
+    }
+}
+
+/// The verdict if one partition serves the writes.
+fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
+    let (rate, whose) = (whole(case.rate), case.key_needs());
+    let over = if case.demand.units_per_key() > case.rate { " Retries absorb the small excess." } else { "" };
+    let needs = whole(case.demand.units_per_key());
+    let one = if case.demand.keys == 1 { "the key" } else { "each key" };
+    // If the user requested shards, they share the reads.
+    match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" }) {
+        Some(reads) => {
+            let text = format!(
+                "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
+                 second, and {whose} {needs}.{over}",
+            );
+            (VerdictKind::ReadsOverrun, text)
+        }
+        None => {
+            let text = format!(
+                "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product \
+                 would keep it at one shard.",
+            );
+            (VerdictKind::Leave, text)
+        }
+    }
+}
+
+fn too_much(case: &Case<'_>) -> String {
+    let (whose, of_key) = (case.key_needs(), case.units_of_key());
+    format!(
+        "Too much for one key: {whose} {of_key}. This product gives a key at most {}, which take {}. Divide the items \
+         among several keys.",
+        counted(MOST_SHARDS, "shard"),
+        whole(f64::from(MOST_SHARDS) * case.rate),
+    )
+}
+
+fn short_of_partitions(case: &Case<'_>) -> String {
+    let enough = case.enough.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+        let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
+        format!(
+            " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
+             second (--launch lists the steps).",
+            counted(shards, "shard"),
+            counted(partitions, "partition"),
+            raised(shards),
+            whole(units as f64),
+        )
+    });
+    format!(
+        "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
+         {} is throttled.{enough}",
+        counted(case.partitions, "partition"),
+        if case.partitions == 1 { "gives" } else { "give" },
+        whole(f64::from(case.partitions) * case.rate),
+        counted(MOST_SHARDS, "shard"),
+        whole(case.demand.write_units_per_second),
+    )
+}
+
+fn split_for_heat(case: &Case<'_>, after: u32) -> String {
+    format!(
+        "DynamoDB's own split is enough after about {}; until then, {} of the writes are throttled. Shard the key if \
+         that is too late, if the peak is shorter than that, or if the table has a local secondary index, which \
+         prevents the split.",
+        minutes(after),
+        percent(case.unsharded),
+    )
+}
+
+fn shard(case: &Case<'_>) -> String {
+    let (rate, whose, of_key) = (whole(case.rate), case.key_needs(), case.units_of_key());
+    let why = if case.demand.units_per_key() > case.rate {
+        ", so".to_owned()
+    } else if case.demand.keys == 1 {
+        format!(", but a single write takes {} of them: when writes coincide,", case.demand.units_per_write)
+    } else {
+        ", but keys share partitions:".to_owned()
+    };
+    format!(
+        "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. \
+         With {} it is {}{}.",
+        percent(case.unsharded),
+        counted(case.shards, "shard"),
+        percent(case.throttled),
+        case.fewest_shards
+            .filter(|fewest| *fewest > case.shards)
+            .map_or_else(String::new, |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))),
+    )
 }
 
 fn and_reads(text: String, reads: Option<String>) -> String {

@@ -1,7 +1,7 @@
-//! The instances: what each sees of the key, and what each does about it.
+//! The instances: their views of the key, and their actions to relieve it.
 //!
-//! Each follows the crate: `shared/src/sharded_table`, `views.rs` in how it gets its view, `scale.rs` in how it relieves the key. A request
-//! to the metadata table takes one step.
+//! Each instance follows the crate (`shared/src/sharded_table`): `views.rs` for its view, and
+//! `scale.rs` for the relief of the key. A request to the metadata table takes one step.
 
 use std::time::Duration;
 
@@ -20,27 +20,28 @@ use super::world::{STEP, Scenario};
 use super::{Contender, Starts};
 use crate::plan::renewed_after;
 
-/// Wall-clock seconds at which a run begins; only differences matter.
+/// The wall-clock second at which a run starts. Only differences matter.
 const EPOCH: u64 = 1_000_000;
-/// Between a close, once every copy of the page has it, and its open.
+/// The time from a close, once every copy of the page has it, to its open.
 const OPENING_WAIT: Duration = MAX_LEASE.saturating_add(DRIFT_MARGIN);
-/// What an actor takes for its requests between a close and its open; `opens_at` counts on it.
+/// The time of an actor's requests between a close and its open; `opens_at` includes it.
 const OPENING_TIME: Duration = Duration::from_millis(20);
-/// Between two looks of an instance that waits for an open, and the longest random pause on top.
+/// The pause between two reads of an instance that waits for an open, and the longest random pause
+/// on top.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Instances that Lambda starts at once, and in each second after that. (AWS Lambda developer guide, "Lambda scaling behavior": 1,000 every 10
-/// seconds, refilled continuously and not saved up.)
+/// The instances that Lambda starts at once, and in each later second. (AWS Lambda developer guide,
+/// "Lambda scaling behavior": 1,000 every 10 seconds, refilled continuously and not saved up.)
 const STARTED_AT_ONCE: u32 = 1_000;
 const STARTED_A_SECOND: u32 = 100;
 
-/// What a page says of the key.
+/// The key's entry in its page.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Entry {
     generation: u64,
     width: ShardCount,
     is_closing: bool,
-    /// Nobody opens before.
+    /// The earliest time of the open.
     opens_at: Duration,
 }
 
@@ -67,122 +68,124 @@ impl Attempt {
         Self { at, throttled: 0 }
     }
 
-    /// After a throttle: exponential back-off with full jitter.
+    /// Returns the next attempt after a throttle: exponential back-off with full jitter.
     fn repeated(self, now: Duration, rng: &mut Xoshiro256PlusPlus) -> Self {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.throttled.min(10)).min(LONGEST_PAUSE);
         Self { at: now + STEP + longest.mul_f64(rng.random()), throttled: self.throttled + 1 }
     }
 }
 
-/// What an instance is doing about the width.
+/// The state of an instance's relief of the key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Relief {
     Idle,
-    /// It was throttled, and waits until it has seen enough.
+    /// The instance was throttled, and waits until it has enough evidence.
     Gathering {
         since: Duration,
         until: Duration,
     },
-    /// It wants a view that was asked for since then.
+    /// The instance needs a view that was requested after `since`.
     Looking {
         since: Duration,
         then: Then,
     },
-    /// It reads whether the table is known to be short of partitions again.
+    /// The instance reads whether the table is still known to be short of partitions.
     ReadingShortage {
         attempt: Attempt,
     },
-    /// It adds what it has seen to what others have.
+    /// The instance adds its evidence to the shared evidence.
     Adding {
         attempt: Attempt,
         until: Duration,
     },
-    /// It leaves others time to add theirs.
+    /// The instance waits for others to add their evidence.
     Added {
         until: Duration,
     },
-    /// It reads what all have seen.
+    /// The instance reads the shared evidence.
     ReadingEvidence {
         attempt: Attempt,
     },
-    /// It reads the key's item.
+    /// The instance reads the key's item.
     Reading {
         why: Why,
         attempt: Attempt,
     },
-    /// It has changed the item, and makes that known: it reads how many copies there are, and writes them.
+    /// The instance has changed the item and publishes the change: it reads the number of copies,
+    /// and writes the copies.
     Publishing {
         entry: Entry,
         attempt: Attempt,
     },
-    /// It has closed.
+    /// The instance has closed the key.
     Closed {
         until: Duration,
         generation: u64,
     },
-    /// It has found a closing in the item that its page did not show.
+    /// The instance has found a closing in the item that its page did not show.
     WaitingOut {
         until: Duration,
         generation: u64,
     },
 }
 
-/// What an instance does with a view that shows no closing.
+/// The next action of an instance if its view shows no closing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
-    /// It has seen too little to decide by itself.
+    /// Add its evidence, which is too little for its own decision.
     Add,
-    /// And the table was short of partitions.
+    /// Read whether the table is still short of partitions, and then add its evidence.
     ReadShortage,
     ReadEvidence,
     Decide,
 }
 
-/// Why an instance reads the key's item.
+/// The purpose of a read of the key's item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Why {
-    /// To decide.
+    /// A decision.
     Decide,
-    /// Its page has shown this closing for longer than a change takes.
+    /// The takeover of a closing that the page has shown for longer than a change takes.
     TakeOver { generation: u64 },
-    /// The item has.
+    /// The takeover of a closing that the item has shown for longer than a change takes.
     WaitOut { generation: u64 },
 }
 
-/// Why an instance that is throttled makes no decision.
+/// The time in which a throttled instance makes no decision.
 #[derive(Debug, Clone, Copy, Default)]
 struct Quiet {
     until: Duration,
-    /// The table was short of partitions.
+    /// Whether the reason is that the table was short of partitions.
     is_short: bool,
 }
 
 #[derive(Debug)]
 struct Instance {
     starts_at: Duration,
-    /// It has read the table item, and so knows of the copies.
+    /// Whether the instance has read the table item, which has the number of copies.
     knows_table: bool,
-    /// The copy that it reads.
+    /// The copy that the instance reads.
     copy: u32,
     entry: Entry,
-    /// When it asked for its view; absent before the first.
+    /// The time at which the instance requested its view; `None` before the first request.
     asked_at: Option<Duration>,
-    /// Its next read of the table item or the page.
+    /// The next read of the table item or the page.
     look: Attempt,
-    /// The closing that it waits for, and when it takes that over.
+    /// The generation of the closing that the instance waits for, and the time at which it takes
+    /// the closing over.
     watched: Option<(u64, Duration)>,
-    /// It may send writes in this step.
+    /// Whether the instance may send writes in this step.
     sends: bool,
     tracker: PressureTracker,
     relief: Relief,
     quiet: Quiet,
-    /// Of the main table, as its page says.
+    /// The number of partitions of the main table, from the page.
     partitions: Option<u32>,
-    /// What it and others have seen, where that was added up.
+    /// The shared evidence, after the instance has added its own or read it.
     together: Option<Pressure>,
 }
 
-/// What instances have seen of the key together.
+/// The shared evidence of all instances on the key.
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
     generation: u64,
@@ -197,30 +200,33 @@ impl Evidence {
     }
 }
 
-/// The key, as all instances share it.
+/// The state of the key that all instances share.
 #[derive(Debug)]
 struct Key {
     item: ShardMetadata,
     page: Entry,
-    /// Both as they were when the step began: requests of one step cross on their way.
+    /// The item and the page at the start of the step, because requests of one step run
+    /// concurrently.
     seen_item: ShardMetadata,
     seen_page: Entry,
     table: MetadataTable,
     copies: u32,
-    /// Instances read besides writing.
+    /// Whether instances also read.
     is_read: bool,
     /// The width that the first instance sets when it starts.
     once: Option<ShardCount>,
     updates_tried: u64,
     updates_made: u64,
     evidence: Evidence,
-    /// Until when the table is known to be short of partitions, under which generation of the key and on how many partitions.
+    /// A known shortage of partitions: the generation of the key, the number of partitions, and the
+    /// end of the knowledge.
     short: Option<(u64, Option<u32>, Duration)>,
-    /// What an instance has reported for all in this step.
+    /// The shortage that an instance has reported in this step.
     shortage: Option<Shortage>,
-    /// When an instance first found that the key lacks shards and has the most.
+    /// The time at which an instance first found that the key needs more than the maximum of
+    /// shards.
     at_maximum_after: Option<Duration>,
-    /// Of the main table, as the directory tells.
+    /// The number of partitions of the main table, from the directory.
     partitions: Option<u32>,
     rng: Xoshiro256PlusPlus,
 }
@@ -233,14 +239,14 @@ pub(super) struct Instances {
     key: Key,
 }
 
-/// The instances that run, by whether they may send writes.
+/// The shares of the running instances that may not send writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Held {
-    /// The part that may not: it has no view, or waits for an open.
+    /// The share that may not send, because it has no view or waits for an open.
     pub(super) waiting: f64,
-    /// The part of those which might not in the step before that may now.
+    /// The share of the instances held in the previous step that may send now.
     pub(super) released: f64,
-    /// The part that needs a view and has none within its lease.
+    /// The share that needs a view and has none within its lease.
     pub(super) without_view: f64,
 }
 
@@ -249,7 +255,7 @@ impl Instances {
         let policy = match scenario.contender {
             Contender::Nothing => None,
             Contender::Policy(policy) => Some(policy),
-            // It makes its one change at once, and never another.
+            // The first instance makes the one change at once. The policy never makes another.
             Contender::Once(_) => Some(ScalingPolicy { evidence: u64::MAX, ..ScalingPolicy::default() }),
         };
         let item = ShardMetadata::unregistered();
@@ -276,42 +282,43 @@ impl Instances {
         Self { all, policy, key }
     }
 
-    /// What was reported of a table that is short of partitions, since the last call.
+    /// Takes the shortage of partitions that was reported since the last call.
     pub(super) const fn shortage(&mut self) -> Option<Shortage> {
         self.key.shortage.take()
     }
 
-    /// When an instance first reported that the key lacks shards and has the most.
+    /// Returns the time at which an instance first found that the key needs more than the maximum
+    /// of shards.
     pub(super) const fn at_maximum_after(&self) -> Option<Duration> {
         self.key.at_maximum_after
     }
 
-    /// The directory says from now on that the main table has so many partitions.
+    /// Publishes the main table's number of partitions in the directory.
     pub(super) const fn publish_partitions(&mut self, partitions: u32) {
         self.key.partitions = Some(partitions);
     }
 
-    /// The write width.
+    /// Returns the write width.
     pub(super) const fn width(&self) -> ShardCount {
         self.key.item.number_of_shards
     }
 
-    /// Conditional updates of the key's item that succeeded, and those that were tried.
+    /// Returns the successful and all conditional updates of the key's item.
     pub(super) const fn updates(&self) -> (u64, u64) {
         (self.key.updates_made, self.key.updates_tried)
     }
 
-    /// What the metadata table bore; `None` where nobody uses it.
+    /// Returns the load on the metadata table; `None` without a policy, which does not use it.
     pub(super) fn metadata(&self) -> Option<MetadataLoad> {
         self.policy.is_some().then(|| self.key.table.load())
     }
 
-    /// Closes the books of a second.
+    /// Ends a second of the metadata table's load.
     pub(super) fn end_second(&mut self) {
         self.key.table.end_second();
     }
 
-    /// Settles who may send writes in this step.
+    /// Determines the instances that may send writes in this step.
     pub(super) fn hold(&mut self, now: Duration) -> Held {
         let (mut running, mut waiting, mut waited, mut released, mut without_view) = (0, 0, 0, 0, 0);
         for instance in self.all.iter_mut().filter(|instance| now >= instance.starts_at) {
@@ -321,7 +328,7 @@ impl Instances {
             waiting += u32::from(!sends);
             waited += u32::from(!instance.sends);
             released += u32::from(sends && !instance.sends);
-            // Without reads, whoever waits for an open needs no view before it.
+            // Without reads, an instance that waits for an open needs no view before it.
             without_view += u32::from(!has_view && (self.key.is_read || !instance.entry.is_closing));
             instance.sends = sends;
         }
@@ -333,12 +340,12 @@ impl Instances {
         }
     }
 
-    /// The instances that send writes.
+    /// Returns the instances that send writes.
     fn active(&self) -> impl Iterator<Item = &Instance> {
         self.all.iter().filter(|instance| instance.sends)
     }
 
-    /// The widths that instances write under, with the share of the instances that write.
+    /// Returns the widths that instances write under, with the share of the writing instances.
     pub(super) fn widths(&self) -> Vec<(ShardCount, f64)> {
         let mut widths: Vec<(ShardCount, f64)> = Vec::new();
         let one = 1.0 / self.active().count() as f64;
@@ -351,7 +358,8 @@ impl Instances {
         widths
     }
 
-    /// Every instance learns what became of its part of a step's attempts; `refused` is the part that was throttled, by width.
+    /// Records in every instance the results of its share of a step's attempts. `refused` is the
+    /// throttled share by width.
     pub(super) fn learn(
         &mut self,
         first_attempts: f64,
@@ -374,7 +382,7 @@ impl Instances {
                 Pressure { attempts, throttled, accepted: attempts - throttled + late },
                 now,
             );
-            // A repetition that is throttled is a reason as well.
+            // A throttled retry also starts a relief.
             let is_throttled = throttled > 0 || rng.random::<f64>() < refused * (repetitions / count);
             if is_throttled && self.policy.is_some() && instance.relief == Relief::Idle && !instance.is_quiet(now) {
                 let until = now + CROWD_BACKOFF.mul_f64(rng.random());
@@ -383,7 +391,7 @@ impl Instances {
         }
     }
 
-    /// Every instance makes the requests to the metadata table that are due.
+    /// Sends the due requests of every instance to the metadata table.
     pub(super) fn act(&mut self, now: Duration) {
         let Some(policy) = self.policy else { return };
         self.key.seen_item = self.key.item.clone();
@@ -398,7 +406,8 @@ impl Instances {
 }
 
 impl Key {
-    /// One conditional write of the item as it was seen; `None` where another was first, or it was throttled.
+    /// Writes a change of the item conditionally; `None` if another instance was first, or the
+    /// write was throttled.
     fn change(&mut self, change: &Change, now: Duration) -> Option<Entry> {
         self.updates_tried += 1;
         let is_served = self.table.write(MetadataItem::Key, now);
@@ -410,7 +419,7 @@ impl Key {
         Some(Entry::of(&self.item, now + OPENING_WAIT + OPENING_TIME))
     }
 
-    /// Writes an entry to every copy of the page; `false` where a request was throttled.
+    /// Writes an entry to every copy of the page; `false` if a request was throttled.
     fn publish(&mut self, entry: Entry, now: Duration) -> bool {
         let is_served = self.table.read(MetadataItem::Table, now)
             && (0..self.copies).all(|copy| self.table.write(MetadataItem::Page(copy), now));
@@ -420,7 +429,7 @@ impl Key {
         is_served
     }
 
-    /// Until when the table is known to be short, for an instance that knows of so many partitions.
+    /// Returns the end of a known shortage, for an instance that knows this number of partitions.
     fn short_until(&self, partitions: Option<u32>, now: Duration) -> Option<Duration> {
         let (generation, on, until) = self.short?;
         (generation == self.item.generation && on == partitions && now < until).then_some(until)
@@ -430,7 +439,7 @@ impl Key {
         longest.mul_f64(self.rng.random())
     }
 
-    /// From now on, when somebody who sees a closing takes it over.
+    /// Returns the time at which an instance that sees a closing now takes it over.
     fn patience(&mut self, now: Duration) -> Duration {
         now + OPENING_WAIT + OBSERVER_PAUSE + self.jitter(OBSERVER_PAUSE)
     }
@@ -445,7 +454,7 @@ impl Instance {
             }
         };
         let is_warm = scenario.starts == Starts::Warm;
-        // Views of different ages.
+        // Warm instances have views of different ages.
         let age = f64::from(number + 1) / f64::from(scenario.instances.max(1));
         let first_look = if is_warm { renewed_after().mul_f64(age) } else { starts_at };
         let mut tracker = PressureTracker::default();
@@ -483,12 +492,12 @@ impl Instance {
         self.quiet = Quiet { until, is_short };
     }
 
-    /// Reads the page, and before its first page the table item.
+    /// Reads the page, or the table item before its first page.
     fn look_if_due(&mut self, key: &mut Key, now: Duration) {
         if now < self.look.at {
             return;
         }
-        // Where one copy does not answer, another may.
+        // If one copy does not respond, the instance tries another.
         let copy = if self.look.throttled == 0 { self.copy } else { key.rng.random_range(0..key.copies.max(1)) };
         let item = if self.knows_table { MetadataItem::Page(copy) } else { MetadataItem::Table };
         if !key.table.read(item, now) {
@@ -505,7 +514,8 @@ impl Instance {
         }
     }
 
-    /// Learns what a page, or a change of its own, says of the key. What is known of a higher generation stays.
+    /// Updates the view from a page or from the instance's own change. An entry of a higher
+    /// generation stays.
     fn see(&mut self, entry: Entry, key: &mut Key, now: Duration) {
         if entry.generation >= self.entry.generation {
             if entry.width != self.entry.width {
@@ -528,11 +538,12 @@ impl Instance {
         if now < ends {
             next = next.min(ends);
         }
-        // Reads do not wait for the open, and keep the view fresh.
+        // Reads do not wait for the open, so they keep the view fresh.
         self.look = Attempt::at(if key.is_read { next.min(renewed) } else { next });
     }
 
-    /// Takes the next step of a relief, if its time has come; says whether another may follow at once.
+    /// Takes the next step of a relief if it is due. Returns whether another step may follow at
+    /// once.
     fn advance(&mut self, policy: &ScalingPolicy, key: &mut Key, now: Duration) -> bool {
         match self.relief {
             Relief::Idle => {
@@ -561,7 +572,8 @@ impl Instance {
                 false
             }
             Relief::Looking { since, then } if self.asked_at.is_some_and(|asked_at| asked_at >= since) => {
-                // The page first: of a crowd of instances, most find that another has closed already, and leave the key's items alone.
+                // The page is read first. Most of a crowd of instances find that another has
+                // already closed the key, and do not read the key's items.
                 let attempt = Attempt::at(now);
                 self.relief = match then {
                     _ if self.entry.is_closing => Relief::Idle,
@@ -584,7 +596,7 @@ impl Instance {
             }
             Relief::Adding { attempt, until } if now >= attempt.at => {
                 self.relief = if !key.table.write(MetadataItem::Evidence, now) {
-                    // So many add what they saw that this one is not missed.
+                    // Enough other instances add their evidence.
                     if now >= until {
                         self.be_quiet(now + EVIDENCE_LASTS, false);
                         Relief::Idle
@@ -656,17 +668,17 @@ impl Instance {
         }
     }
 
-    /// What follows from the key's item, as it was read now.
+    /// Returns the next state after a read of the key's item.
     fn judge(&mut self, why: Why, policy: &ScalingPolicy, key: &mut Key, now: Duration) -> Relief {
         let stored = key.seen_item.generation;
-        // Where this comes to nothing, the next look begins a new wait.
+        // If this attempt fails, the next read of the page starts a new wait.
         self.watched = None;
         match why {
             Why::Decide => self.decide(policy, key, now),
             Why::TakeOver { generation } | Why::WaitOut { generation } if stored == generation => {
                 self.change(&Change::CloseAgain, key, now)
             }
-            // Its actor did not get as far as the page.
+            // The actor of the change did not publish it to the page.
             Why::TakeOver { .. } => {
                 self.look_at_once(now + 2 * STEP);
                 Relief::Publishing { entry: Entry::of(&key.seen_item, now), attempt: Attempt::at(now + STEP) }
@@ -675,7 +687,7 @@ impl Instance {
         }
     }
 
-    /// What follows from what all have seen.
+    /// Returns the next state after a read of the shared evidence.
     fn decided_together(&mut self, now: Duration) -> Relief {
         if ScalingPolicy::is_calm(self.seen(now)) {
             self.be_quiet(now + EVIDENCE_LASTS, false);
@@ -684,14 +696,15 @@ impl Instance {
         Relief::Reading { why: Why::Decide, attempt: Attempt::at(now + STEP) }
     }
 
-    /// What it decides from.
+    /// Returns the evidence for a decision.
     fn seen(&mut self, now: Duration) -> Seen {
         let own = self.tracker.seen(now);
         let together = self.together.filter(|together| together.attempts > own.pressure.attempts);
         Seen { pressure: together.unwrap_or(own.pressure), partitions: self.partitions, ..own }
     }
 
-    /// Adds what it has seen to what others have, or begins anew. Returns all of it.
+    /// Adds the instance's evidence to the shared evidence, or starts it anew. Returns the shared
+    /// evidence.
     fn add_evidence(&mut self, key: &mut Key, now: Duration) -> Pressure {
         let (own, evidence) = (self.tracker.take_untold(now), &mut key.evidence);
         let (generation, partitions) = (self.entry.generation, self.partitions);
@@ -705,7 +718,8 @@ impl Instance {
         together
     }
 
-    /// Whether the table is known to be short of partitions; then it makes no decision for a while.
+    /// Whether the table is known to be short of partitions. If so, the instance makes no decision
+    /// for a while.
     fn is_known_short(&mut self, key: &Key, now: Duration) -> bool {
         let until = key.short_until(self.partitions, now);
         if let Some(until) = until {
@@ -734,7 +748,7 @@ impl Instance {
             ScalingDecision::ShortOfPartitions { until, write_units } => {
                 let until = Duration::from_secs(until.saturating_sub(EPOCH));
                 self.be_quiet(until, true);
-                // One of a crowd reports it.
+                // Only one instance of a crowd reports the shortage.
                 if key.table.write(MetadataItem::Evidence, now) && key.short_until(self.partitions, now).is_none() {
                     key.short = Some((key.item.generation, self.partitions, until));
                     key.shortage = Some(Shortage { write_units });
@@ -750,14 +764,14 @@ impl Instance {
         }
     }
 
-    /// Changes the key's item; what it has made of it, this instance sees first.
+    /// Changes the key's item, and updates the instance's own view.
     fn change(&mut self, change: &Change, key: &mut Key, now: Duration) -> Relief {
         let Some(entry) = key.change(change, now) else { return Relief::Idle };
         self.see(entry, key, now);
         Relief::Publishing { entry, attempt: Attempt::at(now + STEP) }
     }
 
-    /// Reads the page then, unless it repeats a read that was throttled.
+    /// Schedules a read of the page at this time, unless a throttled read is being retried.
     fn look_at_once(&mut self, at: Duration) {
         if self.look.throttled == 0 {
             self.look = Attempt::at(at);
@@ -765,7 +779,7 @@ impl Instance {
     }
 }
 
-/// A whole number with this mean.
+/// Draws a whole number with this mean.
 pub(super) fn whole(mean: f64, rng: &mut Xoshiro256PlusPlus) -> u64 {
     let floor = mean.floor();
     floor as u64 + u64::from(rng.random::<f64>() < mean - floor)

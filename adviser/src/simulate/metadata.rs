@@ -1,7 +1,9 @@
-//! The metadata table: every look of an instance is a read of one unit, on the partition of the item that it reads.
+//! The metadata table. Every read of an instance takes one unit from the partition of the item that
+//! it reads.
 //!
-//! An item that is read a lot has a partition to itself in time. (DynamoDB developer guide, "Burst and adaptive capacity".) Until then
-//! items share partitions by their hashes, in a new table four.
+//! An item that is read a lot gets its own partition over time. (DynamoDB developer guide, "Burst
+//! and adaptive capacity".) Until then, items share partitions by their hashes; a new table has
+//! four.
 
 use std::time::Duration;
 
@@ -15,11 +17,11 @@ const KEY: &str = "hot";
 /// An item of the metadata table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetadataItem {
-    /// Of the table.
+    /// The item of the table.
     Table,
-    /// Of the key.
+    /// The item of the key.
     Key,
-    /// What instances have seen of the key, together.
+    /// The shared evidence of all instances on the key.
     Evidence,
     /// A copy of the key's page, from 0.
     Page(u32),
@@ -36,20 +38,21 @@ impl MetadataItem {
     }
 }
 
-/// What the metadata table bore in a run.
+/// The load on the metadata table in a run. Loads are shares of a partition's capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataLoad {
     /// Copies of the key's page.
     pub copies: u32,
-    /// What the busiest partition gave over the whole run, as a part of what it can give.
+    /// The load of the busiest partition over the whole run.
     pub mean: f64,
-    /// The same of the worst second of any partition. It is above 1 where the partition spends what it has saved up.
+    /// The load in the worst second of any partition. It is above 1 if the partition spends saved
+    /// burst capacity.
     pub worst: f64,
-    /// Which partition that was.
+    /// The name of that partition.
     pub worst_partition: String,
-    /// Requests that were throttled.
+    /// The number of throttled requests.
     pub throttled: u64,
-    /// What the busiest partition of each second gave, as a part of what it can give.
+    /// The load of the busiest partition in each second.
     pub by_second: Vec<f64>,
 }
 
@@ -59,9 +62,9 @@ pub(super) struct MetadataTable {
     limits: PartitionLimits,
     /// In the order of [`MetadataItem::index`].
     items: Vec<StoredItem>,
-    /// One for each item, or one for all.
+    /// The partitions of each item, or those of all items together.
     partitions: Vec<Partitions>,
-    /// By partition.
+    /// The load of the current second, by partition.
     of_second: Vec<Load>,
     of_run: Vec<Load>,
     by_second: Vec<f64>,
@@ -72,11 +75,11 @@ pub(super) struct MetadataTable {
 #[derive(Debug)]
 struct StoredItem {
     key: StoredKey,
-    /// Which of the `partitions`, and its place in `of_second` and `of_run`.
+    /// The indexes into `partitions`, and into `of_second` and `of_run`.
     at: (usize, usize),
 }
 
-/// Units that a partition gave.
+/// The units that a partition served.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     read: f64,
@@ -84,14 +87,16 @@ struct Load {
 }
 
 impl Load {
-    /// Of what the partition can give in so many seconds. Reads and writes are limited independently; the scarcer counts.
+    /// The share of the partition's capacity in this number of seconds. Reads and writes are
+    /// limited independently, so the larger share counts.
     fn share(self, limits: &PartitionLimits, seconds: f64) -> f64 {
         (self.read / limits.read_units).max(self.written / limits.write_units) / seconds
     }
 }
 
 impl MetadataTable {
-    /// With so many copies of the key's page, on so many partitions; without a number, each item has one to itself.
+    /// Creates the table with these copies of the key's page and these partitions; `None` for one
+    /// partition for each item.
     pub(super) fn new(copies: u32, partitions: Option<u32>) -> Self {
         let page = PartitionKey::new(KEY).map_or(0, |key| page_of(&key, PAGES));
         let copies = (0..copies).map(|copy| format!("_sharding:page:{page}:{copy}"));
@@ -126,12 +131,13 @@ impl MetadataTable {
         }
     }
 
-    /// Reads an item of up to 4 KB, strongly consistent; `false` where it is throttled.
+    /// Reads an item of up to 4 KB, strongly consistent; `false` if it is throttled.
     pub(super) fn read(&mut self, item: MetadataItem, now: Duration) -> bool {
         self.take(item, Access::Read, now)
     }
 
-    /// Writes an item of up to 1 KB, or tries to: a condition that fails costs as much; `false` where it is throttled.
+    /// Writes an item of up to 1 KB; `false` if it is throttled. A write whose condition fails
+    /// costs as much.
     pub(super) fn write(&mut self, item: MetadataItem, now: Duration) -> bool {
         self.take(item, Access::Write, now)
     }
@@ -151,7 +157,7 @@ impl MetadataTable {
         true
     }
 
-    /// Closes the books of a second.
+    /// Ends a second: adds its load to the run.
     pub(super) fn end_second(&mut self) {
         let mut busiest = 0.0f64;
         for (partition, (second, run)) in self.of_second.iter_mut().zip(&mut self.of_run).enumerate() {
@@ -167,7 +173,7 @@ impl MetadataTable {
         self.by_second.push(busiest);
     }
 
-    /// What it bore, up to the end of the last second.
+    /// Returns the load up to the end of the last second.
     pub(super) fn load(&self) -> MetadataLoad {
         let seconds = self.by_second.len().max(1) as f64;
         let means = self.of_run.iter().map(|load| load.share(&self.limits, seconds));
@@ -176,7 +182,7 @@ impl MetadataTable {
             (1, partition) => format!("partition {}", partition + 1),
             (_, 0) => "the table's item".to_owned(),
             (_, 1) => "the key's item".to_owned(),
-            (_, 2) => "what instances have seen".to_owned(),
+            (_, 2) => "the shared evidence".to_owned(),
             (_, copy) => format!("copy {}", copy - 2),
         };
         MetadataLoad {
@@ -194,7 +200,7 @@ impl MetadataTable {
 mod tests {
     use super::*;
 
-    /// Reads that are served of so many at once.
+    /// The number of accepted reads of `reads` at once.
     fn served(table: &mut MetadataTable, item: MetadataItem, reads: u32, now: Duration) -> usize {
         (0..reads).filter(|_| table.read(item, now)).count()
     }

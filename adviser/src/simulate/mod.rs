@@ -1,9 +1,11 @@
-//! `simulate`: how fast each policy relieves a key that turns hot at once, and what its instances ask of the metadata table.
+//! `simulate`: compares how fast each policy relieves a key that turns hot at once, and the load of
+//! its instances on the metadata table.
 //!
-//! The policy, the pressure tracker, the metadata and the partitions of both tables are the real ones; the protocol's waits are its constants.
-//! What is simulated is the rest: many instances with views of their own, their requests to the metadata table, their retries, and the
-//! passing of time, in steps of ten milliseconds. A quarter of an hour of 50,000 writes a second takes a second or so. Not simulated are
-//! the read units that reads take of the main table, instances that die, and other keys.
+//! The policy, the pressure tracker, the metadata, the partitions of both tables, and the constants
+//! of the protocol's waits are the real ones. The simulation adds many instances with their own
+//! views, their requests to the metadata table, their retries, and the passing of time in steps of
+//! ten milliseconds. It runs a quarter of an hour of 50,000 writes per second in about a second. It
+//! does not simulate the read units of the main table, instances that die, and other keys.
 
 mod instances;
 mod metadata;
@@ -27,44 +29,48 @@ pub use metadata::MetadataLoad;
 pub use report::{render_svg, table, write_csv};
 pub use world::{Outcome, Scenario};
 
-/// What to simulate.
+/// The options of `simulate`.
 #[derive(Debug, Clone, Args)]
 pub struct SimulateOptions {
-    /// Write units a second that the key takes from second 0 on
+    /// Write units per second of the key, from second 0 on
     #[arg(long, value_delimiter = ',', default_values_t = [5_000, 20_000, 50_000])]
     pub demand: Vec<u32>,
     /// Partitions of the table
     #[arg(long, value_delimiter = ',', default_values_t = [4, 20, 64, 1_000])]
     pub partitions: Vec<u32>,
-    /// Instances do not know how many partitions the table has, as where a server does not tell
+    /// Hide the table's number of partitions from the instances, as a server without warm
+    /// throughput does
     #[arg(long)]
     pub unknown_partitions: bool,
-    /// Write units a second that the shard-scaler may raise the table's warm throughput to (MAX_WARM_WRITE_UNITS); 0 for never
+    /// Write units per second that the shard-scaler may raise the table's warm throughput to
+    /// (MAX_WARM_WRITE_UNITS); 0 to never raise it
     #[arg(long, default_value_t = 0, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub budget: u32,
-    /// Seconds that a raise of warm throughput takes
+    /// Duration of a raise of warm throughput, in seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub warming: u32,
-    /// Seconds of simulated time
+    /// Simulated time, in seconds
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u32).range(10..=86_400))]
     pub seconds: u32,
-    /// Instances, each of which writes and reads
+    /// Number of instances; each writes and reads
     #[arg(long, visible_alias = "writers", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub instances: u32,
-    /// Reads a second, of all instances; a read uses the view of its instance, and keeps it fresh while writes wait for an open
+    /// Reads per second of all instances. A read uses the view of its instance, and keeps it fresh
+    /// while writes wait for an open
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub reads: u32,
-    /// How the instances start
+    /// Start of the instances
     #[arg(long, value_enum, default_value_t = Starts::Warm)]
     pub starts: Starts,
-    /// Copies of the key's page in the directory; without it, as many as plan recommends for the instances
+    /// Copies of the key's page in the directory [default: as many as plan recommends for the
+    /// instances]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COPIES)))]
     pub copies: Option<u32>,
-    /// Partitions of the metadata table, which its items share by their hashes; without it, each item has one to itself, as an item gets in
-    /// time that is read a lot
+    /// Partitions of the metadata table, which its items share by their hashes [default: one for
+    /// each item, as items get over time if they are read a lot]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub metadata_partitions: Option<u32>,
-    /// Only this policy
+    /// Simulate only this policy
     #[arg(long)]
     pub policy: Option<String>,
     /// Seed of the random numbers
@@ -78,45 +84,48 @@ pub struct SimulateOptions {
     pub svg: Option<PathBuf>,
 }
 
-/// How the instances start.
+/// The start of the instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Starts {
-    /// They run, and have views of different ages
+    /// All run already, with views of different ages
     Warm,
-    /// All at second 0, without a view: the worst for the metadata table
+    /// All start at second 0 without a view: the worst case for the metadata table
     AtOnce,
-    /// 1,000 at second 0 and 100 in each second after it, without a view: as fast as Lambda starts them
+    /// 1,000 start at second 0, and 100 in each second after it, without a view: as fast as Lambda
+    /// starts instances
     Lambda,
 }
 
-/// A policy under comparison.
+/// A policy in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Contender {
-    /// Only what DynamoDB does by itself: split for heat.
+    /// No policy: only DynamoDB's own split for heat.
     Nothing,
     /// The `sharding` crate under this policy.
     Policy(ScalingPolicy),
-    /// The `sharding` crate, set to this width when the first instance starts.
+    /// The `sharding` crate, with the key set to this width when the first instance starts.
     Once(ShardCount),
 }
 
-/// The policy of somebody who knows the demand and the partitions.
+/// The name of the policy that knows the demand and the partitions.
 const ORACLE: &str = "oracle";
-/// The oracle tries a number of shards on so many keys, whose shards fall elsewhere than those of the runs, for so long.
+/// The oracle tries a number of shards on this many keys. Their seeds place the shards elsewhere
+/// than in the runs.
 const TRIED_KEYS: u64 = 60;
 const TRIED_SEED: u64 = 1_000_000;
 const TRIED_SECONDS: u32 = 10;
-/// As long as it takes until a write that is not accepted has failed, and twice that.
+/// Three times the time until a rejected write has failed.
 const TRIED_TO_FAIL_SECONDS: u32 = 30;
-/// Of the keys, so much fewer are nearly as many.
+/// The share of relieved keys may be lower by this and still counts as nearly as many.
 const NEARLY_AS_MANY: f64 = 0.1;
-/// Where the most shards relieve fewer of the keys than this, none are what counts.
+/// If the most shards relieve a smaller share of the keys than this, the accepted share decides
+/// instead.
 const HARDLY_ANY: f64 = 0.2;
-/// Of the demand, so much less accepted is as good.
+/// The accepted share of the demand may be lower by this and still counts as equal.
 const AS_GOOD: f64 = 0.001;
 
 impl Contender {
-    /// Those of the benchmark, each with the name that the table shows.
+    /// Returns the policies of the benchmark, each with its name in the table.
     #[must_use]
     pub fn all() -> [(&'static str, Self); 4] {
         let ours = ScalingPolicy::default();
@@ -131,7 +140,8 @@ impl Contender {
         ]
     }
 
-    /// The one of that name, or all, for a demand on so many partitions.
+    /// Returns the policy with this name, or all policies, for a demand on this number of
+    /// partitions.
     fn named(name: Option<&str>, demand: u32, partitions: u32) -> Vec<(&'static str, Self)> {
         let is_wanted = |one: &str| name.is_none_or(|only| only == one);
         let mut all: Vec<_> = Self::all().into_iter().filter(|(one, _)| is_wanted(one)).collect();
@@ -142,7 +152,7 @@ impl Contender {
     }
 }
 
-/// Every combination of demand, partitions and policy, in the order of the table.
+/// Returns every combination of demand, partitions and policy, in the order of the table.
 #[must_use]
 pub fn scenarios(options: &SimulateOptions) -> Vec<Scenario> {
     let mut all = Vec::new();
@@ -172,7 +182,8 @@ pub fn scenarios(options: &SimulateOptions) -> Vec<Scenario> {
     all
 }
 
-/// Runs the scenarios on all cores, showing progress; the outcomes are in their order.
+/// Runs the scenarios on all cores, with a progress bar. The outcomes are in the order of the
+/// scenarios.
 #[must_use]
 pub fn run(scenarios: &[Scenario]) -> Vec<Outcome> {
     let bar = ProgressBar::new(scenarios.len() as u64);
@@ -182,7 +193,7 @@ pub fn run(scenarios: &[Scenario]) -> Vec<Outcome> {
     outcomes
 }
 
-/// As [`run`]; `ended` is called after each.
+/// Runs the scenarios like [`run`], and calls `ended` after each.
 fn run_all(scenarios: &[Scenario], ended: impl Fn() + Sync) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
@@ -205,8 +216,10 @@ fn run_all(scenarios: &[Scenario], ended: impl Fn() + Sync) -> Vec<Outcome> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// What somebody would set who knows the demand and the partitions, and not where the shards fall: the fewest shards with which nearly as
-/// many keys are relieved as with the most shards; where those relieve hardly any, the fewest with which nearly as much is accepted.
+/// The shards that the oracle sets. It knows the demand and the partitions, but not the placement
+/// of the shards. It sets the fewest shards that relieve nearly as many keys as the most shards do.
+/// If the most shards relieve hardly any key, it sets the fewest shards with which nearly as many
+/// writes are accepted.
 fn of_oracle(demand: u32, partitions: u32) -> ShardCount {
     let most = ScalingPolicy::default().max_shards;
     let tried = |shards: ShardCount, seconds: u32| {
@@ -246,7 +259,8 @@ mod tests {
     use super::*;
     use system_tests::large_or;
 
-    /// The default policy under a step of the demand, with reads as many as writes, on partitions enough.
+    /// The default policy under a step of the demand, with as many reads as writes, on enough
+    /// partitions.
     fn step((instances, demand): (u32, u32), seconds: u32, starts: Starts) -> Scenario {
         Scenario {
             policy: "proportional",
@@ -280,7 +294,8 @@ mod tests {
             let (starts, load) = (outcome.scenario.starts, metadata(outcome));
             assert_eq!(load.copies, copies);
             assert!(load.mean <= 0.5, "{starts:?}: {load:?}");
-            // No more are recommended than are needed; Lambda takes 90 seconds to start 10,000 instances.
+            // The recommendation is not too high. Lambda takes 90 seconds to start 10,000
+            // instances.
             assert!(load.mean > 0.4 || starts == Starts::Lambda, "{starts:?}: {load:?}");
             assert!(outcome.without_view < 0.05, "{starts:?}: {}", outcome.without_view);
         }
@@ -321,16 +336,17 @@ mod tests {
         assert!(load.mean > 0.95 && load.throttled > 0 && outcome.without_view > 0.2, "{outcome:?}");
         let enough = world::run(&Scenario { copies: 8, ..scenario.clone() });
         assert!(metadata(&enough).mean <= 0.5 && enough.without_view < 1e-9, "{enough:?}");
-        // Copies do not help where they share too few partitions.
+        // Copies do not help if they share too few partitions.
         let shared = world::run(&Scenario { copies: 8, metadata_partitions: Some(1), ..scenario });
         assert!(metadata(&shared).mean > 0.95, "{shared:?}");
     }
 
-    /// Partitions of the table, and write units a second of the key.
+    /// Partitions of the table, and write units per second of the key.
     const GRID: ([u32; 6], [u32; 4]) = ([4, 8, 20, 64, 200, 1_000], [2_000, 5_000, 20_000, 50_000]);
 
-    /// The demand, the partitions, and what is missed there. Of 50,000 units on 20 partitions, somebody who knows it begins a second earlier:
-    /// that is 1.7 % of what a minute can take, and the bound is 1.5 %.
+    /// The demand, the partitions, and the expected misses. With 50,000 units on 20 partitions, the
+    /// oracle starts a second earlier, which is 1.7 % of the writes of a minute. The bound is 1.5
+    /// %.
     const MISSED: [(u32, u32, &[&str]); 1] = [(50_000, 20, &["accepts fewer"])];
 
     #[test]
@@ -365,10 +381,10 @@ mod tests {
                         all.fold(f64::INFINITY, f64::min)
                     })),
                 });
-            // In a quarter of an hour, 0.1 % are what arrives in 0.9 s.
+            // The writes of 0.9 s are 0.1 % of those of a quarter of an hour.
             let negligible = 0.9 / f64::from(seconds);
             let best = doubling.accepted.max(plus_one.accepted).max(oracle.accepted);
-            // Where repetitions bring nearly all in, the table serves the demand.
+            // If nearly all writes are accepted after retries, the table serves the demand.
             let is_served = oracle.relieved.is_finite() || oracle.accepted > 0.999;
             let misses = [
                 (ours.relieved > oracle.relieved * 1.25 + 3.0, "late"),
@@ -390,7 +406,7 @@ mod tests {
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// What came of a cell of the grid: medians over keys, and the mean of what was accepted.
+    /// The result of a cell of the grid: medians over keys, and the mean of the accepted share.
     struct Cell {
         relieved: f64,
         accepted: f64,

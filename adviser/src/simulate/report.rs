@@ -1,4 +1,4 @@
-//! The outcomes as a table, as CSV and as a picture.
+//! Reports the outcomes as a table, as CSV and as a picture.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,9 +9,12 @@ use plotters::prelude::*;
 
 use super::{MetadataLoad, Outcome};
 
-/// One row for each outcome. *metadata partition* is what the busiest partition of the metadata table gave over the run, as a part of its 3,000 read
-/// units a second; in brackets the worst second of any, and of which. *no view* is the part of their time in which instances had no view,
-/// so that requests waited.
+/// Formats the outcomes as a table, with one row for each.
+///
+/// *metadata partition* is the load of the busiest partition of the metadata table over the run, as
+/// a share of its 3,000 read units per second. The brackets have the worst second of any partition,
+/// and the name of that partition. *no view* is the share of the time in which instances had no
+/// view, so requests waited.
 #[must_use]
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut table = Table::new();
@@ -53,15 +56,15 @@ pub fn table(outcomes: &[Outcome]) -> String {
     table.to_string()
 }
 
-/// A cell about the metadata table, where it is used.
+/// A cell about the metadata table; `-` if the run does not use it.
 fn of_metadata(outcome: &Outcome, cell: impl Fn(&MetadataLoad) -> String) -> String {
     outcome.metadata.as_ref().map_or_else(|| "-".to_owned(), cell)
 }
 
-/// Every second of every run.
+/// Writes every second of every run to a CSV file.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// The file cannot be written.
 pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
     let mut writer = csv::Writer::from_path(path)?;
     writer.write_record(["demand", "partitions", "policy", "second", "throttled", "width", "metadata_partition"])?;
@@ -84,10 +87,11 @@ pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The share of new writes that was throttled or waited, in the first minute: one panel for each demand and table, one line for each policy.
+/// Draws the share of new writes that was throttled or waited in the first minute, with one panel
+/// for each demand and table, and one line for each policy.
 ///
 /// # Errors
-/// Where the file cannot be drawn.
+/// The file cannot be drawn.
 pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
     const SECONDS: usize = 60;
     const COLOURS: [RGBColor; 4] =

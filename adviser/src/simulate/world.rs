@@ -1,4 +1,4 @@
-//! One run: arrivals, partitions, retries.
+//! One run of the simulation: arrivals, partitions and retries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,104 +14,111 @@ use super::metadata::MetadataLoad;
 use super::scaler::Scaler;
 use super::{Contender, Starts};
 
-/// The length of a step.
+/// The duration of a step.
 pub(super) const STEP: Duration = Duration::from_millis(10);
 const STEPS_A_SECOND: u64 = 100;
-/// After this a request gives up: what the template gives the writer, less the margin for the answer.
+/// A request fails after this time: the writer's timeout in the template, less the margin for the
+/// response.
 const DEADLINE_STEPS: u64 = 960;
-/// Relief: less than this part of the new writes is throttled or waits for an open...
+/// A key is relieved if a smaller share of its new writes is throttled or waits for an open.
 const RELIEVED: f64 = 0.01;
-/// ...in so many seconds on end.
+/// The number of consecutive seconds of relief that count as lasting.
 const STAYS_RELIEVED: usize = 5;
 
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What the table calls the policy.
+    /// The policy's name in the table.
     pub policy: &'static str,
     /// The policy.
     pub contender: Contender,
-    /// Write units a second, from second 0 on.
+    /// Write units per second, from second 0 on.
     pub demand: u32,
-    /// Partitions of the table, at the beginning.
+    /// Partitions of the table at the start.
     pub partitions: u32,
-    /// Instances know how many there are, as the directory says.
+    /// Whether instances know the number of partitions, from the directory.
     pub knows_partitions: bool,
-    /// Write units a second that the shard-scaler may raise the table's warm throughput to; 0 for never.
+    /// Write units per second that the shard-scaler may raise the table's warm throughput to; 0 for
+    /// never.
     pub budget: u32,
-    /// How long such a raise takes.
+    /// The duration of such a raise.
     pub warming: Duration,
     /// Simulated seconds.
     pub seconds: u32,
-    /// Instances, each of which writes and reads.
+    /// The number of instances; each writes and reads.
     pub instances: u32,
-    /// Reads a second, of all instances.
+    /// Reads per second of all instances.
     pub reads: u32,
-    /// How the instances start.
+    /// The start of the instances.
     pub starts: Starts,
     /// Copies of the key's page in the directory.
     pub copies: u32,
-    /// Partitions of the metadata table; without a number, each of its items has one to itself.
+    /// Partitions of the metadata table; `None` for one partition for each item.
     pub metadata_partitions: Option<u32>,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The scenario.
     pub scenario: Scenario,
-    /// Seconds until under 1 % of the new writes were throttled or waited for an open, for five seconds on end; `None` where that never came.
+    /// Seconds until less than 1 % of the new writes were throttled or waited for an open, for five
+    /// consecutive seconds; `None` if that never happened.
     pub relieved_after: Option<f64>,
-    /// The part of the writes that was accepted within their deadline.
+    /// The share of the writes that was accepted within their deadline.
     pub accepted: f64,
     /// The write width at the end.
     pub final_width: u32,
-    /// When an instance first reported that the table is short of partitions, in seconds, and the write units a second that it named first,
-    /// where the partitions were known.
+    /// The second at which an instance first reported that the table is short of partitions, and
+    /// the write units per second that it reported as enough, if the partitions were known.
     pub short_after: Option<(f64, Option<u64>)>,
-    /// When an instance first reported that the key has the most shards and lacks some, in seconds.
+    /// The second at which an instance first reported that the key needs more than the maximum of
+    /// shards.
     pub at_maximum_after: Option<f64>,
     /// Partitions of the table at the end.
     pub final_partitions: u32,
     /// Conditional updates of the metadata that succeeded.
     pub updates_made: u64,
-    /// Conditional updates that were tried.
+    /// All conditional updates.
     pub updates_tried: u64,
-    /// The part of the new writes of every second that was throttled or waited for an open, with the write width at its end.
+    /// For each second the share of the new writes that was throttled or waited for an open, and
+    /// the write width at the end.
     pub by_second: Vec<(f64, u32)>,
-    /// The part of the time of the running instances in which they had no view within its lease: what they were asked for waited.
+    /// The share of the time in which running instances had no view within its lease. Their
+    /// requests waited.
     pub without_view: f64,
-    /// What the metadata table bore; `None` where nobody uses it.
+    /// The load on the metadata table; `None` if the policy does not use it.
     pub metadata: Option<MetadataLoad>,
 }
 
-/// Requests are told apart by their time of birth, to this many steps...
+/// Cohorts distinguish requests by their time of birth, rounded to this many steps.
 const BORN: u64 = 50;
-/// ...and by their repetitions so far, up to where the pause grows no more.
+/// Cohorts distinguish requests by their retries so far, up to this number, at which the pause
+/// stops growing.
 const TRIES: u32 = 6;
 
-/// Requests that will try again: (born, repetitions so far) -> how many.
+/// The number of requests that will retry, by time of birth and retries so far.
 type Cohorts = BTreeMap<(u64, u32), u64>;
 
 struct World {
     partitions: Partitions,
     instances: Instances,
-    /// Where each shard lies. Another seed places them elsewhere.
+    /// The stored key of each shard. Another seed places the shards on other partitions.
     keys: Vec<StoredKey>,
     key: String,
-    /// Due in the steps to come.
+    /// The retries of each of the next steps.
     retries: VecDeque<Cohorts>,
-    /// Of instances that have no view, or wait for an open.
+    /// The requests of instances that have no view, or wait for an open.
     held: Requests,
     rng: Xoshiro256PlusPlus,
 }
 
-/// Requests of one step.
+/// The requests of one step.
 #[derive(Default)]
 struct Requests {
-    /// Never sent before: born -> how many.
+    /// The number of first attempts, by time of birth.
     first: BTreeMap<u64, u64>,
     again: Cohorts,
 }
@@ -126,7 +133,7 @@ impl Requests {
     }
 }
 
-/// What a step accepted, of all attempts and by the width that they were placed under.
+/// The accepted share of a step's attempts, and the refused share by width.
 struct Admitted {
     share: f64,
     by_width: Vec<(ShardCount, f64)>,
@@ -166,7 +173,7 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
         for (born, count) in sent.first {
             let let_in = world.let_in(count, admitted.share);
             accepted += let_in;
-            // A write that waited for an open before it was sent was not taken at once.
+            // A write that waited for an open before it was sent was not accepted at once.
             throttled_of_second -= if born == step { let_in as f64 } else { 0.0 };
             world.again(born, 0, count - let_in);
         }
@@ -193,7 +200,7 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
             (of_second, throttled_of_second) = (0.0, 0.0);
         }
     }
-    // What is still on its way has not failed.
+    // Requests that still wait or retry have not failed.
     let waiting: u64 = world.retries.iter().flat_map(BTreeMap::values).sum();
     let waiting = waiting + world.held.first() + world.held.again();
     let (updates_made, updates_tried) = world.instances.updates();
@@ -213,14 +220,15 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
     }
 }
 
-/// The first second from which on the key stays relieved.
+/// Returns the first second of lasting relief.
 fn relieved_after(by_second: &[(f64, u32)]) -> Option<f64> {
     let calm = |window: &[(f64, u32)]| window.iter().all(|(throttled, _)| *throttled < RELIEVED);
     by_second.windows(STAYS_RELIEVED).position(calm).map(|second| second as f64)
 }
 
 impl World {
-    /// The requests that go out in a step: those of instances that have no view, or wait for an open, are held until they may send.
+    /// Returns the requests that are sent in a step. Requests of instances that have no view, or
+    /// wait for an open, are held until the instances may send.
     fn sent(&mut self, step: u64, arrivals: u64, due: Cohorts, instances: Held) -> Requests {
         let Held { waiting, released, .. } = instances;
         let mut sent = Requests::default();
@@ -248,12 +256,13 @@ impl World {
         sent
     }
 
-    /// How many of so many attempts are accepted.
+    /// Returns the number of accepted attempts of `count`.
     fn let_in(&mut self, count: u64, share: f64) -> u64 {
         super::instances::whole(count as f64 * share, &mut self.rng).min(count)
     }
 
-    /// A part of so many requests; chance decides only where the part is neither none nor all.
+    /// Returns a share of `count` requests. Chance decides only if the share is neither none nor
+    /// all.
     fn part(&mut self, count: u64, share: f64) -> u64 {
         if share <= 0.0 {
             0
@@ -264,7 +273,7 @@ impl World {
         }
     }
 
-    /// Spreads attempts over the shards of each width in use, and takes what their partitions give.
+    /// Spreads attempts over the shards of each width in use, and charges their partitions.
     fn admit(&mut self, all: u64, now: Duration) -> Admitted {
         let (mut wanted_sum, mut granted_sum) = (0.0, 0.0);
         let mut by_width = Vec::new();
@@ -287,7 +296,8 @@ impl World {
         Admitted { share, by_width }
     }
 
-    /// Sort keys are scattered, which gives DynamoDB's own split its best chance.
+    /// Takes units from a shard's partition. Sort keys are scattered, which gives DynamoDB's own
+    /// split its best chance.
     fn take(&mut self, shard: u32, units: f64, now: Duration) -> f64 {
         while self.keys.len() <= shard as usize {
             self.keys.push(StoredKey::new(format!("{}.{}", self.key, self.keys.len() + 1)));
@@ -303,13 +313,13 @@ impl World {
         }
     }
 
-    /// Puts throttled requests off by their back-off.
+    /// Schedules the retries of throttled requests, with back-off.
     fn again(&mut self, born: u64, tries: u32, count: u64) {
         if count == 0 {
             return;
         }
         let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
-        // A few draws stand for the many of a cohort.
+        // A few draws represent the requests of a cohort.
         let draws = count.min(4);
         for draw in 0..draws {
             let part = count / draws + u64::from(draw < count % draws);

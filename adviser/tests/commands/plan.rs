@@ -8,15 +8,15 @@ fn run(changed: &[&str]) -> Output {
     command.output().expect("the command runs")
 }
 
-fn said(output: &[u8]) -> String {
+fn text_of(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
 }
 
 #[test]
 fn text_begins_with_the_verdict_and_has_every_part() {
     let output = run(&["--write-rate", "5000"]);
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    let text = said(&output.stdout);
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let text = text_of(&output.stdout);
     assert!(
         text.starts_with("Shard it: this key needs 5,000 write units a second, one partition takes 1,000,"),
         "{text}"
@@ -39,7 +39,7 @@ fn text_begins_with_the_verdict_and_has_every_part() {
 #[test]
 fn json_is_one_object() {
     let output = run(&["--write-rate", "300", "--format", "json"]);
-    assert!(output.status.success(), "{}", said(&output.stderr));
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["verdict"]["kind"], "leave");
     assert_eq!(plan["shards"]["judged"], 1);
@@ -51,7 +51,7 @@ fn a_wrong_value_is_refused_with_what_is_allowed() {
     let output = run(&["--write-rate", "0"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
-    let error = said(&output.stderr);
+    let error = text_of(&output.stderr);
     let expected = "error: invalid value '0' for '--write-rate <N>': 0 is not in 1..=1000000";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(run(&[]).status.code(), Some(2), "no rate at all");
@@ -61,8 +61,8 @@ fn a_wrong_value_is_refused_with_what_is_allowed() {
 fn a_launch_has_its_section_and_its_part_of_the_json() {
     let launch = ["--write-rate", "5000", "--launch", "2199-03-01T18:00:00+01:00", "--index", "read-replica-1"];
     let output = run(&launch);
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    let text = said(&output.stdout);
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let text = text_of(&output.stdout);
     for part in [
         "\nBefore launch day, 2199-03-01T17:00:00Z (from a new table):\n",
         "\n1. By 2199-03-01T16:00:00Z. Warm the table and its indexes",
@@ -84,13 +84,13 @@ fn a_launch_that_is_no_time_or_past_is_refused() {
     let launch = |when| run(&["--write-rate", "5000", "--launch", when]);
     let wrong = launch("next week");
     assert_eq!(wrong.status.code(), Some(2));
-    let error = said(&wrong.stderr);
+    let error = text_of(&wrong.stderr);
     let expected =
         "error: invalid value 'next week' for '--launch <WHEN>': an RFC 3339 date (2027-03-01, from midnight";
     assert!(error.starts_with(expected), "{error}");
     let past = launch("2014-07-09");
     assert_eq!(past.status.code(), Some(1));
     assert!(past.stdout.is_empty());
-    let error = said(&past.stderr);
+    let error = text_of(&past.stderr);
     assert!(error.starts_with("error: --launch 2014-07-09T00:00:00Z is past: it is 2"), "{error}");
 }
