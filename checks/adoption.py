@@ -1,11 +1,11 @@
 """Adopts a table that another program filled, migrates it while it is in use, and rebuilds lost
-metadata and lost pages of the directory: processes, ports and boto3.
+metadata and lost pages of the directory. It uses real processes, ports and boto3.
 
 Usage: adoption.py LOCAL_BINARY [adoption] [rebuild]
 
-The data is the audit log of tests/data. Every answer of the API is compared with what must stand:
-one client owns a sort key, and no other changes it. Where the outcome of a write is unknown, both
-are right from then on, and the item is not written again.
+The data is the audit log of tests/data. The check compares every response of the API with the
+expected state: one client owns a sort key, and no other changes it. After a write with an unknown
+outcome, both states are right, and the client does not write the item again.
 """
 
 import concurrent.futures
@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "tests/data/audit-log.jsonl.gz"
 SEED = int(os.environ.get("SEED", "20140709"))
 MAIN, METADATA = "items", "items-metadata"
-# What the product stores beside an item.
+# The product's own attributes of an item.
 LOGICAL, VERSION, DELETED = "_partition_key", "_version", "_deleted"
 RESERVED = {
     "partition_key",
@@ -49,34 +49,34 @@ RESERVED = {
 SHARD_KEY = re.compile(r"(.+)\.([1-9][0-9]*)", re.S)
 
 START_SECONDS = 30
-ANSWER_SECONDS = 40
+RESPONSE_SECONDS = 40
 RUN_SECONDS = 240
-# A request that gets no capacity is repeated so long.
+# How long a request without capacity is repeated, in seconds.
 PATIENCE = 60
 
 ADOPTED_ITEMS = 3_000
 CLIENTS = 3
 DRAIN_WAIT = 11
 MOST_RUNS = 6
-# Of the writes; more of them would mean that hardly anything was checked.
+# The maximum share of writes with an unknown outcome. With more, the check would prove little.
 MOST_UNKNOWN = 0.05
 
 FRESH = "#fresh-"
 
-# Items of the keys that grow because they are hot, besides those that are written at the end; and
-# what other keys are told to grow to.
+# The number of items of the keys that grow because they are hot, without those written at the end,
+# and the widths that other keys get by the event `set`.
 HOT_ITEMS = (1_000, 500, 300)
 LAST_ITEMS = 20
 SET_TO = ((7,), (3, 11), (20,), (2,))
 
 
 class Wrong(Exception):
-    """What is not as it must be."""
+    """A check failed. The message describes the difference."""
 
 
-def expect(holds, *told):
+def expect(holds, *words):
     if not holds:
-        raise Wrong(" ".join(str(part) for part in told))
+        raise Wrong(" ".join(str(part) for part in words))
 
 
 def show(text):
@@ -84,7 +84,7 @@ def show(text):
 
 
 def sample(items):
-    """The first changes of the log, as (path, time#commit, attributes)."""
+    """Yields the first changes of the log, as (path, time#commit, attributes)."""
     with gzip.open(SAMPLE, "rt", encoding="utf-8") as lines:
         for _, line in zip(range(items), lines):
             row = json.loads(line)
@@ -143,7 +143,7 @@ class Edition:
         if not self.ended_within(20):
             self.process.kill()
             self.process.wait()
-            raise Wrong("the local edition did not stop when it was told to")
+            raise Wrong("the local edition did not stop after SIGTERM")
 
     def __enter__(self):
         return self
@@ -156,7 +156,7 @@ class Edition:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": 20}, max_pool_connections=8
         )
-        # It takes any credentials.
+        # The local edition accepts any credentials.
         resource = boto3.Session("fake", "fake", region_name="us-east-1").resource(
             "dynamodb", endpoint_url=self.dynamodb, config=config
         )
@@ -167,7 +167,7 @@ class Api:
     """One connection to an edition's API."""
 
     def __init__(self, edition):
-        self.connection = http.client.HTTPConnection(edition.address, timeout=ANSWER_SECONDS)
+        self.connection = http.client.HTTPConnection(edition.address, timeout=RESPONSE_SECONDS)
 
     def call(self, method, path, body=None, headers=None):
         sent = (
@@ -176,12 +176,12 @@ class Api:
             else headers or {}
         )
         self.connection.request(method, path, None if body is None else json.dumps(body), sent)
-        answer = self.connection.getresponse()
-        text = answer.read()
-        return answer.status, json.loads(text) if text else None
+        response = self.connection.getresponse()
+        text = response.read()
+        return response.status, json.loads(text) if text else None
 
     def read(self, path, **query):
-        """A read, repeated while there is no capacity."""
+        """Reads, and repeats the request while there is no capacity."""
         end = time.monotonic() + PATIENCE
         while True:
             status, body = self.call("GET", f"{path}?{urllib.parse.urlencode(query)}")
@@ -192,16 +192,16 @@ class Api:
         status, body = self.read("/item", partition_key=key, sort_key=sort_key, consistent="true")
         if status == 404:
             return None
-        expect(status == 200, "GET /item of", key, sort_key, "answers", status, body)
+        expect(status == 200, "GET /item of", key, sort_key, "returns", status, body)
         return body["attributes"]
 
     def all(self, key, limit=100):
-        """Every item of a key by consistent pages, and how many pages they were."""
+        """Returns every item of a key by consistent pages, and the number of pages."""
         found, pages, query = {}, 0, {"partition_key": key, "limit": limit, "consistent": "true"}
         last = ""
         while True:
             status, body = self.read("/items", **query)
-            expect(status == 200, "GET /items of", key, "answers", status, body)
+            expect(status == 200, "GET /items of", key, "returns", status, body)
             pages += 1
             for item in body["items"]:
                 expect(
@@ -221,12 +221,12 @@ class Api:
 
     def scaler(self, **event):
         status, body = self.call("POST", "/2015-03-31/functions/shard-scaler/invocations", event)
-        expect(status == 200, "the shard-scaler answers", status, body)
+        expect(status == 200, "the shard-scaler returns", status, body)
         return body
 
 
 def of_each(edition, work, inputs):
-    """The results of `work(api, input)`, some at once."""
+    """Returns the results of `work(api, input)`, with several calls at once."""
     local = threading.local()
 
     def one(given):
@@ -254,7 +254,7 @@ def scanned(table, **options):
 
 
 def keys_of(metadata):
-    """The metadata of keys: the product's own records are left out."""
+    """Returns the metadata items of keys, without the product's own records."""
     return (
         item for item in scanned(metadata) if not item["partition_key"].startswith("_sharding:")
     )
@@ -265,7 +265,7 @@ def is_bare(item):
 
 
 def bare_items(table):
-    """How many items stand under each bare key."""
+    """Returns the number of items under each bare key."""
     return Counter(item["partition_key"] for item in scanned(table) if is_bare(item))
 
 
@@ -273,15 +273,15 @@ def bare_items(table):
 
 
 class Adopted:
-    """What another program has stored, and what of it the clients own."""
+    """The items of another program, and the clients that own some of them."""
 
     def __init__(self):
         self.items = defaultdict(dict)
         for path, sort_key, attributes in sample(ADOPTED_ITEMS):
             self.items[path][sort_key] = attributes
         by_size = sorted(self.items, key=lambda path: (-len(self.items[path]), path))
-        # Keys that look like shards of others: with their sort keys, with some of their own, of
-        # keys that are shards of shards, of none.
+        # Keys that look like shards of other keys: with the same sort keys, with some of their own,
+        # like shards of shards, and like a shard of no key.
         self.parents = [by_size[0], *by_size[10:22]]
         shared, own = {}, list(sample(ADOPTED_ITEMS + 60))[ADOPTED_ITEMS:]
         for number, parent in enumerate(self.parents):
@@ -300,7 +300,7 @@ class Adopted:
         }
         self.items |= shared
         self.wide = {by_size[0]: 3, by_size[1]: 4, by_size[3]: 2, self.parents[4]: 3}
-        # Where another key's item takes the place of one of this key on some shard.
+        # Items whose place on some shard is occupied by an item of another key.
         self.occupied = set()
         for key in shared:
             of = SHARD_KEY.fullmatch(key)
@@ -310,19 +310,20 @@ class Adopted:
         self.count = sum(len(items) for items in self.items.values())
 
     def owner(self, key, sort_key):
-        """Half of the items of the busy keys have an owner; nobody touches the rest."""
+        """Returns the owner of an item, or None. Half of the items of the busy keys have an owner.
+        No client changes the rest."""
         drawn = zlib.crc32(f"{SEED} {key} {sort_key}".encode()) % (2 * CLIENTS)
         return drawn if drawn < CLIENTS and key in self.are_busy else None
 
 
 class Client(threading.Thread):
-    """Writes items that nobody else writes, and checks every answer."""
+    """Writes items that no other client writes, and checks every response."""
 
     def __init__(self, number, edition, adopted, stop):
         super().__init__(daemon=True)
         self.number, self.adopted, self.stop = number, adopted, stop
         self.api, self.random = Api(edition), random.Random(SEED * 10 + number)
-        # What may stand: one value, or two where an outcome is unknown. None is for nothing.
+        # The possible states: one value, or two after an unknown outcome. None stands for no item.
         self.may = defaultdict(dict)
         self.unowned = defaultdict(dict)
         for key, items in adopted.items.items():
@@ -347,10 +348,10 @@ class Client(threading.Thread):
                 self.step()
         except Wrong as wrong:
             self.wrong = str(wrong)
-        except Exception as wrong:  # of the connection, or a mistake in this program
+        except Exception as wrong:  # An error of the connection, or of this program.
             self.wrong = repr(wrong)
         finally:
-            # The others, too: one that has ended has nothing more to say.
+            # Stop the other clients, too, once one has ended.
             self.stop.set()
 
     def step(self):
@@ -383,7 +384,7 @@ class Client(threading.Thread):
         expect(found in may, "a read of", key, sort_key, "has", found, "and must have", may)
         self.read_items += 1
         if len(may) > 1 and found == may[1]:
-            # It was carried out, and that is not undone.
+            # The write took effect, and must not be undone.
             may[:] = [found, found]
 
     def page(self, key):
@@ -418,45 +419,45 @@ class Client(threading.Thread):
                 "has",
                 sort_key,
                 found[sort_key],
-                "which nobody stored there",
+                "which no client stored there",
             )
         self.done["full reads"] += 1
         self.done["pages"] += pages
 
     def write(self, kind, key, sort_key):
         self.serial += 1
-        stands = self.may[key][sort_key][0]
+        stored = self.may[key][sort_key][0]
         attributes = {"change": kind, "write": f"{self.number}-{self.serial}"}
         item = {"partition_key": key, "sort_key": sort_key, "attributes": attributes}
         one = f"/item?{urllib.parse.urlencode({'partition_key': key, 'sort_key': sort_key})}"
         if kind == "post":
-            told, after, good = self.api.call("POST", "/items", item), attributes, 201
+            result, after, good = self.api.call("POST", "/items", item), attributes, 201
         elif kind == "put":
-            told, after, good = (
+            result, after, good = (
                 self.api.call("PUT", one, {"attributes": attributes}),
                 attributes,
                 200,
             )
         elif kind == "delete":
-            told, after, good = self.api.call("DELETE", one), None, 204
+            result, after, good = self.api.call("DELETE", one), None, 204
         else:
-            told = self.api.call("POST", "/items", item, {"if-none-match": "*"})
-            after, good = (attributes, 201) if stands is None else (stands, 412)
-        status, body = told
+            result = self.api.call("POST", "/items", item, {"if-none-match": "*"})
+            after, good = (attributes, 201) if stored is None else (stored, 412)
+        status, body = result
         code = body["code"] if status >= 400 else None
         if code in ("no_capacity", "contended"):
             self.done["writes given up"] += 1
         elif code == "outcome_unknown":
             self.done["writes with an unknown outcome"] += 1
-            if kind != "create" or stands is None:
-                self.may[key][sort_key] = [stands, after]
+            if kind != "create" or stored is None:
+                self.may[key][sort_key] = [stored, after]
         elif code == "ambiguous_key":
-            # It, or its tombstone, would have to stand where another key's item stands. A
-            # create-only write reads all of the item's places first.
+            # Another key's item occupies the place of the item or its tombstone. A create-only
+            # write reads all of the item's places first.
             right = (key, sort_key) in self.adopted.occupied and (
-                kind != "create" or stands is None
+                kind != "create" or stored is None
             )
-            expect(right, kind, key, sort_key, "is refused as ambiguous, and", stands, "stands")
+            expect(right, kind, key, sort_key, "is refused as ambiguous; stored:", stored)
             self.done["409 ambiguous_key"] += 1
         else:
             expect(
@@ -464,22 +465,21 @@ class Client(threading.Thread):
                 kind,
                 key,
                 sort_key,
-                "answers",
+                "returns",
                 status,
                 body,
-                "and must answer",
+                "and must return",
                 good,
-                "for",
-                stands,
-                "stands",
+                "stored:",
+                stored,
             )
             self.may[key][sort_key] = [after]
             self.done[f"{kind} {status}"] += 1
 
 
 def ambiguity(edition, adopted, clients):
-    """Before anything moves it is known which writes are refused: those whose place on shard 1 is
-    another key's."""
+    """Checks, before anything moves, that exactly those writes are refused whose place on shard 1
+    is occupied by another key's item."""
     api, figures = Api(edition), Counter()
     mine = [
         (client, key, sort_key)
@@ -491,7 +491,7 @@ def ambiguity(edition, adopted, clients):
         first = adopted.items.get(f"{key}.1", {})
         if key in adopted.wide or sort_key not in first:
             continue
-        stands = client.may[key][sort_key][0]
+        stored = client.may[key][sort_key][0]
         item = {"partition_key": key, "sort_key": sort_key, "attributes": {"change": "ambiguous"}}
         one = f"/item?{urllib.parse.urlencode({'partition_key': key, 'sort_key': sort_key})}"
         refused = 409, "ambiguous_key"
@@ -499,27 +499,26 @@ def ambiguity(edition, adopted, clients):
             (("POST", "/items", item), {refused}),
             (
                 ("POST", "/items", item, {"if-none-match": "*"}),
-                {refused if stands is None else (412, "already_exists")},
+                {refused if stored is None else (412, "already_exists")},
             ),
             (("PUT", one, {"attributes": item["attributes"]}), {refused}),
-            # A deletion that finds nothing needs no tombstone. Not every deletion reads first.
-            (("DELETE", one), {refused, (204, None)} if stands is None else {refused}),
+            # A deletion that finds no item needs no tombstone. Not every deletion reads first.
+            (("DELETE", one), {refused, (204, None)} if stored is None else {refused}),
         ]
         for write, wanted in writes:
             status, body = api.call(*write)
-            told = status, body["code"] if status >= 400 else None
+            result = status, body["code"] if status >= 400 else None
             expect(
-                told in wanted,
+                result in wanted,
                 *write[:2],
                 key,
                 sort_key,
-                "answers",
-                told,
-                "and must answer",
+                "returns",
+                result,
+                "and must return",
                 wanted,
-                "for",
-                stands,
-                "stands",
+                "stored:",
+                stored,
             )
             figures[str(status)] += 1
         client.compare(key, sort_key, api.item(key, sort_key))
@@ -529,7 +528,7 @@ def ambiguity(edition, adopted, clients):
         expect(found == other, f"{key}.1", sort_key, "was", other, "and is", found)
     expect(
         min(figures[status] for status in ("409", "412", "204")) > 0,
-        "too few places are taken:",
+        "too few places are occupied:",
         figures,
     )
     return figures
@@ -570,8 +569,8 @@ class Migration:
             return None
 
     def steps(self):
-        """The keys that are under way, by step; and how many are through. `drain` is "began
-        busy_until emptied_at", "-" for none."""
+        """Returns the number of keys in each step of the migration, and the number of finished
+        keys. `drain` is "began busy_until emptied_at", "-" for none."""
 
         def step(drain):
             _, busy_until, emptied_at, *_ = drain.split()
@@ -586,7 +585,7 @@ class Migration:
         return Counter(marked.values()), len(self.begun) - len(marked)
 
     def kill_when(self, reached, stopped):
-        """Kills it once `reached` says so of the steps."""
+        """Kills the program once `reached` returns true for the steps."""
         end = time.monotonic() + RUN_SECONDS
         while not reached(*self.steps()):
             expect(
@@ -605,7 +604,7 @@ class Migration:
         self.kills += 1
 
     def finish(self, stopped):
-        """To its end; the lines that it says, and the keys that it left."""
+        """Waits for the end. Returns the output, and the keys that the program could not move."""
         end = time.monotonic() + RUN_SECONDS
         while (status := self.wait(0.2)) is None:
             expect(
@@ -614,10 +613,10 @@ class Migration:
                 RUN_SECONDS,
                 "seconds",
             )
-        told = self.out.read_text(errors="replace")
-        left = dict(re.findall(r"^left: (.+?): (.*)$", told, re.M))
-        expect(status == (1 if left else 0), "migrate ends with", status, "and says", told)
-        return told, left
+        output = self.out.read_text(errors="replace")
+        left = dict(re.findall(r"^left: (.+?): (.*)$", output, re.M))
+        expect(status == (1 if left else 0), "migrate ends with", status, "and prints", output)
+        return output, left
 
     def stop(self):
         if self.process and self.process.poll() is None:
@@ -626,7 +625,8 @@ class Migration:
 
 
 def fill(table, adopted):
-    """By BatchWriteItem, and some by PutItem."""
+    """Stores most items by BatchWriteItem, and some by PutItem. Returns the number of the
+    latter."""
     one_by_one = 0
     with table.batch_writer() as batch:
         for number, (key, items) in enumerate(sorted(adopted.items.items())):
@@ -640,8 +640,9 @@ def fill(table, adopted):
     return one_by_one
 
 
-def look_at_everything(edition, adopted, clients, keys):
-    """All keys in full, and every item that was written by itself. How many items were compared."""
+def compare_everything(edition, adopted, clients, keys):
+    """Reads all keys in full, and each written item by itself. Returns the number of
+    comparisons."""
     compared = 0
     read = read_all(edition, keys)
     for key, found in read.items():
@@ -655,7 +656,7 @@ def look_at_everything(edition, adopted, clients, keys):
             key,
             "has",
             len(found),
-            "items that nobody owns, not",
+            "items without an owner, not",
             len(unowned),
             sorted(found.keys() ^ unowned.keys())[:5],
         )
@@ -672,9 +673,9 @@ def look_at_everything(edition, adopted, clients, keys):
     return compared + len(wanted)
 
 
-def look_at_the_table(table, metadata, clients, figures):
-    """What boto3 finds: each item under shard keys alone, in the version that is right, and once
-    where the key never had a second shard."""
+def check_the_table(table, metadata, clients, figures):
+    """Checks with boto3 that each item is stored only under shard keys, in the right version, and
+    only once if the key never had a second shard."""
     # A key without metadata has never grown.
     shards = defaultdict(
         lambda: 1,
@@ -684,7 +685,7 @@ def look_at_the_table(table, metadata, clients, figures):
     for item in scanned(table):
         expect(not is_bare(item), item["partition_key"], "is still a bare key:", item)
         of = SHARD_KEY.fullmatch(item["partition_key"])
-        expect(of and of[1] == item[LOGICAL], "an item stands where nobody looks:", item)
+        expect(of and of[1] == item[LOGICAL], "an item is misplaced:", item)
         expect(
             int(of[2]) <= shards[of[1]],
             "an item is beyond the",
@@ -704,17 +705,17 @@ def look_at_the_table(table, metadata, clients, figures):
         for key in client.may
         for sort_key, values in client.may[key].items()
     }
-    for place, standing in copies.items():
-        expect(place in may, place, "was stored by nobody:", standing)
-        expect(len(standing) == 1 or shards[place[0]] > 1, place, "stands twice:", standing)
+    for place, stored in copies.items():
+        expect(place in may, place, "was stored by no client:", stored)
+        expect(len(stored) == 1 or shards[place[0]] > 1, place, "is stored twice:", stored)
     for place, values in may.items():
-        # Items that were never written to since have no version.
+        # Items that were not written since the adoption have no version.
         newest = max(copies.get(place, ()), key=lambda item: item.get(VERSION, 0), default=None)
         if newest and newest.get(DELETED):
             newest = None
         found = newest and {name: value for name, value in newest.items() if name not in RESERVED}
         expect(found in values, place, "is", found, "and must be", values)
-    tombstones = sum(bool(item.get(DELETED)) for standing in copies.values() for item in standing)
+    tombstones = sum(bool(item.get(DELETED)) for stored in copies.values() for item in stored)
     figures["items and tombstones at the end"] = len(copies)
     figures["tombstones"] = tombstones
     figures["older copies on other shards"] = sum(map(len, copies.values())) - len(copies)
@@ -759,9 +760,9 @@ def adoption(binary, folder):
 
         stop = threading.Event()
         clients = [Client(number, edition, adopted, stop) for number in range(CLIENTS)]
-        told = ambiguity(edition, adopted, clients)
-        figures["writes to taken places: 409, 412, 204"] = ", ".join(
-            str(told[status]) for status in ("409", "412", "204")
+        statuses = ambiguity(edition, adopted, clients)
+        figures["writes to occupied places: 409, 412, 204"] = ", ".join(
+            str(statuses[status]) for status in ("409", "412", "204")
         )
         for key, shards in adopted.wide.items():
             scaled = Api(edition).scaler(action="set", partition_key=key, number_of_shards=shards)
@@ -778,7 +779,7 @@ def adoption(binary, folder):
             )
             migration.start()
             migration.kill_when(lambda steps, _: steps["moving"] >= copied, stop)
-            # The rest of the keys has no copies yet.
+            # The other keys have no copies yet.
             missing = missing_without_adoption(binary, folder, edition, adopted, clients[0].unowned)
             migration.start()
             migration.kill_when(lambda _, done: done >= through, stop)
@@ -787,23 +788,23 @@ def adoption(binary, folder):
                 0 < bare.total() < adopted.count,
                 "it was killed too early or too late:",
                 bare.total(),
-                "items stand bare",
+                "items are under bare keys",
             )
             figures["keys that were moved at the first kill, done at the second"] = (
                 f"{copied}, {through}"
             )
-            figures["items that stood bare at the second kill"] = bare.total()
+            figures["items under bare keys at the second kill"] = bare.total()
             figures["items missing after the first without ADOPT_UNSHARDED"] = missing
             left_once = 0
             for _ in range(MOST_RUNS):
                 migration.start()
-                told, left = migration.finish(stop)
+                output, left = migration.finish(stop)
                 bare = bare_items(table)
                 expect(
                     set(left) == set(bare),
                     "migrate left",
                     sorted(left),
-                    "and these stand bare:",
+                    "but these have items under bare keys:",
                     dict(bare),
                 )
                 if not left:
@@ -814,28 +815,28 @@ def adoption(binary, folder):
                 expect(not wrong, "migrate left", wrong)
                 left_once += len(left)
             expect(
-                "no item stands under a bare key any more" in told,
+                "no items are left under bare keys" in output,
                 "after",
                 migration.runs,
-                "runs migrate says",
-                told,
+                "runs migrate prints",
+                output,
             )
             figures["runs of migrate, kills"] = f"{migration.runs}, {migration.kills}"
-            figures["keys left to a later run, their places being taken"] = left_once
+            figures["keys left to a later run because their places were occupied"] = left_once
         finally:
             stop.set()
             migration.stop()
             for client in clients:
-                client.join(ANSWER_SECONDS * 2)
-            # What a client has met is the reason for whatever else went wrong.
+                client.join(RESPONSE_SECONDS * 2)
+            # A client's failure is the cause of other failures, so report it first.
             met = [f"client {client.number}: {client.wrong}" for client in clients if client.wrong]
             expect(not met, "; ".join(met))
         expect(not any(client.is_alive() for client in clients), "a client hangs")
         read_under_load = sum(client.read_items for client in clients)
 
         keys = {*adopted.items, *(key for client in clients for key in client.may)}
-        compared = look_at_everything(edition, adopted, clients, keys)
-        look_at_the_table(table, metadata, clients, figures)
+        compared = compare_everything(edition, adopted, clients, keys)
+        check_the_table(table, metadata, clients, figures)
         event = Api(edition).scaler(action="migrate")
         expect(
             event["outcome"] == "handled" and event["unsharded_items"] == 0,
@@ -844,7 +845,7 @@ def adoption(binary, folder):
         )
 
     with Edition(binary, folder, *options, SCALING="writer") as edition:
-        compared += look_at_everything(edition, adopted, clients, keys)
+        compared += compare_everything(edition, adopted, clients, keys)
 
     done = sum((client.done for client in clients), Counter())
     writes = sum(
@@ -875,16 +876,16 @@ def adoption(binary, folder):
 
 
 def missing_without_adoption(binary, folder, edition, adopted, unowned):
-    """What an edition in front of the same tables misses that takes no account of bare keys: else
-    nothing of this would be a proof."""
-    # Of the busy keys, the clients store items meanwhile.
+    """Returns the number of items that an edition without ADOPT_UNSHARDED misses in the same
+    tables. If it missed none, this check would prove nothing."""
+    # Without the busy keys, for which the clients store items meanwhile.
     keys = adopted.items.keys() - adopted.are_busy
     with Edition(binary, folder, "--endpoint-url", edition.dynamodb) as unaware:
         found = read_all(unaware, keys)
     missing = sum(len(unowned[key].keys() - found[key].keys()) for key in keys)
     expect(
         missing > 0,
-        "nothing is missing without ADOPT_UNSHARDED, though items stand under bare keys",
+        "nothing is missing without ADOPT_UNSHARDED, although bare keys have items",
     )
     return missing
 
@@ -893,7 +894,7 @@ def missing_without_adoption(binary, folder, edition, adopted, unowned):
 
 
 def post(api, key, items):
-    """By batches, until all of them are stored."""
+    """Stores items by batches, until all of them are stored."""
     waiting, end = sorted(items.items()), time.monotonic() + RUN_SECONDS
     while waiting:
         batch, rest = waiting[:500], waiting[500:]
@@ -901,11 +902,11 @@ def post(api, key, items):
             {"partition_key": key, "sort_key": sort_key, "attributes": attributes}
             for sort_key, attributes in batch
         ]
-        status, told = api.call("POST", "/items/batch", {"items": body})
-        expect(status in (200, 207), "a batch of", key, "answers", status, told)
+        status, response = api.call("POST", "/items/batch", {"items": body})
+        expect(status in (200, 207), "a batch of", key, "returns", status, response)
         wrong = [
             failed
-            for failed in told["failed"]
+            for failed in response["failed"]
             if failed["code"] not in ("no_capacity", "outcome_unknown")
         ]
         expect(
@@ -913,10 +914,10 @@ def post(api, key, items):
             "items of",
             key,
             "are not stored:",
-            told["failed"][:3],
+            response["failed"][:3],
         )
         # A plain POST may be repeated.
-        waiting = [batch[failed["index"]] for failed in told["failed"]] + rest
+        waiting = [batch[failed["index"]] for failed in response["failed"]] + rest
 
 
 def widths(metadata):
@@ -930,7 +931,7 @@ def widths(metadata):
 
 
 def settled_width(metadata, key):
-    """The key's width once no change of it is under way."""
+    """Returns the key's width once no change of it is under way."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         item = metadata.get_item(Key={"partition_key": key}, ConsistentRead=True).get("Item", {})
@@ -941,7 +942,8 @@ def settled_width(metadata, key):
 
 
 def post_until_calm(api, metadata, key, items):
-    """Also the last width has items: one that nothing was written under cannot be found again."""
+    """Stores items until the width no longer changes, so that the last width has items. `rebuild`
+    cannot find a width without items."""
     sort_keys, after = sorted(items), settled_width(metadata, key)
     for start in range(0, len(sort_keys), LAST_ITEMS):
         before = after
@@ -963,14 +965,14 @@ def rows_by_key():
     return {path: rows[path] for path in sorted(rows, key=lambda path: (-len(rows[path]), path))}
 
 
-def grow_as_told(api, key, items, shards):
+def grow_by_set(api, key, items, shards):
     """Stores a part of the items under each width."""
     ordered, parts = sorted(items.items()), len(shards) + 1
     for number in range(parts):
         if number:
-            told = api.scaler(action="set", partition_key=key, number_of_shards=shards[number - 1])
+            response = api.scaler(action="set", partition_key=key, number_of_shards=shards[number - 1])
             expect(
-                told["outcome"] == "scaled", "set", key, "to", shards[number - 1], "answers", told
+                response["outcome"] == "scaled", "set", key, "to", shards[number - 1], "returns", response
             )
         post(
             api,
@@ -981,7 +983,8 @@ def grow_as_told(api, key, items, shards):
 
 
 def grow_by_heat(api, metadata, key, items, at_once):
-    """Stores so many items at once, then some more by few; what it holds then."""
+    """Stores `at_once` items at once, and then some more in small batches. Returns the stored
+    items."""
     ordered = sorted(items.items())
     first, rest = dict(ordered[:at_once]), dict(ordered[at_once:])
     post(api, key, first)
@@ -991,8 +994,8 @@ def grow_by_heat(api, metadata, key, items, at_once):
 
 
 def rebuilt(binary, folder, edition, keys):
-    """Runs `admin rebuild`; how many keys were whole, lost, and missed items, how many entries were
-    behind, and what it says."""
+    """Runs `admin rebuild`. Returns the number of complete keys, lost keys and keys without some
+    items, the number of entries that were behind, and the output."""
     command = [binary.with_name("admin"), "rebuild", "--endpoint-url", edition.dynamodb]
     done = subprocess.run(
         command,
@@ -1003,20 +1006,21 @@ def rebuilt(binary, folder, edition, keys):
         check=False,
     )
     numbers = re.fullmatch(
-        r"(\d+) items; of the keys with several shards, (\d+) were whole, "
-        r"(\d+) were lost or damaged, (\d+) missed items\n"
-        r"(\d+) entries of the directory were behind the metadata, (\d+) keys had nothing else\n",
+        r"(\d+) items; metadata of keys with several shards: (\d+) complete, "
+        r"(\d+) lost or damaged, (\d+) without some items\n"
+        r"(\d+) entries of the directory were behind the metadata, "
+        r"(\d+) keys were restored from the directory\n",
         done.stdout,
     )
     expect(
         done.returncode == 0 and numbers,
         "rebuild ends with",
         done.returncode,
-        "and says",
+        "and prints",
         done.stdout,
         done.stderr,
     )
-    # An item that was replaced after its key had grown stands at two places.
+    # An item that was replaced after its key had grown is stored at two places.
     expect(
         int(numbers[1]) >= sum(map(len, keys.values())),
         "rebuild has seen",
@@ -1029,24 +1033,24 @@ def rebuilt(binary, folder, edition, keys):
 
 
 def directory_serves(edition, key, whole, code):
-    """The page of a key serves its readers and writers although the key's item is lost or damaged;
-    what needs the item is refused."""
+    """Checks that the page of a key serves its readers and writers although the key's item is lost
+    or damaged. Requests that need the item fail."""
     api = Api(edition)
     found = api.all(key)[0]
     expect(found == whole, "by its page", key, "has", len(found), "items of", len(whole))
     sort_key = min(whole)
     one = f"/item?{urllib.parse.urlencode({'partition_key': key, 'sort_key': sort_key})}"
     status, body = api.call("PUT", one, {"attributes": whole[sort_key]})
-    expect(status == 200, "PUT", key, "answers", status, body)
+    expect(status == 200, "PUT", key, "returns", status, body)
     status, body = api.read("/shards", partition_key=key)
     expect(
         (status, body.get("code")) == (500, code),
         "GET /shards of",
         key,
-        "answers",
+        "returns",
         status,
         body,
-        "and must answer 500",
+        "and must return 500",
         code,
     )
 
@@ -1065,9 +1069,9 @@ def delete_pages(metadata):
 def rebuild(binary, folder):
     figures, variables, rows, held = {}, {"SCALING": "writer"}, rows_by_key(), {}
     by_size = list(rows)
-    hot, told = by_size[: len(HOT_ITEMS)], by_size[len(HOT_ITEMS) : len(HOT_ITEMS) + len(SET_TO)]
-    plain = by_size[len(hot) + len(told) + 20 :: 20]
-    # The schedule would write entries of a lost page anew, and rebuild could not count them.
+    hot, set_by_event = by_size[: len(HOT_ITEMS)], by_size[len(HOT_ITEMS) : len(HOT_ITEMS) + len(SET_TO)]
+    plain = by_size[len(hot) + len(set_by_event) + 20 :: 20]
+    # The schedule would restore entries of a lost page, and rebuild could not count them.
     options = (
         "--data-dir",
         str(folder / "rebuilt"),
@@ -1078,13 +1082,13 @@ def rebuild(binary, folder):
         "--drain-period",
         "3600",
     )
-    # No writer grows a key of its own accord, and no alarm comes.
+    # Here no writer grows a key by itself, and no alarm comes.
     with Edition(binary, folder, *options, SCALING="alarm") as edition:
-        work = [*zip(told, SET_TO), *((key, ()) for key in plain)]
+        work = [*zip(set_by_event, SET_TO), *((key, ()) for key in plain)]
         held |= zip(
-            [*told, *plain],
+            [*set_by_event, *plain],
             of_each(
-                edition, lambda api, one: grow_as_told(api, one[0], rows[one[0]], one[1]), work
+                edition, lambda api, one: grow_by_set(api, one[0], rows[one[0]], one[1]), work
             ),
         )
     with Edition(binary, folder, *options, "--partition-write-units", "30", **variables) as edition:
@@ -1101,31 +1105,31 @@ def rebuild(binary, folder):
         saved = widths(metadata)
     several = sorted(key for key, (shards, _) in saved.items() if shards > 1)
     expect(
-        {*hot, *told} == {*several} == saved.keys(),
+        {*hot, *set_by_event} == {*several} == saved.keys(),
         "these have several shards:",
         several,
         "and these have metadata:",
         sorted(saved),
     )
     expect(
-        [saved[key][0] for key in told] == [shards[-1] for shards in SET_TO],
-        "keys that were told to grow:",
-        [saved[key] for key in told],
+        [saved[key][0] for key in set_by_event] == [shards[-1] for shards in SET_TO],
+        "keys that grew by the event set:",
+        [saved[key] for key in set_by_event],
     )
     figures["items"], figures["keys"] = sum(map(len, held.values())), len(held)
     figures["shards of the hot keys"] = ", ".join(str(saved[key][0]) for key in hot)
-    figures["shards of the keys that were told"] = ", ".join(str(saved[key][0]) for key in told)
+    figures["shards of the keys that grew by the event set"] = ", ".join(str(saved[key][0]) for key in set_by_event)
 
     with Edition(binary, folder, *options, **variables) as edition:
         table, metadata = edition.boto3()
         expect(read_all(edition, held) == held, "a full read before anything is lost differs")
         saved = widths(metadata)
 
-        # Without pages, the item of each key is read.
+        # Without pages, instances read the item of each key.
         figures["pages of the directory"] = delete_pages(metadata)
         compared = same_again(edition, metadata, held, saved)
-        counts, behind, said = rebuilt(binary, folder, edition, held)
-        show(f"\nall pages lost: {said}")
+        counts, behind, output = rebuilt(binary, folder, edition, held)
+        show(f"\nall pages lost: {output}")
         expect(
             (counts, behind) == ((len(several), 0, 0), len(several)),
             "rebuild counts",
@@ -1136,13 +1140,13 @@ def rebuild(binary, folder):
         for key in several:
             metadata.delete_item(Key={"partition_key": key})
 
-    # A new process, which has seen none of it.
+    # A new process, without cached state.
     with Edition(binary, folder, *options, **variables) as edition:
         table, metadata = edition.boto3()
         for key in several:
             directory_serves(edition, key, held[key], "metadata_lost")
-        counts, _, said = rebuilt(binary, folder, edition, held)
-        show(f"all items lost: {said}")
+        counts, _, output = rebuilt(binary, folder, edition, held)
+        show(f"all items lost: {output}")
         expect(
             counts == (0, len(several), 0),
             "rebuild counts",
@@ -1159,8 +1163,8 @@ def rebuild(binary, folder):
     with Edition(binary, folder, *options, **variables) as edition:
         table, metadata = edition.boto3()
         api, refused = Api(edition), 0
-        # The loss is seen by an item on the first of the further shards. A key that has none there
-        # has few.
+        # The product detects the loss by an item on the first further shard. A key without one
+        # there has few items.
         unseen = [
             key
             for key in several
@@ -1168,7 +1172,7 @@ def rebuild(binary, folder):
                 "Items"
             ]
         ]
-        expect(not unseen, "nothing stands on shard 2 of", unseen)
+        expect(not unseen, "no item is on shard 2 of", unseen)
         for key in several:
             sort_key = min(held[key])
             one = f"/item?{urllib.parse.urlencode({'partition_key': key, 'sort_key': sort_key})}"
@@ -1183,15 +1187,15 @@ def rebuild(binary, folder):
                 expect(
                     (status, body.get("code")) == (500, "metadata_lost"),
                     *request[:2],
-                    "answers",
+                    "returns",
                     status,
                     str(body)[:300],
                 )
                 refused += 1
-        figures["requests to lost keys, each answered 500 metadata_lost"] = refused
+        figures["requests to lost keys, each with the response 500 metadata_lost"] = refused
 
-        counts, _, said = rebuilt(binary, folder, edition, held)
-        show(f"all items and pages lost: {said}")
+        counts, _, output = rebuilt(binary, folder, edition, held)
+        show(f"all items and pages lost: {output}")
         expect(
             counts == (0, len(several), 0),
             "rebuild counts",
@@ -1202,11 +1206,11 @@ def rebuild(binary, folder):
         )
         compared += same_again(edition, metadata, held, saved)
 
-        damaged, anew = hot[0], told[0]
+        damaged, registered = hot[0], set_by_event[0]
         metadata.put_item(Item={"partition_key": damaged, "number_of_shards": "many"})
         metadata.put_item(
             Item={
-                "partition_key": anew,
+                "partition_key": registered,
                 "number_of_shards": 1,
                 "last_updated": 1,
                 "shard_history": {"1:1"},
@@ -1214,9 +1218,9 @@ def rebuild(binary, folder):
             }
         )
         directory_serves(edition, damaged, held[damaged], "internal_error")
-        directory_serves(edition, anew, held[anew], "metadata_lost")
-        counts, _, said = rebuilt(binary, folder, edition, held)
-        show(f"one damaged, one registered anew: {said}")
+        directory_serves(edition, registered, held[registered], "metadata_lost")
+        counts, _, output = rebuilt(binary, folder, edition, held)
+        show(f"one damaged, one registered again: {output}")
         expect(counts == (len(several) - 2, 1, 1), "rebuild counts", counts)
         compared += same_again(edition, metadata, held, saved)
 
@@ -1232,7 +1236,7 @@ def rebuild(binary, folder):
 
 
 def same_again(edition, metadata, held, saved):
-    """Widths, full reads, and of the keys with several shards every item by itself."""
+    """Compares widths, full reads, and single reads of keys with several shards."""
     now = widths(metadata)
     expect(
         now == saved,

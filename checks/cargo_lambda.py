@@ -1,5 +1,5 @@
-"""Serves the functions by `cargo lambda watch` over a local edition, and invokes each with a sample
-by `cargo lambda invoke`.
+"""Serves the functions with `cargo lambda watch` over a local edition, and invokes each with a
+sample event by `cargo lambda invoke`.
 
 Usage: cargo_lambda.py LOCAL_BINARY
 """
@@ -16,18 +16,18 @@ import time
 from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Seconds, for the compilation of the functions' development builds too.
+# Timeout in seconds. It includes the compilation of the functions' development builds.
 PATIENCE = 1_200
 
-# Each with what its answer must hold.
+# Each function with its sample event and a test of its response.
 INVOCATIONS = [
-    ("writer", "writer-post-item", lambda answer: answer["statusCode"] == 201),
+    ("writer", "writer-post-item", lambda response: response["statusCode"] == 201),
     (
         "reader",
         "reader-get-item",
-        lambda answer: answer["statusCode"] == 200 and "firetvGen2" in answer["body"],
+        lambda response: response["statusCode"] == 200 and "firetvGen2" in response["body"],
     ),
-    ("shard-scaler", "shard-scaler-show", lambda answer: answer["outcome"] == "shown"),
+    ("shard-scaler", "shard-scaler-show", lambda response: response["outcome"] == "shown"),
 ]
 
 
@@ -75,7 +75,7 @@ def main() -> int:
                 env=environment,
                 stdout=log,
                 stderr=log,
-                # With its functions a group of its own, so that none is left behind.
+                # A process group of its own with its functions, so that all of them are stopped.
                 start_new_session=True,
             )
             await_port(functions, watch)

@@ -1,13 +1,13 @@
-"""Compares docs/configuration.md with what it documents: the functions' variables, the template's
-parameters and settings, the options of `local serve`; docs/operations.md with the template's alarms
-and the functions' metrics, and the number of parameters in docs/tutorial.md.
+"""Compares docs/configuration.md with the functions' variables, the template's parameters and
+settings, and the options of `local serve`. Compares docs/operations.md with the template's alarms
+and the functions' metrics, and the number of parameters in docs/tutorial.md with the template.
 
-Usage: configuration.py [LOCAL_BINARY]. Without the program, what it says is not compared: the
-options, and what a variable may be.
+Usage: configuration.py [LOCAL_BINARY]. Without the program, the check does not compare its output:
+the options, and the allowed values of variables.
 
-Names come from where they are read, defaults from the code and the template, what is allowed from
-the template and from what the program says when a variable is wrong. The last column of each table
-is text, and only has to be there.
+The check reads names from the code that uses them, defaults from the code and the template, and
+allowed values from the template and from the program's messages about wrong variables. The last
+column of each table is text. It must not be empty.
 """
 
 import os
@@ -24,7 +24,11 @@ DOCUMENT = ROOT / "docs/configuration.md"
 OPERATIONS = ROOT / "docs/operations.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
 # The headings above the tables.
-ALL_FUNCTIONS, SCALER, WRITER = "All functions", "The shard-scaler besides", "The writer besides"
+ALL_FUNCTIONS, SCALER, WRITER = (
+    "All functions",
+    "Additional variables of the shard-scaler",
+    "Additional variables of the writer",
+)
 PARAMETERS, SETTINGS, SERVE = (
     "Parameters of the template",
     "Settings of the template",
@@ -32,7 +36,7 @@ PARAMETERS, SETTINGS, SERVE = (
 )
 HEADINGS = dict(zip(CONFIGURATIONS, (ALL_FUNCTIONS, SCALER, WRITER)))
 REQUIRED, EMPTY = "required", "empty"
-# More than any variable takes.
+# Longer than any variable may be.
 WRONG = "x" * 300
 
 POLICY, CONFIG, SCALER_CONFIG = (
@@ -41,7 +45,7 @@ POLICY, CONFIG, SCALER_CONFIG = (
     "functions/shard-scaler/src/config.rs",
 )
 WAKING = "functions/writer/src/shard_scaler.rs"
-# Where a variable's default stands. A pattern that is not found any more is a finding.
+# The file and the pattern of each variable's default. A pattern without a match is a finding.
 DEFAULTS = {
     "PARTITION_KEY_NAME": (CONFIG, r'partition_key_name: "(\w+)"'),
     "SORT_KEY_NAME": (CONFIG, r'sort_key_name: "(\w+)"'),
@@ -74,20 +78,19 @@ DEFAULTS = {
     "DRY_RUN": (SCALER_CONFIG, r"dry_run: (false|true)"),
     "SHARD_SCALER_FUNCTION": (WAKING, r"let mut function = None();"),
 }
-# What the local edition does not read says here what is allowed.
+# The allowed values of variables that the local edition does not read.
 ALLOWED = {"SHARD_SCALER_FUNCTION": (WAKING, r'let allowed = "([^"]+)";')}
-# In seconds there.
+# The code has these in seconds.
 MILLISECONDS = {"LEASE_MS"}
 NEEDED = {"TABLE_NAME", "METADATA_TABLE_NAME"}
 
 OPTION = re.compile(r"^\s+(?:-\w, )?(--[\w-]+)(?: (<\w+>))?\s+(.*?)(?: \[default: (.*)\])?$")
-# Read outside the configuration: these are told of, but not in a table.
+# Variables that are read outside the configuration. The document mentions them, but not in a table.
 DIRECT = re.compile(r'env::var(?:_os)?\(\s*"([A-Z_]+)"')
 
 
 def tables_of(text):
-    """The rows of the tables beneath each heading of the second level, without what is beneath no
-    table."""
+    """Returns the rows of the tables beneath each heading of the second level."""
     sections = {}
     heading = None
     for line in text.split("\n"):
@@ -101,7 +104,7 @@ def tables_of(text):
                     for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])
                 ]
             )
-    # A table's own first row names its columns, and no row of content begins without a backtick.
+    # A table's first row names its columns. Every row of content begins with a backtick.
     return {
         heading: [row for row in rows if row[0].startswith("`")]
         for heading, rows in sections.items()
@@ -113,8 +116,8 @@ def code(text):
 
 
 def said_to_be_allowed(binary, variable):
-    """What the program says of a wrong value. It would listen on ports of the system's choice if it
-    took it. None without a program."""
+    """Returns the allowed values from the program's message about a wrong value, or None without a
+    program. If the program accepted the value, it would listen on ports that the system chooses."""
     if variable in ALLOWED:
         path, pattern = ALLOWED[variable]
         found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))
@@ -138,8 +141,8 @@ def said_to_be_allowed(binary, variable):
         )
     except subprocess.TimeoutExpired:
         return "anything: it starts with 300 bytes"
-    told = re.search(rf'{variable} is "{WRONG}"; allowed: (.*)', done.stderr)
-    return told[1].strip() if told else f"not told: {done.stderr.strip()}"
+    message = re.search(rf'{variable} is "{WRONG}"; allowed: (.*)', done.stderr)
+    return message[1].strip() if message else f"no message: {done.stderr.strip()}"
 
 
 def default_of(variable):
@@ -156,17 +159,17 @@ def default_of(variable):
 
 
 def set_by(templates):
-    """The parameter or setting that each variable is set from, where it is one."""
+    """Returns the parameter or setting of each variable, if it has one."""
     root, nested = templates.root, templates.nested["Functions"]
     handed = root["Resources"]["Functions"]["Properties"]["Parameters"]
     functions = [
         nested["Globals"]["Function"],
         *(body["Properties"] for body in nested["Resources"].values() if body["Type"] == FUNCTION),
     ]
-    told = {}
+    rows = {}
     for function in functions:
         for name, value in function.get("Environment", {}).get("Variables", {}).items():
-            # The innermost condition first: what it depends on is what the others narrow down.
+            # The innermost condition comes first, because the others only restrict it.
             deciding = [
                 nested["Conditions"][condition] for condition in conditions_behind(nested, value)
             ][::-1]
@@ -184,8 +187,8 @@ def set_by(templates):
                 for condition in conditions_behind(root, given)
                 for each in settings_of(root["Conditions"][condition])
             ]
-            told[name] = code(sources[0]) if sources else "the stack itself"
-    return told
+            rows[name] = code(sources[0]) if sources else "the stack itself"
+    return rows
 
 
 def settings_of(value):
@@ -234,24 +237,24 @@ def parameters(templates):
 
 
 def settings(templates):
-    """The value of the profile standard, and those of the others where they differ."""
-    told = {}
+    """Returns the value of the profile standard, and those of the others if they differ."""
+    rows = {}
     for name, row in templates.settings.items():
         others = [
             f"{profile} {code(value)}" for profile, value in row.items() if value != row["standard"]
         ]
-        told[code(name)] = (
+        rows[code(name)] = (
             ", ".join([code(row["standard"]), *others]),
             allowed_by(templates.allowed[name]),
         )
-    return told
+    return rows
 
 
 def options(binary):
-    told = subprocess.run(
+    printed = subprocess.run(
         [binary, "serve", "-h"], capture_output=True, text=True, timeout=20, check=True
     ).stdout
-    found = (OPTION.match(line) for line in told.split("\n"))
+    found = (OPTION.match(line) for line in printed.split("\n"))
     return {
         code(f"{option[1]} {option[2]}".removesuffix(" None")): (
             code(option[4] or "") if option[4] else "none",
@@ -262,8 +265,7 @@ def options(binary):
 
 
 def compare(wanted, rows):
-    """What is wrong with the tables beneath a heading. What is not known is compared with
-    nothing."""
+    """Returns the faults of the tables beneath a heading. Unknown values are not compared."""
     named = [row[0] for row in rows]
     for name in sorted(set(wanted) - set(named)):
         yield f"{name} is missing"
@@ -274,7 +276,7 @@ def compare(wanted, rows):
     for name, *cells, meaning in rows:
         if name in wanted and (
             len(cells) != len(wanted[name])
-            or any(told not in (None, cell) for cell, told in zip(cells, wanted[name]))
+            or any(expected not in (None, cell) for cell, expected in zip(cells, wanted[name]))
         ):
             yield (
                 f"{name} is documented with {' | '.join(cells)}, and has "
@@ -285,7 +287,7 @@ def compare(wanted, rows):
 
 
 def alarms(templates):
-    """By their names, without those of the stack and of a version."""
+    """Returns the alarms' names, without the parts for the stack and the version."""
     whole = Deployment(templates, **DEPLOYMENTS["everything"][0]).of_type("AWS::CloudWatch::Alarm")
     names = (
         each["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for each in whole.values()
@@ -298,7 +300,7 @@ def metrics():
 
 
 def unequal(wanted, rows):
-    # A row may name two things, and a metric the dimension that it is told by.
+    # A row may have two names, and a metric its dimension.
     named = set(re.findall(r"`[\w-]+`", " ".join(row[0].split(", by ")[0] for row in rows)))
     yield from (f"{name} is missing" for name in sorted(wanted - named))
     yield from (f"{name} is documented, and does not exist" for name in sorted(named - wanted))
@@ -316,7 +318,7 @@ def main():
     if binary:
         wanted |= {SERVE: options(binary)}
     else:
-        print("SKIP  what the program says: it is not named")
+        print("SKIP  the output of the program, because no program was given")
     failed = 0
     for heading, each in wanted.items():
         wrong = list(compare(each, documented.get(heading, [])))
@@ -339,7 +341,7 @@ def main():
     print(
         f"ok    {TUTORIAL.name}: {count}"
         if counted
-        else f"WRONG {TUTORIAL.name}: it does not say {count}"
+        else f"WRONG {TUTORIAL.name}: it does not contain {count}"
     )
     sources = [
         path
@@ -347,12 +349,12 @@ def main():
         for path in (ROOT / folder).rglob("src/**/*.rs" if folder == "functions" else "*.rs")
     ]
     read = {name for path in sources for name in DIRECT.findall(path.read_text(encoding="utf-8"))}
-    untold = sorted(name for name in read if f"`{name}`" not in text)
-    failed += len(untold)
+    undocumented = sorted(name for name in read if f"`{name}`" not in text)
+    failed += len(undocumented)
     print(
-        f"WRONG {DOCUMENT.name}: the functions also read {', '.join(untold)}"
-        if untold
-        else f"ok    read besides: {', '.join(sorted(read))}"
+        f"WRONG {DOCUMENT.name}: the functions also read {', '.join(undocumented)}"
+        if undocumented
+        else f"ok    also read: {', '.join(sorted(read))}"
     )
     print(f"{failed} wrong")
     return 1 if failed else 0

@@ -1,10 +1,10 @@
-"""docs/deployer-policy.json against the templates: it has every right that CloudFormation needs to
-make, change and remove what they declare, and no other.
+"""Compares docs/deployer-policy.json with the templates: it must have every right that
+CloudFormation needs to create, change and remove their resources, and no other.
 
-The rights of each type of resource are those that CloudFormation itself names: cfn-lint brings the
-schemas of its registry, and each has a list of permissions for every handler. Beside them stands
-here what no schema says (`BESIDES`), and what a schema names for properties that the templates do
-not use (`UNUSED`). An entry of `UNUSED` that no schema names any more fails, too.
+The rights of each type of resource come from CloudFormation: cfn-lint contains the schemas of its
+registry, and each schema lists the permissions of every handler. `FURTHER` has needed rights that
+no schema names. `UNUSED` has rights that a schema names for properties that the templates do not
+use. An entry of `UNUSED` that no schema names any more also fails.
 """
 
 import collections
@@ -19,16 +19,16 @@ from samcli.yamlhelper import yaml_parse
 from samtranslator.translator.transform import transform
 from template_flat import FUNCTION, NESTED, ROOT, as_list
 
-# SAM asks for one; nothing is sent there.
+# SAM needs a region, but sends no request to it.
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
 POLICY = ROOT / "docs/deployer-policy.json"
-# The most that IAM allows for the inline policies of a role, without white space.
+# IAM's maximum for the inline policies of a role, without white space.
 MOST_CHARACTERS = 10_240
 HANDLERS = ("create", "read", "update", "delete")
 
-# What no schema says, by why it is needed.
-BESIDES = {
-    "sam deploy makes and carries out a change set, and shows how it goes": {
+# Rights that no schema names, by the reason for them.
+FURTHER = {
+    "sam deploy creates and executes a change set, and shows its progress": {
         "cloudformation:CreateChangeSet",
         "cloudformation:DeleteChangeSet",
         "cloudformation:DescribeChangeSet",
@@ -36,7 +36,7 @@ BESIDES = {
         "cloudformation:ExecuteChangeSet",
         "cloudformation:GetTemplateSummary",
     },
-    "sam deploy stores code and templates in a bucket, which it makes once in a region": {
+    "sam deploy stores code and templates in a bucket, which it creates once per region": {
         "s3:CreateBucket",
         "s3:GetObject",
         "s3:ListBucket",
@@ -47,10 +47,10 @@ BESIDES = {
         "s3:PutEncryptionConfiguration",
         "s3:PutObject",
     },
-    "CloudFormation calls the function behind a custom resource as whoever deploys": {
+    "CloudFormation invokes the function behind a custom resource as the deployer": {
         "lambda:InvokeFunction"
     },
-    "API Gateway has its access log delivered as whoever deploys": {
+    "API Gateway sets up the delivery of its access log as the deployer": {
         "logs:CreateLogDelivery",
         "logs:DeleteLogDelivery",
         "logs:DescribeResourcePolicies",
@@ -60,7 +60,7 @@ BESIDES = {
         "logs:UpdateLogDelivery",
     },
 }
-# What schemas name for what the templates do not use.
+# Rights that schemas name for properties that the templates do not use.
 UNUSED = {
     "import from S3, and replicas in other regions, which copy items": {
         "dynamodb:AssociateTableReplica",
@@ -101,7 +101,7 @@ UNUSED = {
         "lambda:PutFunctionCodeSigningConfig",
         "s3files:ListMountTargets",
     },
-    "functions that are kept running, pinned to a runtime, or may call themselves": {
+    "functions with provisioned concurrency, a pinned runtime, or recursive calls": {
         "lambda:AssociateRuntimeAlias",
         "lambda:DeleteProvisionedConcurrencyConfig",
         "lambda:PassCapacityProvider",
@@ -146,16 +146,16 @@ UNUSED = {
         "cloudformation:SetStackPolicy",
         "cloudformation:UpdateTerminationProtection",
     },
-    "capacity by the clock": {
+    "scheduled capacity": {
         "application-autoscaling:DeleteScheduledAction",
         "application-autoscaling:PutScheduledAction",
     },
     "deployments to machines": {"codedeploy:RegisterOnPremisesInstance"},
-    "what is read by name only where a body in S3 describes it": {"s3:getObject"},
+    "APIs that a body in S3 describes": {"s3:getObject"},
 }
 # Nothing is made for it.
 WITHOUT_RIGHTS = {"AWS::CloudFormation::WaitConditionHandle"}
-# Services and actions that name no resource, or none with the stack's name in it.
+# Services and actions without a resource, or without the stack's name in it.
 ON_EVERYTHING = {
     "application-autoscaling",
     "cloudformation:GetTemplateSummary",
@@ -182,7 +182,7 @@ def expect(holds, promise, found=""):
 
 
 class NoManagedPolicies:
-    """The templates attach none, so none has to be looked up."""
+    """Replaces the look-up of managed policies, because the templates attach none."""
 
     @staticmethod
     def load():
@@ -190,7 +190,7 @@ class NoManagedPolicies:
 
 
 def transformed(path):
-    """What SAM makes of a template, with everything that a parameter may switch on."""
+    """Returns a template after SAM's transform, with everything that a parameter may switch on."""
     template = yaml_parse(path.read_text(encoding="utf-8"))
     if "Transform" not in template:
         return template
@@ -206,14 +206,14 @@ def transformed(path):
         name: parameter.get("Default", "value")
         for name, parameter in template.get("Parameters", {}).items()
     }
-    # SAM leaves CodeDeploy out unless it is told so.
+    # By default SAM omits CodeDeploy.
     values |= {name: "true" for name in ("CanaryDeployment",) if name in values}
     logging.disable()
     return transform(template, values, NoManagedPolicies())
 
 
 def resource_types():
-    """The types of all templates, each with the resources that have it."""
+    """Returns the types of resources in all templates, each with its resources."""
     types = collections.defaultdict(list)
     for path in [ROOT / "template.yaml", *sorted((ROOT / "templates").glob("*.yaml"))]:
         for name, resource in transformed(path)["Resources"].items():
@@ -224,7 +224,7 @@ def resource_types():
 
 
 def rights_by_type():
-    """What CloudFormation's handlers need, by type of resource."""
+    """Returns the rights that CloudFormation's handlers need, by type of resource."""
     rights = {}
     folder = importlib.resources.files("cfnlint") / "data/schemas/resources"
     for file in folder.iterdir():
@@ -257,14 +257,14 @@ def main():
         sorted(set(types) - set(known)),
     )
     named = {action for kind in types for action in known.get(kind, ())}
-    besides = {action for actions in BESIDES.values() for action in actions}
+    further = {action for actions in FURTHER.values() for action in actions}
     unused = {action for actions in UNUSED.values() for action in actions}
-    expect(unused <= named, "every unused right is one that a schema names", sorted(unused - named))
-    expect(not unused & besides, "no right is both unused and needed", sorted(unused & besides))
-    needed = (named - unused) | besides
+    expect(unused <= named, "a schema names every unused right", sorted(unused - named))
+    expect(not unused & further, "no right is both unused and needed", sorted(unused & further))
+    needed = (named - unused) | further
     expect(
         set(granted) >= needed,
-        "the policy has every right that is needed",
+        "the policy has every needed right",
         sorted(needed - set(granted)),
     )
     expect(set(granted) <= needed, "the policy has no other right", sorted(set(granted) - needed))
@@ -278,7 +278,7 @@ def main():
         all(statement["Effect"] == "Allow" for statement in statements), "the policy only allows"
     )
     wild = [action for action in granted if "*" in action]
-    expect(not wild, "no right is given by a pattern", wild)
+    expect(not wild, "no pattern grants a right", wild)
     unscoped = {
         action
         for statement in statements
@@ -286,21 +286,21 @@ def main():
         for action in as_list(statement["Action"])
         if not {action, action.split(":")[0]} & ON_EVERYTHING
     }
-    expect(not unscoped, "only what names no resource is granted on everything", sorted(unscoped))
+    expect(not unscoped, "only actions without resources are granted on everything", sorted(unscoped))
     passing = [
         statement for statement in statements if "iam:PassRole" in as_list(statement["Action"])
     ]
     holds = len(passing) == 1 and "iam:PassedToService" in json.dumps(
         passing[0].get("Condition", {})
     )
-    expect(holds, "roles are passed to named services only", passing)
+    expect(holds, "roles can be passed to named services only", passing)
     linked = [
         statement
         for statement in statements
         if "iam:CreateServiceLinkedRole" in as_list(statement["Action"])
     ]
     holds = len(linked) == 1 and "iam:AWSServiceName" in json.dumps(linked[0].get("Condition", {}))
-    expect(holds, "service-linked roles are made for named services only", linked)
+    expect(holds, "service-linked roles can be created for named services only", linked)
     length = len(re.sub(r"\s", "", json.dumps(policy)))
     expect(
         length <= MOST_CHARACTERS,

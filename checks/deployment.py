@@ -1,8 +1,10 @@
-"""Deploys the template to an emulated account that evaluates IAM, and uses what it deployed. Run by checks/deployment.
+"""Deploys the template to an emulated account that evaluates IAM, and uses the stacks. Run by
+checks/deployment.
 
 Usage: deployment.py [CASE...]
 
-Cases, in this order: guided, variants, failures, runbooks, updates, rights. Without an argument, all. Each is a module of this folder.
+Cases, in this order: guided, variants, failures, runbooks, updates, rights. Without an argument,
+all cases run. Each is a module of this folder.
 """
 
 import os
@@ -33,7 +35,7 @@ CASES = {
 
 
 class Report:
-    """What held and what did not, as it is found."""
+    """Prints and counts the results, as they arrive."""
 
     def __init__(self):
         self.held, self.failed = 0, []
@@ -45,8 +47,8 @@ class Report:
             self.held += 1
         else:
             self.failed.append(what)
-        verdict, told = ("ok   ", "") if holds else ("WRONG", f": {found}")
-        print(f"{verdict}  {what} ({took:.1f} s){told}", flush=True)
+        verdict, reason = ("ok   ", "") if holds else ("WRONG", f": {found}")
+        print(f"{verdict}  {what} ({took:.1f} s){reason}", flush=True)
         return bool(holds)
 
     def equal(self, what, found, wanted):
@@ -57,18 +59,18 @@ class Report:
 
 
 def build(folder):
-    """The template as `sam build` leaves it, with the functions' programs."""
+    """Returns the template after `sam build`, with the functions' programs."""
     if given := os.environ.get("FUNCTION_BINARIES"):
         return built(folder / "build", Path(given).resolve())
     template = ROOT / ".aws-sam/build/template.yaml"
     if not template.is_file():
-        sys.exit("there is nothing built: run checks/sam_build first, or set FUNCTION_BINARIES")
+        sys.exit("no build found: run checks/sam_build first, or set FUNCTION_BINARIES")
     return template
 
 
 def main(wanted):
     if unknown := set(wanted) - set(CASES):
-        sys.exit(f"usage: deployment.py [{'|'.join(CASES)}]...; not known: {', '.join(sorted(unknown))}")
+        sys.exit(f"usage: deployment.py [{'|'.join(CASES)}]...; unknown: {', '.join(sorted(unknown))}")
     report = Report()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -82,10 +84,10 @@ def main(wanted):
                 print(f"\n{name}", flush=True)
                 try:
                     check(report, world)
-                # The other cases still have something to tell.
+                # The other cases run in any case.
                 except Exception as error:
                     traceback.print_exc()
-                    report.check(f"{name} goes on to its end", False, f"{type(error).__name__}: {error}")
+                    report.check(f"{name} runs to its end", False, f"{type(error).__name__}: {error}")
                 world.clear()
     print(f"\n{report.held} ok, {len(report.failed)} failed, in {time.monotonic() - began:.0f} s")
     for what in report.failed:

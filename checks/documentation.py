@@ -1,22 +1,22 @@
-"""Runs the commands of README.md and docs/*.md over a local edition, and compares what they print
-with what the documents show. Of the other documents (ARCHITECTURE.md, CONTRIBUTING.md, ...), whose
-commands build and test, only links and blocks are checked.
+"""Runs the commands of README.md and docs/*.md over a local edition, and compares their output with
+the documents. In the other documents (ARCHITECTURE.md, CONTRIBUTING.md, ...), whose commands build
+and test, it checks only links and blocks.
 
 Usage: documentation.py LOCAL_BINARY [DOCUMENT...]
 
-A command is what follows `$ ` in a block of language `console`, with its continuation lines; what
-follows is its output. In an output, a line `…` stands for any number of lines, and `…` within a
-line for anything there. A block that shows no output may print anything; every command must end
-with 0. The commands of a document share one shell, in a folder that looks like the project's root
-and is thrown away. `cargo run -p local` is the binary given, and the other programs are beside it.
-Where the local edition serves, it is started on free ports, which stand for 3000 and 8000.
+A command follows `$ ` in a block of language `console`, with its continuation lines. Its output
+follows the command. In an output, a line `…` stands for any number of lines, and `…` within a line
+for any text. A block without an output may print anything. Every command must end with 0. The
+commands of a document share one shell, in a temporary folder that looks like the project's root.
+`cargo run -p local` runs the given binary, and the other programs are beside it. A local edition
+that serves uses free ports, which the check replaces by 3000 and 8000 in the output.
 
-A comment before a block says otherwise:
+A comment before a block changes this:
     <!-- not run: REASON -->
-    <!-- run by FILE -->        a check of .ci/run that runs these commands
-    <!-- ends with 1 -->        each command of the block fails, and so it must
-    <!-- figures vary -->       a number in its output may be any other, but a 0 that stands alone
-Links to files and headings are checked, too.
+    <!-- run by FILE -->        a check of .ci/run runs these commands
+    <!-- ends with 1 -->        each command of the block must fail
+    <!-- figures vary -->       a number in the output may differ, except a separate 0
+The check also covers links to files and headings.
 """
 
 import collections
@@ -39,7 +39,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds for one command
 START = 30  # and for the local edition to listen
 
-# What `cargo` is in the documents' shell: nothing is built.
+# Replaces `cargo` in the documents' shell, so that nothing is built.
 CARGO = """#!/bin/sh
 case "$1 $2 $3 $4" in
   "run -p local --" | "run -p adviser --" | "run -p admin --") program=$3; shift 4 ;;
@@ -66,7 +66,7 @@ PORTS = {"api": 3000, "dynamodb": 8000}
 
 
 class Wrong(Exception):
-    """What is wrong with a document or with what a command printed."""
+    """A fault of a document, or a difference in the output of a command."""
 
 
 class Block:
@@ -74,7 +74,7 @@ class Block:
         self.line, self.text, self.mark = line, text, mark
 
     def commands(self):
-        """Each command with the output shown for it; None where none is shown."""
+        """Returns each command with its documented output, or None if there is none."""
         for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]:
             lines = part.rstrip("\n").split("\n")
             taken = 1
@@ -87,7 +87,7 @@ class Block:
 
 
 def blocks_of(text):
-    """The console blocks of a document, each with the comment before it."""
+    """Returns the console blocks of a document, each with the comment before it."""
     mark = body = None
     found = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -124,7 +124,7 @@ def blocks_of(text):
 
 
 def pattern_of(shown, vary):
-    """What an output must look like, to be matched whole."""
+    """Returns a pattern that must match a whole output."""
     piece = figures_apart if vary else re.escape
     lines = []
     for line in shown.split("\n"):
@@ -135,12 +135,12 @@ def pattern_of(shown, vary):
     return re.compile("".join(lines))
 
 
-# A table's lines and blanks are as long as its figures are.
+# The lengths of a table's lines and blanks depend on its figures.
 FIGURE = re.compile(r"(?P<figure>\d[\d,.]*)|(?P<line>--+)|(?P<blanks> +)")
 
 
 def figures_apart(text):
-    """A pattern of the text with any other figures."""
+    """Returns a pattern of the text with arbitrary figures."""
     pattern, done = "", 0
     for match in FIGURE.finditer(text):
         pattern += re.escape(text[done : match.start()])
@@ -154,7 +154,7 @@ def figures_apart(text):
 
 
 class Shell:
-    """One bash for a document, with at most one local edition."""
+    """A bash process for a document, with at most one local edition."""
 
     END = "\036"
 
@@ -207,7 +207,7 @@ class Shell:
         )
 
     def close(self):
-        # Its group holds what its commands have left behind, the local edition among it.
+        # The group contains the remaining processes of its commands, including the local edition.
         try:
             os.killpg(self.bash.pid, signal.SIGTERM)
             self.bash.stdin.close()
@@ -220,7 +220,7 @@ class Shell:
         self.scratch.cleanup()
 
     def run(self, command, patience=PATIENCE, status="0"):
-        """What the command prints, with the documents' ports."""
+        """Returns the output of the command, with the documents' ports."""
         file = pathlib.Path(self.scratch.name) / "command"
         file.write_text(command + "\n", encoding="utf-8")
         line = f". {shlex.quote(str(file))} </dev/null; printf '\\n{self.END}%s\\n' $?\n"
@@ -256,7 +256,7 @@ class Shell:
         return text
 
     def execute(self, command, status):
-        """Runs a command as the documents write it."""
+        """Runs a command of the documents."""
         local = LOCAL.match(command)
         if local and serves(local["rest"]) and status != "0":
             rest = f"serve --port 0 --dynamodb-port 0 {(local['rest'] or '').removeprefix('serve')}"
@@ -264,7 +264,7 @@ class Shell:
         if local and serves(local["rest"]):
             return self.serve(local["set"], local["rest"] or "serve")
         if any(f":{port}" in command for port in PORTS.values()) and not self.serving:
-            raise Wrong("it wants the local edition, which no command before it has started")
+            raise Wrong("it needs the local edition, which no earlier command has started")
         if example := EXAMPLE.match(command):
             target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
             built = target / "debug/examples" / example["name"]
@@ -276,11 +276,11 @@ class Shell:
                 )
             command = shlex.quote(str(built)) + example["rest"]
         elif command.startswith(("checks/", "sam ")):
-            raise Wrong("this check does not run it; say before the block who does")
+            raise Wrong("this check cannot run it; add a comment before the block that names the check that does")
         return self.run(self.with_free_ports(command), status=status)
 
     def serve(self, variables, options):
-        """Starts the local edition, in place of the one before, and returns what it prints until it
+        """Starts the local edition, instead of an earlier one, and returns its output until it
         listens."""
         if self.serving:
             self.run(f"kill {self.serving}; wait {self.serving} || true")
@@ -323,8 +323,8 @@ def indented(text):
 
 
 def runner_of(by, command, document):
-    """Checks that a file which is said to run a command is part of .ci/run, and names the command,
-    or the document that it takes it from."""
+    """Checks that the named file is part of .ci/run, and that it contains the command or reads the
+    document."""
     guards = (ROOT / ".ci/run").read_text(encoding="utf-8")
     guards += (ROOT / "checks/foreign").read_text(encoding="utf-8")
     if by != ".ci/run" and by not in guards:
@@ -332,14 +332,14 @@ def runner_of(by, command, document):
     words = command.split()
     if words[0] == "export":
         return
-    said = " ".join(words[: 1 if words[0].startswith("checks/") else 2])
+    named = " ".join(words[: 1 if words[0].startswith("checks/") else 2])
     runner = (ROOT / by).read_text(encoding="utf-8")
-    if said not in runner and str(document.relative_to(ROOT)) not in runner:
-        raise Wrong(f"{by} does not run {said}")
+    if named not in runner and str(document.relative_to(ROOT)) not in runner:
+        raise Wrong(f"{by} does not run {named}")
 
 
 def anchor_of(heading):
-    """As GitHub makes it."""
+    """Returns the anchor of a heading, as GitHub forms it."""
     text = re.sub(r"[`*]|\[|\]\([^)]*\)", "", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -357,7 +357,7 @@ def broken_links(document, text):
         path, _, anchor = target.partition("#")
         file = (document.parent / urllib.parse.unquote(path)).resolve() if path else document
         if not file.exists():
-            yield f"{target}: there is no such file"
+            yield f"{target}: the file does not exist"
         elif (
             anchor
             and file.suffix == ".md"
@@ -367,12 +367,12 @@ def broken_links(document, text):
 
 
 def is_run(document):
-    """Whether the commands of a document are run."""
+    """Returns whether the check runs the commands of a document."""
     return document == ROOT / "README.md" or ROOT / "docs" in document.parents
 
 
-def check(document, binary, told):
-    """Yields what is wrong with a document, and counts what was run."""
+def check(document, binary, counts):
+    """Yields the faults of a document, and counts the commands that ran."""
     text = document.read_text(encoding="utf-8")
     yield from broken_links(document, text)
     try:
@@ -381,7 +381,7 @@ def check(document, binary, told):
         yield str(wrong)
         return
     if not is_run(document):
-        told["documents of which only links and blocks were checked"] += 1
+        counts["documents of which only links and blocks were checked"] += 1
         return
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(binary, folder)
@@ -391,18 +391,18 @@ def check(document, binary, told):
                     try:
                         if block.mark and block.mark["by"]:
                             runner_of(block.mark["by"], command, document)
-                            told[f"run by {block.mark['by']}"] += 1
+                            counts[f"run by {block.mark['by']}"] += 1
                         elif block.mark and block.mark["reason"]:
-                            told[f"not run: {block.mark['reason']}"] += 1
+                            counts[f"not run: {block.mark['reason']}"] += 1
                         else:
-                            told["run"] += 1
+                            counts["run"] += 1
                             status, vary = (
                                 (block.mark["status"], block.mark["vary"])
                                 if block.mark
                                 else (None, None)
                             )
                             compare(shown, shell.execute(command, status or "0"), vary)
-                            told["compared"] += shown is not None
+                            counts["compared"] += shown is not None
                     except Wrong as wrong:
                         yield f"the block of line {block.line}: {command}\n  {wrong}"
         finally:
@@ -419,17 +419,17 @@ def main():
     ]
     failed, total = 0, collections.Counter()
     for document in documents:
-        told, began = collections.Counter(), time.monotonic()
-        for wrong in check(document, binary, told):
+        counts, began = collections.Counter(), time.monotonic()
+        for wrong in check(document, binary, counts):
             failed += 1
             print(f"WRONG {os.path.relpath(document, ROOT)}: {wrong}", flush=True)
-        if told and is_run(document):
+        if counts and is_run(document):
             print(
-                f"{os.path.relpath(document, ROOT)}: {told['run']} commands run in "
+                f"{os.path.relpath(document, ROOT)}: {counts['run']} commands run in "
                 f"{time.monotonic() - began:.0f} s",
                 flush=True,
             )
-        total += told
+        total += counts
     print(f"{total['run']} commands were run, the output of {total['compared']} compared")
     for reason, count in sorted(total.items()):
         if reason not in ("run", "compared"):

@@ -22,18 +22,18 @@ from botocore.credentials import Credentials
 from environment import ACCOUNT, REGION
 from template_flat import FUNCTION, NESTED, ROOT, load
 
-# Seconds for a stack, or for anything else that is waited for.
+# Timeout in seconds for a stack, and for any other wait.
 PATIENCE = 120
-# What a PATCH may be.
+# The media types of a PATCH.
 MERGE_PATCH = "application/merge-patch+json"
 ADDITION = "application/vnd.dynamodb-write-sharding.add+json"
 FUNCTIONS = ("writer", "reader", "shard-scaler")
-# The property of a resource that is a template of its own, which says where that is.
+# The property with the location of the template, for each type of nested stack.
 LOCATIONS = {NESTED: "Location", "AWS::CloudFormation::Stack": "TemplateURL"}
 
 
 def await_that(holds, what, patience=PATIENCE):
-    """Asks again until `holds` returns something that is true, and returns that."""
+    """Calls `holds` until it returns a true value, and returns that value."""
     until = time.monotonic() + patience
     pause = threading.Event()
     while not (found := holds()):
@@ -57,7 +57,7 @@ class Response:
 
 
 class Account:
-    """The one account of a running emulator; its root."""
+    """The account of a running emulator, used as root."""
 
     def __init__(self, server):
         self.server = server
@@ -77,7 +77,7 @@ class Account:
         return self._clients[service]
 
     def user(self, name, statements):
-        """Credentials of a new user who may do what the statements say."""
+        """Returns the credentials of a new user with the rights of the statements."""
         iam = self.client("iam")
         iam.create_user(UserName=name)
         if statements:
@@ -87,7 +87,7 @@ class Account:
         return Credentials(key["AccessKeyId"], key["SecretAccessKey"])
 
     def environment(self):
-        """Of a program that is to reach this account and no other."""
+        """Returns the environment for a program that must reach only this account."""
         return {
             name: value
             for name, value in os.environ.items()
@@ -109,17 +109,17 @@ class Account:
         return set(self.client("dynamodb").list_tables()["TableNames"])
 
     def invoke(self, function, event, kind="RequestResponse"):
-        """The answer of a function, and whether it is an error."""
-        answer = self.client("lambda").invoke(
+        """Returns the response of a function, and whether it is an error."""
+        response = self.client("lambda").invoke(
             FunctionName=function, Payload=json.dumps(event), InvocationType=kind
         )
-        payload = answer["Payload"].read()
-        return (json.loads(payload) if payload else None), "FunctionError" in answer
+        payload = response["Payload"].read()
+        return (json.loads(payload) if payload else None), "FunctionError" in response
 
 
 def built(folder, binaries):
-    """Writes the template, and those that it nests, as `sam build` would have, with the programs of
-    `binaries`. Returns its path."""
+    """Writes the template and its nested templates as `sam build` does, with the programs of
+    `binaries`. Returns the path of the template."""
     programs = {
         name: next(
             path for path in (binaries / name / "bootstrap", binaries / name) if path.is_file()
@@ -150,8 +150,8 @@ def built(folder, binaries):
 
 
 class Package:
-    """A built template whose code and nested templates are in a bucket, by `sam package`; with any
-    settings."""
+    """A built template, with any settings. `sam package` puts its code and nested templates into a
+    bucket."""
 
     def __init__(self, account, template, folder, name):
         self.account, self.bucket = account, f"code-{name}"
@@ -181,7 +181,7 @@ class Package:
         self.template = load(packaged)
 
     def url(self, settings):
-        """Where the template is, with these settings whatever the profile."""
+        """Returns the address of the template with these settings in every profile."""
         template = copy.deepcopy(self.template)
         for name, value in settings.items():
             template["Mappings"]["Settings"][name] = dict.fromkeys(
@@ -194,7 +194,7 @@ class Package:
 
 
 class StackFailed(Exception):
-    """A stack operation that ended badly; its text says why."""
+    """A stack operation failed. The message gives the reasons."""
 
 
 class Stack:
@@ -216,7 +216,7 @@ class Stack:
         return self.api.describe_stacks(StackName=self.identity or self.name)["Stacks"][0]
 
     def _arguments(self, package, wanted):
-        """What is wanted are parameters and settings. The processor is that of this machine."""
+        """`wanted` has parameters and settings. The processor is that of this machine."""
         known = package.template["Parameters"]
         settings = {"Architecture": "x86_64"} | {
             name: value for name, value in wanted.items() if name not in known
@@ -254,7 +254,7 @@ class Stack:
         return self
 
     def reasons(self):
-        """Why resources failed, first cause first."""
+        """Returns the reasons of failed resources, in order of time."""
         events = self.api.describe_stack_events(StackName=self.identity or self.name)["StackEvents"]
         failed = [event for event in events if event["ResourceStatus"].endswith("_FAILED")]
         return [
@@ -269,7 +269,7 @@ class Stack:
         }
 
     def resources(self, kind=None):
-        """Physical identities by logical identity, those of nested stacks with a dot."""
+        """Returns physical IDs by logical ID. A dot separates those of nested stacks."""
         return dict(self._resources(self.identity or self.name, "", kind))
 
     def _resources(self, name, prefix, kind):
@@ -282,7 +282,7 @@ class Stack:
                 )
 
     def resource(self, logical):
-        """The physical identity of a resource, wherever in the nested stacks it stands."""
+        """Returns the physical ID of a resource in any of the nested stacks."""
         found = [
             identity
             for name, identity in self.resources().items()
@@ -294,8 +294,7 @@ class Stack:
 
 
 class Api:
-    """The HTTP API of a stack, called by one caller. Without credentials requests are not
-    signed."""
+    """The HTTP API of a stack for one caller. Without credentials it sends unsigned requests."""
 
     def __init__(self, account, url, credentials=None, token=None):
         self.account, self.host = account, urlsplit(url).netloc
@@ -322,8 +321,8 @@ class Api:
         )
         try:
             connection.request(method, target, content, headers)
-            answer = connection.getresponse()
-            return Response(answer.status, dict(answer.getheaders()), answer.read())
+            response = connection.getresponse()
+            return Response(response.status, dict(response.getheaders()), response.read())
         finally:
             connection.close()
 
@@ -356,7 +355,7 @@ class Api:
 
 
 class World:
-    """The emulated account, and the template as it was built."""
+    """The emulated account, and the built template."""
 
     def __init__(self, account, folder, template):
         self.account, self.folder, self.template = account, folder, Path(template)
@@ -365,13 +364,13 @@ class World:
 
     @property
     def package(self):
-        """The template as `sam package` leaves it."""
+        """The template after `sam package`."""
         if self._package is None:
             self._package = Package(self.account, self.template, self.folder, "template")
         return self._package
 
     def stack(self, name, wanted=None):
-        """A new stack."""
+        """Creates a new stack."""
         return Stack(self.account, name).create(self.package, wanted)
 
     def user(self, statements):
@@ -379,7 +378,7 @@ class World:
         return self.account.user(f"user-{self._users}", statements)
 
     def caller(self, stack):
-        """The API of a stack, for a user who may call it and nothing else."""
+        """Returns the API of a stack, for a user who may only call it."""
         url = stack.outputs["ApiUrl"]
         api = urlsplit(url).netloc.split(".", 1)[0]
         right = {

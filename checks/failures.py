@@ -1,4 +1,5 @@
-"""A first deployment that fails, at each of its resources in turn: nothing remains, and the next one succeeds."""
+"""Makes a first deployment fail at each of its resources in turn: nothing must remain, and the next
+deployment must succeed."""
 
 import stacks
 from emulated import Stack, StackFailed
@@ -9,11 +10,11 @@ PROTECTION = "TableProtection"
 
 
 def inventory(account):
-    """Whatever a deployment may leave behind, by kind."""
+    """Returns everything that a deployment may leave behind, by kind."""
     def names(service, operation, field, name):
         pages = account.client(service).get_paginator(operation) if account.client(service).can_paginate(operation) else None
-        answers = pages.paginate() if pages else [getattr(account.client(service), operation)()]
-        return {each if name is None else each[name] for answer in answers for each in answer.get(field) or []}
+        responses = pages.paginate() if pages else [getattr(account.client(service), operation)()]
+        return {each if name is None else each[name] for response in responses for each in response.get(field) or []}
 
     return {
         "tables": names("dynamodb", "list_tables", "TableNames", None),
@@ -31,7 +32,7 @@ def inventory(account):
     }
 
 
-# Everything that a stack can have is in it, except what another of these has.
+# Together these stacks have every resource that a stack can have.
 WANTED = {
     "provisioned": {"CapacityMode": "provisioned", "MaxReadUnits": "50", "MaxWriteUnits": "100", "NotificationEmail": "a@example.com"},
     "on demand": {"DrainSchedule": "rate(1 minute)", "PeakSchedule": "rate(1 day)", "PeakPartitionKey": "k", "ReadReplicas": "1"},
@@ -39,7 +40,8 @@ WANTED = {
 
 
 def _later_than_protection(template):
-    """What the outer template may still be making when the tables are protected already, and could no longer be removed."""
+    """Returns the resources of the root template that may be created after the tables are
+    protected. If one of them failed, CloudFormation could no longer remove the tables."""
     resources = template["Resources"]
     names = set(resources)
     waited, pending = set(), [PROTECTION]
@@ -53,15 +55,15 @@ def _later_than_protection(template):
 def check(report, world):
     later = _later_than_protection(world.package.template)
     report.check("the protection of the tables waits for everything else", not later, later)
-    for told, wanted in WANTED.items():
+    for title, wanted in WANTED.items():
         before = inventory(world.account)
         complete = world.stack(NAME, wanted)
-        # In the order in which they were made, those of nested stacks with their parent.
+        # In the order of creation, those of nested stacks with their parent.
         made = [name.split(".")[-1] for name in complete.resources()]
         complete.delete()
         world.clear()
         left, failed_otherwise = {}, {}
-        # Of the protection, also that it takes effect, and CloudFormation does not learn of it.
+        # The protection also fails after it took effect, without CloudFormation learning of it.
         for logical, when in [(logical, "create") for logical in made] + [(PROTECTION, "afterwards")]:
             stacks.FAILURES.of(logical, when)
             stack = Stack(world.account, NAME)
@@ -78,8 +80,8 @@ def check(report, world):
             if remains:
                 left[f"{when} {logical}"] = remains
             world.clear()
-        report.check(f"{told}: each of {len(made)} resources was made to fail", not failed_otherwise, failed_otherwise)
-        report.check(f"{told}: a first deployment that failed at any of them leaves nothing", not left, left)
+        report.check(f"{title}: each of {len(made)} resources was made to fail", not failed_otherwise, failed_otherwise)
+        report.check(f"{title}: a first deployment that failed at any of them leaves nothing", not left, left)
         stacks.FAILURES.of(made[-1])
         stack = Stack(world.account, NAME)
         try:
@@ -89,5 +91,5 @@ def check(report, world):
         stacks.FAILURES.none()
         stack.delete()
         retried = world.stack(NAME, wanted)
-        report.check(f"{told}: the retry succeeds", world.caller(retried).put("k", "s").status == 200)
+        report.check(f"{title}: the retry succeeds", world.caller(retried).put("k", "s").status == 200)
         world.clear()

@@ -1,4 +1,4 @@
-"""`sam deploy --guided` with Enter on everything, at a terminal of its own."""
+"""Runs `sam deploy --guided` in a terminal, and presses Enter at every question."""
 
 import os
 import pty
@@ -12,19 +12,19 @@ import functions
 from botocore.exceptions import ClientError
 from emulated import PATIENCE, ROOT, Stack, StackFailed
 
-# As samconfig.toml has it.
+# The stack name of samconfig.toml.
 NAME = "dynamodb-write-sharding"
 MOST_PARAMETERS = 10
 
-# What the program prints last when it waits for an answer.
+# The program's last output when it waits for input.
 _QUESTION = re.compile(r"\n?[^\n]*(?:\[[^\]\n]*\]|\?|Name|Region) ?: ?$")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# Seconds of silence after which a line that looks like a question is one.
+# Seconds without output after which a line that looks like a question counts as one.
 _SILENCE = 0.4
 
 
 class Guided:
-    """One guided deployment: its questions, in order, and how it ended."""
+    """A guided deployment: its questions in order, its output, and its exit status."""
 
     def __init__(self, questions, output, status):
         self.questions, self.output, self.status = questions, output, status
@@ -35,7 +35,7 @@ class Guided:
 
 
 def project(folder, build):
-    """A folder as a stranger has it after `sam build`."""
+    """Makes a folder with the content that a user has after `sam build`."""
     folder.mkdir()
     shutil.copytree(build, folder / ".aws-sam" / "build", symlinks=True)
     shutil.copy(ROOT / "samconfig.toml", folder)
@@ -78,26 +78,26 @@ def deploy(account, folder, *options):
 
 
 def check(report, world):
-    """Enter on everything, in an account with room and in a new one."""
-    for told, concurrency in (("an account", 1_000), ("a new account, which may have ten executions at once", 10)):
+    """Presses Enter at every question, in an account with a high quota and in a new one."""
+    for title, concurrency in (("an account", 1_000), ("a new account with ten concurrent executions", 10)):
         functions.QUOTA.concurrency = concurrency
         done = deploy(world.account, project(world.folder / f"guided-{concurrency}", world.template.parent))
         report.note(f"{len(done.questions)} questions, {len(done.parameters)} of them parameters")
-        report.check(f"{told}: at most {MOST_PARAMETERS} parameters are asked for", len(done.parameters) <= MOST_PARAMETERS, done.parameters)
+        report.check(f"{title}: it asks for at most {MOST_PARAMETERS} parameters", len(done.parameters) <= MOST_PARAMETERS, done.parameters)
         stack = Stack(world.account, NAME)
         try:
             status = stack.describe()["StackStatus"]
         except ClientError as error:
             status = str(error)
-        if not report.equal(f"{told}: sam deploy --guided, and Enter on everything", (done.status, status), (0, "CREATE_COMPLETE")):
+        if not report.equal(f"{title}: sam deploy --guided, with Enter at every question", (done.status, status), (0, "CREATE_COMPLETE")):
             report.note(done.output[-3_000:])
             continue
         api = world.caller(stack)
-        report.equal(f"{told}: a request succeeds", (api.put("guided", "a").status, api.get("guided", "a").status), (200, 200))
+        report.equal(f"{title}: a request succeeds", (api.put("guided", "a").status, api.get("guided", "a").status), (200, 200))
         world.clear()
     try:
         world.stack("reserving", {"ReserveShardScalerConcurrency": "true"})
-        report.check("in a new account a reservation is refused", False, "it is not, so the above shows nothing")
+        report.check("in a new account a reservation is refused", False, "it is not refused, so the checks above prove nothing")
     except StackFailed as failed:
         report.check("in a new account a reservation is refused", "UnreservedConcurrentExecution" in str(failed), failed)
     functions.QUOTA.concurrency = 1_000

@@ -1,9 +1,9 @@
-"""Runs schemathesis against a local edition, by functions/api/openapi.yaml: each kind of table
-answers as it is described.
+"""Runs schemathesis against a local edition with each kind of table: the responses must match
+functions/api/openapi.yaml.
 
 Usage: openapi.py LOCAL_BINARY
 
-schemathesis loads this file, too, for the hook and the checks that are defined here.
+schemathesis also loads this file, for its hook and its checks.
 """
 
 import copy
@@ -24,7 +24,7 @@ from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESCRIPTION = ROOT / "functions" / "api" / "openapi.yaml"
-# The names that no item's attribute has, in the tables of this check.
+# Reserved names, which no attribute of an item may have in the tables of this check.
 RESERVED = set(
     yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))["components"]["schemas"]["Attributes"][
         "propertyNames"
@@ -33,7 +33,7 @@ RESERVED = set(
 SEED = "20140709"
 START_SECONDS = 30
 
-# The variables of a kind of table, and how many requests each operation gets.
+# The variables of a kind of table, and the number of requests to each operation.
 TABLES = {
     "string": ({"SORT_KEY_TYPE": "S", "SHARD_PLACEMENT": "calculated"}, 100),
     "number": ({"SORT_KEY_TYPE": "N", "SHARD_PLACEMENT": "calculated"}, 40),
@@ -51,10 +51,10 @@ enabled = false
 generate-duplicate-query-parameters = true
 
 [checks]
-# A 503 is part of the contract; status_code_conformance knows where. A 500 is described, and is a
-# finding nevertheless.
+# A 503 is part of the contract, and status_code_conformance checks where. A 500 is described, but
+# is always a finding.
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]
-# Narrower than by default: a 404 would mean that a wrong request was looked up.
+# Narrower than by default: a 404 would mean that a wrong request reached the table.
 negative_data_rejection.expected-statuses = [400, 413, 415]
 # 400 is for refused_only_for_what_a_schema_cannot_say, 304 and 412 for conditions that do not hold.
 positive_data_acceptance.expected-statuses = ["2xx", 304, 400, 404, 412{append_only}]
@@ -65,7 +65,8 @@ MOST_FIELDS = 100
 
 
 def excludes_itself(query):
-    """Parameters that do not go together, and lists of fields that no pattern refuses."""
+    """Returns whether parameters conflict, or a list of fields is wrong although it matches the
+    pattern."""
     fields = str(query["fields"]).split(",") if "fields" in query else []
     return (
         ("prefix" in query and ("from" in query or "to" in query))
@@ -76,8 +77,8 @@ def excludes_itself(query):
     )
 
 
-# What makes a request wrong though it satisfies the schemas: lengths in bytes, digits, and how
-# values belong together.
+# Reasons to reject a request that satisfies the schemas: lengths in bytes, digits, and conflicts
+# between values.
 BEYOND_SCHEMAS = {
     "invalid_partition_key": lambda sent, _: not sent.isascii(),
     "invalid_sort_key": lambda sent, _: not sent.isascii() or TOO_MANY_DIGITS.search(sent),
@@ -86,18 +87,18 @@ BEYOND_SCHEMAS = {
     "invalid_cursor": lambda _, query: "cursor" in query,
     "invalid_range": lambda _, query: "from" in query and "to" in query,
     "invalid_parameter": lambda _, query: excludes_itself(query),
-    # A patch that repeats other keys than the item's.
+    # A patch with other keys than the item's.
     "immutable_key": lambda sent, _: "partition_key" in sent or "sort_key" in sent,
-    # An Idempotency-Key, and an item with a sort key of its own.
+    # An Idempotency-Key together with an item that has its own sort key.
     "invalid_header": lambda sent, _: "sort_key" in sent,
 }
 
 
 @schemathesis.hook
 def map_case(context, case):
-    """Otherwise most requests would be refused: a cursor cannot be made up, nor an item's tag. A
-    prefix and a range do not go together, nor fields and a count, nor an idempotency key and a sort
-    key."""
+    """Removes parts of a request that would make the API reject most requests. No test data can
+    contain a valid cursor or an item's tag. A prefix conflicts with a range, fields with a count,
+    and an idempotency key with a sort key."""
     if not case.meta or not case.meta.generation.mode.is_positive:
         return case
     if case.operation.path == "/items" and case.method == "GET":
@@ -109,7 +110,7 @@ def map_case(context, case):
             case.query.pop("fields", None)
     if case.method == "POST" and "sort_key" in str(case.body):
         case.headers.pop("Idempotency-Key", None)
-    # The examples have tags, and the phase that covers every value.
+    # The examples and the coverage phase contain tags.
     if case.meta.phase.name == "fuzzing" and case.headers.get("If-Match") != "*":
         case.headers.pop("If-Match", None)
     return case
@@ -126,13 +127,14 @@ def refused_only_for_what_a_schema_cannot_say(ctx, response, case):
     code = response.json()["code"]
     excuse = BEYOND_SCHEMAS.get(code, lambda sent, query: False)
     assert excuse(f"{case.query} {case.body}", case.query), (
-        f"the request satisfies the description and is refused as {code}"
+        f"the request matches the description, but is rejected as {code}"
     )
 
 
 @schemathesis.check
 def a_wrong_query_is_refused(ctx, response, case):
-    """What negative_data_rejection lets pass, where one parameter is wrong and another is right."""
+    """Checks wrong queries that negative_data_rejection accepts, because another parameter is
+    right."""
     if response.request.method != case.operation.method.upper():
         return
     sent = urllib.parse.parse_qsl(
@@ -149,11 +151,11 @@ def a_wrong_query_is_refused(ctx, response, case):
     wrong += [
         name for name, parameter in described.items() if parameter.is_required and name not in names
     ]
-    assert not wrong or response.status_code == 400, f"in the query is wrong: {', '.join(wrong)}"
+    assert not wrong or response.status_code == 400, f"the query has wrong parameters: {', '.join(wrong)}"
 
 
 def is_valid(validator, text):
-    """Whether a text of the query string is valid as what it can be read as."""
+    """Returns whether a text of the query string is valid in one of its possible types."""
     readings = [text, {"true": True, "false": False}.get(text)]
     if re.fullmatch(r"[+-]?[0-9]+", text):
         readings.append(int(text))
@@ -163,10 +165,10 @@ def is_valid(validator, text):
 
 
 def described_for(table, description):
-    """The description, narrowed to a kind of table and to what the local edition has."""
+    """Returns the description, restricted to a kind of table and to the local edition."""
     narrowed = copy.deepcopy(description)
     schemas = narrowed["components"]["schemas"]
-    # Nothing checks signatures here.
+    # The local edition does not check signatures.
     del narrowed["security"]
     if table == "number":
         schemas["SortKey"] = {"$ref": "#/components/schemas/Number"}
@@ -181,7 +183,7 @@ def described_for(table, description):
 
 
 def without_examples(node):
-    """They are of string tables."""
+    """Removes the examples, which are for string tables."""
     if isinstance(node, dict):
         node.pop("example", None)
         node.pop("examples", None)
@@ -199,7 +201,7 @@ def wait_for(server, url, log):
                 return
         except OSError:
             time.sleep(0.05)
-    raise SystemExit(f"the local edition does not answer at {url}\n{log.read_text()}")
+    raise SystemExit(f"the local edition does not respond at {url}\n{log.read_text()}")
 
 
 def run(table, binary, description, folder):

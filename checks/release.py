@@ -1,4 +1,4 @@
-"""Rehearses the scripts of release/ and looks at what they leave.
+"""Rehearses the scripts of release/ and checks their results.
 
 Usage: release.py FOLDER [ARM64_PROGRAMS X86_64_PROGRAMS]
 """
@@ -57,7 +57,7 @@ def version_of_workspace():
 
 
 def rehearse_version(folder):
-    """On a copy: a release that is prepared passes, and each disagreement is found."""
+    """Checks on a copy that a prepared release passes, and that each disagreement is found."""
     names = ["Cargo.toml", "Cargo.lock", "CHANGELOG.md"]
     unreleased, *released = changelog.read()
     newest = max([released[0].name] if released else [], key=changelog.order_of, default="0.0.0")
@@ -91,13 +91,13 @@ def rehearse_version(folder):
     for part in ("admin", "adviser", "cli", "engine", "functions", "local", "shared", "tests"):
         shutil.copytree(ROOT / part, good / part, ignore=shutil.ignore_patterns("data", "target"))
     locked = run("cargo", "metadata", "--locked", "--format-version", "1", cwd=good)
-    expect(locked.returncode == 0, "Cargo takes the Cargo.lock that was prepared as it is", locked.stderr)
+    expect(locked.returncode == 0, "Cargo accepts the prepared Cargo.lock without a change", locked.stderr)
     versions = {
         package["version"]
         for package in tomllib.loads((good / "Cargo.lock").read_text())["package"]
         if "source" not in package
     }
-    expect(versions == {following}, "Cargo.lock has the new version of every own package, and of them alone", versions)
+    expect(versions == {following}, "Cargo.lock has the new version for every own package, and for no other", versions)
 
     wrong = prepared("unreleased")
     edit(wrong, "CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n### Added\n- Too late.\n")
@@ -112,18 +112,18 @@ def rehearse_version(folder):
     for name, tag, place, part in [
         ("a tag of another version", "v99.0.0", good, f"the tag must be v{following}"),
         ("a tag without v", following, good, f"the tag must be v{following}"),
-        ("changes that are not released", f"v{following}", wrong, "has unreleased changes"),
+        ("unreleased changes", f"v{following}", wrong, "has unreleased changes"),
         ("a Cargo.lock that is behind", f"v{following}", behind, "Cargo.lock has other versions"),
         ("a date in the future", f"v{following}", future, "in the future"),
         ("a changelog without the version", f"v{following}", nameless, f"and not {following}"),
-        ("a kind of change that there is not", f"v{following}", malformed, "is not one of Added"),
+        ("an unknown kind of change", f"v{following}", malformed, "is not one of Added"),
     ]:
         done = script("version.py", "check", tag, place)
         expect(done.returncode == 1 and part in done.stderr, f"refused: {name}", done.stderr or "it passed")
 
 
 def stand_ins(folder):
-    """Files that begin as a program for the architecture does."""
+    """Makes files that begin like a program for the architecture."""
     for architecture, machine in pack.MACHINES.items():
         for function in pack.FUNCTIONS:
             path = folder / architecture / function / "bootstrap"
@@ -141,11 +141,11 @@ def check_programs(out, version, programs):
                 (entry,) = archive.infolist()
                 holds = entry.filename == "bootstrap" and entry.external_attr >> 16 == 0o100755
                 holds = holds and archive.read(entry) == (folder / function / "bootstrap").read_bytes()
-            expect(holds, f"the zip of {function} for {architecture} has the program alone, and it may be run", entry)
+            expect(holds, f"the zip of {function} for {architecture} has only the program, which is executable", entry)
 
 
 def check_bills(out):
-    """Against Cargo.lock, which another program wrote."""
+    """Compares the bills with Cargo.lock, which another program wrote."""
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))["package"]
     known = {(package["name"], package["version"]): package.get("checksum") for package in lock}
     bills = sorted(out.glob("*.cdx.json"))
@@ -165,21 +165,22 @@ def check_bills(out):
         found = (wrong, linked, foreign, unlicensed)
         expect(
             not any(found),
-            f"{path.name}: {len(parts)} crates, each with licence and checksum, and none that only builds or tests",
+            f"{path.name}: {len(parts)} crates, each with licence and checksum, and none for builds or tests only",
             found,
         )
 
 
 class Store(http.server.BaseHTTPRequestHandler):
-    """As much of S3 as `sam package` needs: no object is there yet, and each may be put, large ones in parts."""
+    """The part of S3 that `sam package` needs: an empty bucket that accepts objects, also in
+    parts."""
 
     objects, parts = {}, {}
 
     def do_HEAD(self):
-        self.answer(404)
+        self.respond(404)
 
     def do_GET(self):
-        self.answer(404)
+        self.respond(404)
 
     def do_PUT(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -189,19 +190,19 @@ class Store(http.server.BaseHTTPRequestHandler):
             self.parts.setdefault(path, {})[int(part[0])] = body
         else:
             self.objects[path] = body
-        self.answer(200)
+        self.respond(200)
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("content-length", 0)))
         path, _, query = self.path.partition("?")
         if query == "uploads":
-            self.answer(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
+            self.respond(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
             return
         parts = self.parts.pop(path)
         self.objects[path] = b"".join(parts[number] for number in sorted(parts))
-        self.answer(200, b"<CompleteMultipartUploadResult/>")
+        self.respond(200, b"<CompleteMultipartUploadResult/>")
 
-    def answer(self, status, body=b""):
+    def respond(self, status, body=b""):
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.send_header("etag", '"0"')
@@ -213,7 +214,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 
 
 def check_bundle(folder, out, version, architecture):
-    """As somebody who has downloaded it sees it: in a folder of its own, by SAM."""
+    """Checks the bundle with SAM in a folder of its own, as after a download."""
     name = bundle.bundle_name(version, architecture)
     place = folder / f"downloaded-{architecture}"
     with zipfile.ZipFile(out / f"{name}.zip") as archive:
@@ -229,7 +230,7 @@ def check_bundle(folder, out, version, architecture):
     threading.Thread(target=store.serve_forever, daemon=True).start()
     variables = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store.server_port}",
-        # Plain bodies, so that what is put can be compared.
+        # Plain bodies, so the check can compare uploads.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     }
     done = run(
@@ -253,7 +254,7 @@ def check_bundle(folder, out, version, architecture):
     missing = [path.name for path in zips if hashlib.sha256(path.read_bytes()).hexdigest() not in stored]
     expect(not missing, f"the bundle for {architecture}: SAM uploads the release's own zips, byte for byte", missing)
 
-    # What CloudFormation gets: the packaged templates that SAM has uploaded, and the root.
+    # CloudFormation receives the root and the packaged templates that SAM uploads.
     packaged = [body.decode() for body in Store.objects.values() if body[:2] != b"PK"]
     nested = len(bundle.templates()) - 1
     expect(
@@ -271,7 +272,7 @@ def check_bundle(folder, out, version, architecture):
         ]
     found = [one.get("CodeUri") for one in functions]
     holds = len(found) == len(pack.FUNCTIONS) and all(str(one).startswith("s3://rehearsal/") for one in found)
-    expect(holds, f"the bundle for {architecture}: the code of each function is what was uploaded", found)
+    expect(holds, f"the bundle for {architecture}: the code of each function is the uploaded zip", found)
     chosen = set(settings["Architecture"].values())
     expect(chosen == {architecture}, f"the bundle for {architecture}: every profile has its architecture", chosen)
 
@@ -302,7 +303,7 @@ def main():
     differ = [name for name in files if files[name] != again.get(name)]
     expect(not differ and len(files) == len(again), "assembled twice, every file has the same bytes", differ)
     done = run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=out)
-    expect(done.returncode == 0, "SHA256SUMS are right", done.stdout)
+    expect(done.returncode == 0, "SHA256SUMS is correct", done.stdout)
     named = {line.split()[1] for line in files["SHA256SUMS"].decode().splitlines()}
     expect(
         named == set(files) - {"SHA256SUMS", "notes.md"},
@@ -317,14 +318,14 @@ def main():
     check_programs(out, version, programs)
     done = run(ROOT / "release/assemble", version, x86_64, arm64, folder / "swapped")
     expect(
-        done.returncode != 0 and "is no program for arm64" in done.stderr,
+        done.returncode != 0 and "is not a program for arm64" in done.stderr,
         "refused: programs of the other architecture",
         done.stderr,
     )
     done = run(ROOT / "release/assemble", version, arm64, x86_64, out)
     expect(
-        done.returncode != 0 and "is there already" in done.stderr,
-        "refused: a folder that is there already",
+        done.returncode != 0 and "already exists" in done.stderr,
+        "refused: a folder that already exists",
         done.stderr,
     )
     check_bills(out)

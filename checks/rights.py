@@ -1,9 +1,8 @@
-"""Every right of every role: taken away, a named request fails. None is unused.
+"""Checks that every right of every role is used: without it, a named request fails.
 
-A right is one action on one resource of a role's policy. What fails without it is found by a
-*scenario*: `prepare` brings the tables into a state, with all rights; `act` raises `Fails` where
-the product does not do what it should. Each scenario is run once with all rights, and once for each
-right that it shows.
+A right is one action on one resource of a role's policy. A *scenario* shows the failure without it:
+`prepare` brings the tables into a state, with all rights, and `act` raises `Fails` if the product
+does not work. Each scenario runs once with all rights, and once without each right that it shows.
 """
 
 import copy
@@ -18,8 +17,8 @@ from template_expected import ROLES
 from template_flat import as_list
 
 # Rights that the emulator cannot exercise, with the reason.
-STOOD_IN = "CodeDeploy is stood in for: it calls neither Lambda nor CloudWatch"
-TABLE_ONLY = "ministack asks for the right on the table only"
+STOOD_IN = "CodeDeploy is simulated: it calls neither Lambda nor CloudWatch"
+TABLE_ONLY = "ministack checks the right on the table only"
 NOT_EMULATED = {
     ("DeploymentRole", "lambda:GetAlias"): STOOD_IN,
     ("DeploymentRole", "lambda:UpdateAlias"): STOOD_IN,
@@ -31,7 +30,7 @@ UNUSED = "unused: no scenario needs it"
 
 
 def units(account, role):
-    """The rights of a role: policy, statement's index, action, resource."""
+    """Returns the rights of a role: policy, statement's index, action, resource."""
     iam = account.client("iam")
     for policy in iam.list_role_policies(RoleName=role)["PolicyNames"]:
         document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
@@ -41,12 +40,12 @@ def units(account, role):
                     yield policy, index, action, resource
     if attached := iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
         raise Fails(
-            f"the role {role} has managed policies, whose rights nobody has counted: {attached}"
+            f"the role {role} has managed policies, whose rights this check cannot count: {attached}"
         )
 
 
 class Without:
-    """Takes one right from a role, and gives it back."""
+    """Takes one right from a role, and returns it at the end."""
 
     def __init__(self, account, role, unit):
         self.iam, self.role = account.client("iam"), role
@@ -82,9 +81,9 @@ class Without:
 
 
 def check(report, world):
-    """Each role on a stack of its own, all at the same time: a process that may not start tries for
-    seconds."""
-    world.package  # Made once, before the threads ask for it.
+    """Checks each role on a stack of its own, all at the same time, because a process without the
+    right to start tries for seconds."""
+    world.package  # Built once, before the threads use it.
     works = [lambda role=role: _role(world, role) for role in (*ROLES.values(), None)]
     works += [
         lambda kind=kind, rights=rights: _only(world, kind, rights) for kind, rights in ONLY.items()
@@ -99,10 +98,10 @@ def check(report, world):
         for each in as_completed(running):
             try:
                 rows += each.result()
-            # What the other parts find is told, too.
+            # Report the findings of the other parts in any case.
             except Exception as error:
                 traceback.print_exc()
-                report.check("a part of the rights goes on to its end", False, error)
+                report.check("a part of the rights runs to its end", False, error)
             report.note(
                 f"{sum(done.done() for done in running)} of {len(works)} parts of the rights are "
                 "done"
@@ -113,18 +112,18 @@ def check(report, world):
     unused = [row[:3] for row in rows if row[3] == UNUSED]
     stood_in = [row for row in rows if row[3].startswith("not emulated")]
     missed = len(rows) - len(wrong) - len(unused) - len(stood_in)
-    told = (
+    summary = (
         f"{missed} of {len(rows)} rights were taken away, one at a time, and missed; "
         f"{len(stood_in)} cannot be exercised here"
     )
-    report.check(told, not wrong, wrong)
+    report.check(summary, not wrong, wrong)
     report.check("no right is unused", not unused, unused)
     stale = sorted(set(SHOWN_BY) - {row[:3] for row in rows})
-    report.check("no right is shown here that the template does not give", not stale, stale)
+    report.check("every right that is checked here is in the template", not stale, stale)
 
 
 def _role(world, wanted):
-    """The rights of one role; without a name, of the roles that are not the functions'."""
+    """Checks the rights of one role, or, without a name, those of the roles of no function."""
     stage = Stage(world, "everything", (wanted or "others").removesuffix("Role").lower())
     rows = []
     for logical, role in stage.roles.items():
@@ -154,7 +153,7 @@ def _the_unit(stage, right):
 
 
 def _only(world, kind, rights):
-    """Rights that a stack of another kind gives besides."""
+    """Checks rights that only a stack of another kind grants."""
     stage = Stage(world, kind)
     rows = []
     for right, name in rights.items():
@@ -166,8 +165,8 @@ def _only(world, kind, rights):
 
 
 def _drained(world, action):
-    """What a drain needs two minutes after its beginning, when readers have let go of what it
-    deletes. The process must be the same."""
+    """Checks the rights that a drain needs two minutes after its beginning, when no reader uses the
+    old copies any more. The process must be the same."""
     right = ("ShardScalerRole", action, "main table")
     name = SHOWN_AFTER_A_DRAIN[right]
     vanishing = action == "dynamodb:GetItem"
@@ -197,19 +196,19 @@ def _drained(world, action):
             lacking.end_drain(vanishing)
         found = f"WRONG  {name}: it succeeds without the right"
     except Fails as failed:
-        found = _told(name, failed)
+        found = _reason(name, failed)
     for stage in stages:
         stage.end()
     return [(*right, found)]
 
 
-def _told(name, failed):
+def _reason(name, failed):
     return f"{name}: {str(failed).splitlines()[0][:160]}"
 
 
 def _show(stage, name, role, unit):
-    """What fails without a right, by the scenario of this name; that it does not with all rights is
-    shown once."""
+    """Returns the failure of the named scenario without a right. Its success with all rights is
+    checked once."""
     _, _, action, resource = unit
     scenario = SCENARIOS[name]
     roles = set(stage.roles.values())
@@ -233,7 +232,7 @@ def _show(stage, name, role, unit):
         try:
             scenario.act(stage)
         except Fails as failed:
-            return _told(name, failed)
+            return _reason(name, failed)
     return f"WRONG  {name}: it succeeds without the right"
 
 

@@ -1,4 +1,4 @@
-"""The runbooks of docs/deploying.md, as they stand there: their commands in one shell each, then what must be true."""
+"""Runs the commands of each runbook of docs/deploying.md in one shell, and checks the result."""
 
 import math
 import subprocess
@@ -17,7 +17,7 @@ BY = "checks/deployment"
 
 
 def commands():
-    """The commands of each section of the document, by its heading."""
+    """Returns the commands of each section of the document, by its heading."""
     found = {}
     for part in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]:
         heading = part.split("\n", 1)[0]
@@ -28,7 +28,7 @@ def commands():
 
 
 class Runbook:
-    """One stack, whose keys have changed their shards before and after the second `when`."""
+    """One stack, whose keys change their shards before and after the point in time `when`."""
 
     def __init__(self, world, number, heading, lines):
         self.world, self.heading, self.lines = world, heading, lines
@@ -42,28 +42,28 @@ class Runbook:
 
     def scale(self, key, width):
         event = {"action": "set", "partition_key": key, "number_of_shards": width}
-        answer, failed = self.world.account.invoke(self.stack.outputs["ShardScalerAliasArn"], event)
-        self.holds("a key is given shards", not failed and answer.get("outcome") == "scaled", answer)
+        response, failed = self.world.account.invoke(self.stack.outputs["ShardScalerAliasArn"], event)
+        self.holds("a key is given shards", not failed and response.get("outcome") == "scaled", response)
 
     def write(self, key, value, count=12):
         for number in range(count):
-            answer = self.api.put(key, f"{number:02}", {"value": value})
-            self.holds("a write", answer.status == 200, answer)
+            response = self.api.put(key, f"{number:02}", {"value": value})
+            self.holds("a write", response.status == 200, response)
 
     def values(self, key):
-        """What a key's items are, read by pages and one by one."""
+        """Returns the values of a key's items, read by pages and one by one."""
         page = self.api.query(key, consistent="true")
         items = [item["attributes"]["value"] for item in (page.json or {}).get("items", [])] if page.status == 200 else [repr(page)]
         single = []
         for number in range(len(items)):
-            answer = self.api.get(key, f"{number:02}", consistent="true")
-            single.append(answer.json["attributes"]["value"] if answer.status == 200 else repr(answer))
+            response = self.api.get(key, f"{number:02}", consistent="true")
+            single.append(response.json["attributes"]["value"] if response.status == 200 else repr(response))
         return items if items == single else [f"pages {items}, one by one {single}"]
 
     def run(self):
         self.stack = Stack(self.world.account, self.name).create(self.world.package, {})
         self.api = self.world.caller(self.stack)
-        # `early` has grown before the second; `late` grows after it; `changed` is overwritten after it.
+        # `early` grows before `when`, `late` grows after it, and `changed` is overwritten after it.
         self.write("early", "kept")
         self.scale("early", 4)
         self.write("early", "kept")
@@ -92,16 +92,16 @@ class Runbook:
         return self
 
     def after(self):
-        # Where the stack is another one, so is its API.
+        # A new stack has a new API.
         self.stack.identity = None
         self.api = self.world.caller(self.stack)
         EXPECTED[self.heading](self)
         self.write("early", "new")
-        self.holds("writes go on, and are read", self.values("early") == ["new"] * 12, self.values("early"))
+        self.holds("writes continue, and are read", self.values("early") == ["new"] * 12, self.values("early"))
         self.scale("changed", 3)
         self.write("changed", "new")
         self.holds("a key grows", self.values("changed") == ["new"] * 12, self.values("changed"))
-        self.holds("the tables from before are there", set(self.before) <= self.world.account.tables(), self.world.account.tables())
+        self.holds("the earlier tables still exist", set(self.before) <= self.world.account.tables(), self.world.account.tables())
 
     def read(self, expected):
         for key, values in expected.items():
@@ -146,9 +146,9 @@ EXPECTED = {
 def check(report, world):
     found = commands()
     report.equal("docs/deploying.md has the runbooks that are checked", sorted(found), sorted(EXPECTED))
-    world.package  # Made once, before the threads ask for it.
+    world.package  # Built once, before the threads use it.
     books = [Runbook(world, number, heading, lines) for number, (heading, lines) in enumerate(found.items())]
     with ThreadPoolExecutor(len(books)) as pool:
         for done in as_completed([pool.submit(book.run) for book in books]):
             book = done.result()
-            report.check(f"{book.heading}: {len(book.lines)} commands, and what they are for", not book.wrong, book.wrong)
+            report.check(f"{book.heading}: {len(book.lines)} commands, and their results", not book.wrong, book.wrong)

@@ -1,4 +1,4 @@
-"""What shows a right to be needed: scenarios, and which of them shows which right."""
+"""The scenarios that show that a right is needed, and the scenario of each right."""
 
 import json
 import random
@@ -15,12 +15,12 @@ from ministack.services import cloudwatch, cloudwatch_logs, dynamodb, sqs
 from ministack.services.cloudformation import custom_resource
 from variants import make_table
 
-# Seconds for what takes effect at once, or never.
+# Timeout in seconds for effects that come at once or never.
 SOON = 8
-# Seconds of throttled writes after which a writer has decided, also on a busy machine.
+# Seconds of throttled writes after which a writer has decided, even on a busy machine.
 PRESSURE = 40
 KEY = "hot"
-# Enough that some stand on another shard of four than on the first.
+# Enough items that some are on another shard of four than the first.
 SORTS = "abcdefgh"
 ITEMS = 12
 # The alarms that wake the shard-scaler.
@@ -28,7 +28,7 @@ WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit")
 
 
 class Fails(Exception):
-    """The product does not do what it should; the text says what."""
+    """The product does not work as it must. The message describes the fault."""
 
 
 def need(holds, what):
@@ -36,8 +36,8 @@ def need(holds, what):
         raise Fails(what)
 
 
-def answered(status, answer, what="it"):
-    need(answer.status == status, f"{what} is answered {answer.status} {answer.text[:200]}")
+def check_status(status, response, what="it"):
+    need(response.status == status, f"{what} returns {response.status} {response.text[:200]}")
 
 
 def soon(holds, what, patience=SOON):
@@ -48,7 +48,7 @@ def soon(holds, what, patience=SOON):
 
 
 class Stage:
-    """A stack of the rights' check, with what a scenario needs of it."""
+    """A stack for the check of rights, with the operations of the scenarios."""
 
     SETTINGS = {
         "everything": {
@@ -98,7 +98,7 @@ class Stage:
         self.account = world.account
 
     def kind(self, resource):
-        """What a right is on, without the names of this stack."""
+        """Returns the kind of a right's resource, without the names of this stack."""
         main, metadata = (
             f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
             for name in (self.main, self.metadata)
@@ -129,13 +129,13 @@ class Stage:
                 return f"function {name}{resource.removeprefix(arn)}"
         return resource
 
-    # --- What the tables hold.
+    # --- The content of the tables.
 
     def scope(self):
         return request_scope(ACCOUNT, REGION)
 
     def reset(self):
-        """New tables, new processes, nothing throttled."""
+        """Starts with new tables and new processes, without throttles."""
         tables.THROTTLE.none(self.main)
         functions.REPORTS.none(self.main)
         self.stop()
@@ -152,38 +152,38 @@ class Stage:
                     alarm["StateValue"] = "OK"
 
     def stop(self):
-        """The next request starts a new process."""
+        """Stops the processes, so the next request starts a new one."""
         for name in self.functions:
             lambda_runtime.invalidate_worker(name)
 
     def ready(self):
-        """The tables as they are after the first write."""
-        answered(200, self.api.put("ready", "a"), "the first write")
+        """Makes the tables ready by a first write."""
+        check_status(200, self.api.put("ready", "a"), "the first write")
         self.stop()
 
     def scale(self, event, kind="RequestResponse"):
-        """The shard-scaler's answer."""
-        answer, failed = self.account.invoke(self.outputs["ShardScalerAliasArn"], event, kind)
-        need(not failed, f"the shard-scaler fails: {answer}")
-        return answer
+        """Returns the shard-scaler's response."""
+        response, failed = self.account.invoke(self.outputs["ShardScalerAliasArn"], event, kind)
+        need(not failed, f"the shard-scaler fails: {response}")
+        return response
 
     def widen(self, key, width=4):
         """Gives a key several shards."""
-        answer = self.scale({"action": "set", "partition_key": key, "number_of_shards": width})
-        need(answer["outcome"] == "scaled", f"set: {answer}")
+        response = self.scale({"action": "set", "partition_key": key, "number_of_shards": width})
+        need(response["outcome"] == "scaled", f"set: {response}")
 
     def grown(self, key, width=4):
-        """A key of several shards, with an item."""
+        """Makes a key of several shards, with an item."""
         self.widen(key, width)
         for sort in SORTS:
-            answered(200, self.api.put(key, sort), "a write")
+            check_status(200, self.api.put(key, sort), "a write")
 
     def width(self, key):
-        answer = self.api.request("GET", "/shards", {"partition_key": key})
-        return (answer.json or {}).get("number_of_shards", 0) if answer.status == 200 else 0
+        response = self.api.request("GET", "/shards", {"partition_key": key})
+        return (response.json or {}).get("number_of_shards", 0) if response.status == 200 else 0
 
     def update_custom(self, logical, kind, properties):
-        """As CloudFormation updates a resource of the stack's own function."""
+        """Updates a custom resource, as CloudFormation does."""
         arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.custom}"
         properties = {"ServiceToken": arn} | properties
         stack = (self.stack.name, self.stack.identity)
@@ -199,7 +199,7 @@ class Stage:
         return cloudwatch._alarms.get_scoped(ACCOUNT, REGION, f"{self.stack.name}-{name}")
 
     def lines(self, function):
-        """How many streams the log of a function has."""
+        """Returns the number of streams in the log of a function."""
         with self.scope():
             group = (
                 f"/aws/lambda/{self.stack.name}-{function}"
@@ -217,7 +217,7 @@ class Stage:
             )
 
     def log(self, function):
-        """All lines of a function's log."""
+        """Returns all lines of a function's log."""
         with self.scope():
             streams = cloudwatch_logs._log_groups[f"/aws/lambda/{self.stack.name}-{function}"][
                 "streams"
@@ -227,7 +227,7 @@ class Stage:
     # --- A drain, which waits for two minutes between copying and deleting.
 
     def long_ago(self):
-        """As if no key had changed its shards lately: a drain waits until no request from before
+        """Moves all changes of shards into the past, because a drain waits until no earlier request
         can arrive."""
         with self.scope():
             for of_it in dynamodb._tables[self.metadata]["items"].values():
@@ -241,7 +241,7 @@ class Stage:
         self.stop()
 
     def stored(self, key):
-        """On which shards a key has items."""
+        """Returns the shards on which a key has items."""
         with self.scope():
             return sorted(
                 stored
@@ -263,7 +263,7 @@ class Stage:
         need(self.copies() > ITEMS, f"nothing is copied: {self.copies()}")
 
     def await_readers(self):
-        """Until the drain says that nothing is left to wait for."""
+        """Waits until the drain reports that it waits for nothing."""
         [key] = self.scale({"action": "drain"})["keys"]
         need(key["outcome"] == "waiting", str(key))
         until = key["until"]
@@ -281,17 +281,17 @@ class Stage:
                 del old[sort]
 
     def end_drain(self, vanishing):
-        answer = self.scale({"action": "drain"})
-        need("failed" not in json.dumps(answer), json.dumps(answer))
+        response = self.scale({"action": "drain"})
+        need("failed" not in json.dumps(response), json.dumps(response))
         if not vanishing:
-            need(self.copies() == ITEMS, f"old copies stay: {self.copies()}; {answer}")
+            need(self.copies() == ITEMS, f"old copies stay: {self.copies()}; {response}")
 
     def end(self):
         self.stack.delete()
 
 
 class Scenario:
-    """`prepare` with all rights, `act` with all but one."""
+    """A scenario: `prepare` runs with all rights, `act` with all but one."""
 
     def __init__(self, act, prepare=None):
         self.act, self._prepare = act, prepare
@@ -302,9 +302,9 @@ class Scenario:
             stage.stop()
 
 
-def answers(wanted, request):
+def returns(wanted, request):
     def act(stage):
-        answered(wanted, request(stage))
+        check_status(wanted, request(stage))
 
     return act
 
@@ -315,7 +315,7 @@ def ready(stage):
 
 def with_item(stage):
     stage.ready()
-    answered(200, put(stage), "a write")
+    check_status(200, put(stage), "a write")
 
 
 def with_grown(stage):
@@ -324,8 +324,8 @@ def with_grown(stage):
 
 
 def with_calm(stage):
-    """A key that grew long ago, and was not drained: an item of it is deleted, and no tombstone
-    stored."""
+    """Makes a key that grew long ago and was not drained. The deletion of its item stores no
+    tombstone."""
     with_grown(stage)
     stage.long_ago()
 
@@ -366,11 +366,11 @@ def show(stage):
 
 
 def each(status, request):
-    """The request for each of the items, whatever their shards are."""
+    """Makes the request for each of the items, on any shard."""
 
     def act(stage):
         for sort in SORTS:
-            answered(status, request(stage, sort))
+            check_status(status, request(stage, sort))
 
     return act
 
@@ -380,7 +380,7 @@ def created(stage, sort):
 
 
 def raced(stage):
-    """Somebody else deletes the item a moment before: what stands there is looked at."""
+    """Another caller deletes the item a moment before, so the writer reads the stored item."""
     tables.RACED.add(stage.main)
     try:
         each(204, lambda stage, sort: stage.api.delete("k", sort))(stage)
@@ -389,34 +389,33 @@ def raced(stage):
 
 
 def replicas(stage):
-    """A replica that cannot be read is reported, and the table answers for it: that is the
+    """If a replica cannot be read, the reader logs that and reads the table. So the log shows the
     difference."""
     before = len(stage.log("reader"))
     for _ in range(12):
-        answer = stage.api.query("k")
+        response = stage.api.query("k")
         need(
-            answer.status == 200 and len(answer.json["items"]) == 1,
-            f"{answer.status} {answer.text[:200]}",
+            response.status == 200 and len(response.json["items"]) == 1,
+            f"{response.status} {response.text[:200]}",
         )
-    told = [
+    logged = [
         line for line in stage.log("reader")[before:] if "a read replica cannot be read" in line
     ]
     need(
-        not told,
-        "degraded by design: it is answered, and the log says: a read replica cannot be read; the "
-        "table answers for it",
+        not logged,
+        "degraded by design: the request succeeds, and the log reports: a read replica cannot be read",
     )
 
 
 def throttled(stage, is_hot, share, holds, what):
-    """Writes to hot shards until `holds`; this share of them is throttled."""
+    """Writes until `holds`, while this share of the writes to hot shards is throttled."""
     chance = random.Random(1)
     tables.THROTTLE.writes(stage.main, lambda stored: is_hot(stored) and chance.random() < share)
     items = [
         {"partition_key": KEY, "sort_key": f"{number:03}", "attributes": {}}
         for number in range(150)
     ]
-    # An instance that is not sure by itself decides a moment later, with the next request.
+    # An instance that is not sure by itself decides with the next request, a moment later.
     until = time.monotonic() + PRESSURE
     while time.monotonic() < until and not holds():
         stage.api.request("POST", "/items/batch", None, {"items": items})
@@ -425,7 +424,7 @@ def throttled(stage, is_hot, share, holds, what):
 
 
 def hot_writes(stage):
-    """Most first attempts at the key's one shard are throttled."""
+    """Writes while most first attempts at the key's one shard are throttled."""
     throttled(
         stage,
         lambda stored: stored == f"{KEY}.1",
@@ -436,8 +435,7 @@ def hot_writes(stage):
 
 
 def short_of_partitions(stage):
-    """Whatever shard a write goes to, it is throttled: more shards do not help, more partitions
-    would."""
+    """Writes while every shard is throttled. More shards do not help, but more partitions would."""
 
     def is_warmed():
         return "WarmThroughput" in dynamodb._tables.get_scoped(ACCOUNT, REGION, stage.main)
@@ -459,18 +457,18 @@ def scaled(stage):
 
 def outcome(event, wanted):
     def act(stage):
-        answer = stage.scale(event)
-        need(answer.get("outcome") == wanted and not answer.get("failed"), str(answer))
+        response = stage.scale(event)
+        need(response.get("outcome") == wanted and not response.get("failed"), str(response))
 
     return act
 
 
 def moved(stage):
-    """Draining copies items home."""
-    answer = stage.scale({"action": "settle", "partition_key": "k"})
-    need(answer["outcome"] == "begun", str(answer))
-    answer = stage.scale({"action": "drain"})
-    need(len(stage.stored("k")) > 1, f"no item is copied: {answer}")
+    """Checks that a drain copies items home."""
+    response = stage.scale({"action": "settle", "partition_key": "k"})
+    need(response["outcome"] == "begun", str(response))
+    response = stage.scale({"action": "drain"})
+    need(len(stage.stored("k")) > 1, f"no item is copied: {response}")
 
 
 def misplaced(stage):
@@ -482,7 +480,7 @@ def misplaced(stage):
 
 
 def woken(metric, alarm, check):
-    """An alarm wakes the shard-scaler."""
+    """Wakes the shard-scaler by an alarm."""
 
     def act(stage):
         with stage.scope():
@@ -499,7 +497,7 @@ def woken(metric, alarm, check):
 
 def reported(stage, place=None):
     stage.ready()
-    functions.REPORTS.tell(place or stage.main, {f"{KEY}.1": 50_000})
+    functions.REPORTS.set(place or stage.main, {f"{KEY}.1": 50_000})
 
 
 def grows(stage):
@@ -511,20 +509,20 @@ def rearmed(stage):
     for alarm in alarms:
         alarm["StateValue"] = "ALARM"
     names = [alarm["AlarmName"] for alarm in alarms]
-    answer = stage.scale({"action": "rearm", "alarms": names})
+    response = stage.scale({"action": "rearm", "alarms": names})
     left = [name for name in WAKING_ALARMS if stage.alarm(name)["StateValue"] != "OK"]
-    need(not left, f"{', '.join(left)} stays in ALARM: {answer}")
+    need(not left, f"{', '.join(left)} stays in ALARM: {response}")
 
 
 def index_alarm(stage):
-    """An alarm on an index, whose throttled keys its own rule tells."""
+    """Sends an alarm on an index. The index has its own rule for throttled keys."""
     index = {"TableName": stage.main, "GlobalSecondaryIndexName": "read-replica-1"}
-    answer = stage.scale(functions.alarm_of({"WriteKeyRangeThroughputThrottleEvents": index}))
-    need("failed" not in json.dumps(answer), json.dumps(answer))
+    response = stage.scale(functions.alarm_of({"WriteKeyRangeThroughputThrottleEvents": index}))
+    need("failed" not in json.dumps(response), json.dumps(response))
 
 
 def composite(stage):
-    """An alarm that names no metric: the shard-scaler looks at them."""
+    """Sends an alarm without a metric, so the shard-scaler reads the metrics."""
     with stage.scope():
         cloudwatch.record_metric(
             "AWS/DynamoDB",
@@ -533,19 +531,19 @@ def composite(stage):
             "Count",
             {"TableName": stage.main},
         )
-    answer = stage.scale(functions.alarm_of({}))
-    need(stage.width(KEY) > 1, json.dumps(answer))
+    response = stage.scale(functions.alarm_of({}))
+    need(stage.width(KEY) > 1, json.dumps(response))
 
 
 def raised(stage):
-    answer = stage.scale(
+    response = stage.scale(
         functions.alarm_of({"WriteProvisionedThroughputThrottleEvents": {"TableName": stage.main}})
     )
-    need((answer.get("capacity") or {}).get("outcome") == "raised", json.dumps(answer))
+    need((response.get("capacity") or {}).get("outcome") == "raised", json.dumps(response))
 
 
 def lost(stage):
-    """Without the table's own item no process starts, so that each of its tries fails."""
+    """Removes the table's own item, so no process starts and every attempt fails."""
     before = stage.messages()
     with stage.scope():
         del dynamodb._tables[stage.metadata]["items"]["_sharding:table"]
@@ -569,8 +567,8 @@ def protected(stage):
 
 
 def started(stage):
-    """A deployment over an existing table starts the shard-scaler, and fails where that does not
-    start."""
+    """Checks that a deployment over an existing table starts the shard-scaler, and fails if it does
+    not start."""
     properties = {"Function": stage.outputs["ShardScalerFunctionArn"], "ServiceTimeout": 150}
     stage.update_custom("ExistingTableCheck", "Custom::Start", properties)
 
@@ -582,7 +580,7 @@ def custom_logs(stage):
 
 
 def fired(stage):
-    """What becomes of the event of the schedule that drains."""
+    """Returns the outcome of the event of the drain schedule."""
     name = stage.stack.resource("DrainScheduleEntry")
     with stage.scope():
         return functions.fire(name)
@@ -607,19 +605,19 @@ def kept(stage):
 
 
 SCENARIOS = {
-    "PUT /item": Scenario(answers(200, put), ready),
-    "the first PUT /item of new tables": Scenario(answers(200, put)),
-    "PATCH /item, which adds": Scenario(answers(200, add), with_item),
-    "DELETE /item": Scenario(answers(204, lambda stage: stage.api.delete("k", "a")), with_item),
+    "PUT /item": Scenario(returns(200, put), ready),
+    "the first PUT /item of new tables": Scenario(returns(200, put)),
+    "PATCH /item, which adds": Scenario(returns(200, add), with_item),
+    "DELETE /item": Scenario(returns(204, lambda stage: stage.api.delete("k", "a")), with_item),
     "POST /items, create only, of a grown key": Scenario(each(201, created), with_grown),
     "DELETE /item, which another caller deletes": Scenario(raced, with_calm),
     "POST /items/batch, throttled": Scenario(hot_writes, ready),
     "POST /items/batch, throttled on every shard": Scenario(short_of_partitions, published),
     "the log of PUT /item": Scenario(logs("writer", put), ready),
     "the trace of PUT /item": Scenario(traces("Writer", put), ready),
-    "GET /item": Scenario(answers(200, get), with_item),
+    "GET /item": Scenario(returns(200, get), with_item),
     "GET /items": Scenario(
-        answers(200, lambda stage: stage.api.query("k", consistent="true")), with_item
+        returns(200, lambda stage: stage.api.query("k", consistent="true")), with_item
     ),
     "GET /items, twelve times": Scenario(replicas, with_item),
     "GET /item of a grown key": Scenario(
@@ -647,7 +645,7 @@ SCENARIOS = {
     "the trace of list": Scenario(traces("ShardScaler", show), ready),
     "the protection of the tables": Scenario(protected),
     "the log of the custom resources": Scenario(custom_logs),
-    "the look at an existing table": Scenario(started, ready),
+    "the check of an existing table": Scenario(started, ready),
     "the schedule drain": Scenario(scheduled, ready),
     "a schedule's event that cannot be delivered": Scenario(kept, ready),
 }
@@ -722,7 +720,7 @@ SHOWN_BY = {
     ("ScheduleRole", "sqs:SendMessage", _QUEUE): "a schedule's event that cannot be delivered",
 }
 
-# What stacks of other kinds give besides, or by another statement.
+# Rights that only stacks of other kinds grant, or that they grant by another statement.
 ONLY = {
     "provisioned": {
         ("ShardScalerRole", "dynamodb:UpdateTable", _MAIN): "an alarm on provisioned capacity"
@@ -732,10 +730,10 @@ ONLY = {
             "CustomResourceRole",
             "lambda:InvokeFunction",
             "function ShardScaler",
-        ): "the look at an existing table"
+        ): "the check of an existing table"
     },
 }
-# What a drain does two minutes after its beginning.
+# The actions of a drain two minutes after its beginning.
 SHOWN_AFTER_A_DRAIN = {
     ("ShardScalerRole", "dynamodb:DeleteItem", _MAIN): "a drain deletes what it has copied",
     ("ShardScalerRole", "dynamodb:GetItem", _MAIN): "a drain meets a copy that is gone",

@@ -1,4 +1,4 @@
-"""What wakes the shard-scaler."""
+"""Checks the alarms and schedules that wake the shard-scaler."""
 
 import json
 
@@ -45,7 +45,7 @@ class Alarms(Claims):
 
     @claim
     def the_alarms_that_a_schedule_rearms_are_those_that_wake_the_scaler(self):
-        """Otherwise an alarm whose event the shard-scaler lost would stay in ALARM, and act no more."""
+        """Otherwise an alarm whose event was lost would stay in ALARM and never act again."""
         for deployed, deployment in self.deployments.items():
             rearmed = [
                 (schedule["ScheduleExpression"], set(event["alarms"]))

@@ -1,13 +1,13 @@
-"""The HTTP API: its routes, its credentials and its log."""
+"""Checks the HTTP API: its routes, its credentials and its log."""
 
 import json
 
 import yaml
-from template_claims import FUNCTION, Claims, alias, claim, told
+from template_claims import FUNCTION, Claims, alias, claim, listed
 from template_expected import ROUTES, SECURITY
 from template_flat import ROOT, Deployment
 
-# What a request carries without being described: its body's type, and its credentials.
+# Headers that the description omits: the type of the body, and the credentials.
 CREDENTIALS = {
     "authorization",
     "content-type",
@@ -18,7 +18,7 @@ CREDENTIALS = {
 
 
 def headers_of(description):
-    """The names of the headers of requests, and of those of responses."""
+    """Returns the names of the headers of requests, and of those of responses."""
     requests, responses = set(), set()
 
     def look(part):
@@ -56,15 +56,14 @@ class Api(Claims):
         routes = set().union(*ROUTES.values())
         self.expect(
             described == routes,
-            "openapi.yaml describes the routes that there are",
-            f"openapi.yaml lacks {sorted(routes - described)}, and has besides "
+            "openapi.yaml describes the existing routes",
+            f"openapi.yaml lacks {sorted(routes - described)}, and also has "
             f"{sorted(described - routes)}",
         )
 
     @claim
     def a_page_may_send_and_see_what_is_described(self):
-        """A browser lets a page use no other method and header, if the page is of another
-        origin."""
+        """A browser lets a page of another origin use only these methods and headers."""
         cors = self.of_type("AWS::Serverless::HttpApi")["Api"]["DefinitionBody"][
             "x-amazon-apigateway-cors"
         ]
@@ -78,7 +77,7 @@ class Api(Claims):
             self.expect(
                 set(cors[name]) == headers and len(cors[name]) == len(headers),
                 f"{name} of other origins are {', '.join(sorted(headers))}",
-                f"{name} lacks {sorted(headers - set(cors[name]))}, and has besides "
+                f"{name} lacks {sorted(headers - set(cors[name]))}, and also has "
                 f"{sorted(set(cors[name]) - headers)}",
             )
 
@@ -161,8 +160,8 @@ class Api(Claims):
             )
             self.expect(
                 logged == (wanted, wanted),
-                f"with {told(values)}, requests are {'' if wanted else 'not '}logged",
-                f"with {told(values)}: {logged}",
+                f"with {listed(values)}, requests are {'' if wanted else 'not '}logged",
+                f"with {listed(values)}: {logged}",
             )
         rows = (
             ({}, "info", "INFO"),
@@ -180,6 +179,6 @@ class Api(Claims):
                 )
                 self.expect(
                     found == (level, system, "TRACE"),
-                    f"with {told(values)}, {name} logs from {level} on",
-                    f"with {told(values)}, {name} logs {found}",
+                    f"with {listed(values)}, {name} logs from {level} on",
+                    f"with {listed(values)}, {name} logs {found}",
                 )

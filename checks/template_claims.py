@@ -1,4 +1,4 @@
-"""What the sections of the contract share."""
+"""Code that the sections of the contract share."""
 
 from template_expected import (
     ALARM_ARN,
@@ -14,7 +14,7 @@ from template_flat import FUNCTION, Deployment, as_list
 SCALER = {"Ref": "ShardScalerFunction.Alias"}
 
 
-def told(values):
+def listed(values):
     return ", ".join(f"{name} {value}" for name, value in values.items()) or "the defaults"
 
 
@@ -23,25 +23,25 @@ def alias(function):
 
 
 def is_alias(value, function):
-    """By a reference, or by its name."""
+    """Returns whether a value is an alias, by a reference or by its name."""
     return value in (alias(function), {"Fn::Sub": f"${{{function}.Arn}}:{ALIAS}"})
 
 
 def claim(method):
-    """Marks what a section of the contract holds the template to."""
+    """Marks a claim of a section: a method that checks the template."""
     method.is_claim = True
     return method
 
 
 class Claims:
-    """A section of the contract: its claims, and what came of them."""
+    """A section of the contract: its claims, and their results."""
 
     def __init__(self, templates):
         self.templates = templates
         self.deployments = {
             name: Deployment(templates, **values) for name, (values, _) in DEPLOYMENTS.items()
         }
-        # What holds for every deployment is looked for where the most of the template is deployed.
+        # Claims about every deployment use the deployment with the most resources.
         self.whole = self.deployments["everything"]
         self.of_type = self.whole.of_type
         self.functions = self.of_type(FUNCTION)
@@ -86,8 +86,8 @@ class Claims:
         return rights
 
     def scope_of(self, deployment, role, resource, actions):
-        """What a statement is about; a table has the same name whether the stack has made it or
-        not."""
+        """Returns the scope of a statement. A table has the same name whether or not the stack
+        created it."""
         text = resource.get("Fn::Sub") if isinstance(resource, dict) else None
         for table, existing in (
             ("MainTable", "ExistingTable"),

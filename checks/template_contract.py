@@ -1,5 +1,6 @@
-"""What the linters cannot know of template.yaml and the templates that it nests: that together they keep the promises
-which the functions, their callers and whoever deploys rely on. Each section is a file: template_deployer.py and so on.
+"""Checks promises of template.yaml and its nested templates that linters cannot check: the promises
+on which the functions, their callers and the deployer rely. Each section is a file, such as
+template_deployer.py.
 
 Usage: template_contract.py [TEMPLATE]
 """

@@ -1,5 +1,6 @@
-"""Runs the function of templates/custom-resources.yaml in this process, over tables that are only described: what
-CloudFormation is answered, and what becomes of the tables. checks/deployment runs it over DynamoDB's protocol."""
+"""Runs the function of templates/custom-resources.yaml in this process, over simulated tables, and
+checks its responses to CloudFormation and the state of the tables. checks/deployment runs the
+function over DynamoDB's protocol."""
 
 import io
 import json
@@ -16,7 +17,7 @@ SIGNED = "/arn%3Aaws%7CStack?Signature=s%2Fecret"
 
 
 class CloudFormation(BaseHTTPRequestHandler):
-    """Where the answers go."""
+    """Receives the responses."""
 
     taken = []
 
@@ -31,7 +32,7 @@ class CloudFormation(BaseHTTPRequestHandler):
 
 
 class Services:
-    """What the function knows as boto3: tables by name, each with its keys."""
+    """Replaces boto3 for the function: tables by name, each with its keys."""
 
     def __init__(self):
         self.tables = {
@@ -67,7 +68,7 @@ class Services:
         self.waited_for.append(TableName)
 
     def update_table(self, TableName, DeletionProtectionEnabled):  # noqa: N803
-        assert self.waited_for[-1] == TableName, "a table that is being changed takes no other change"
+        assert self.waited_for[-1] == TableName, "a table that is changing accepts no other change"
         assert self.protected[TableName] != DeletionProtectionEnabled, "there is nothing to change"
         self.protected[TableName] = DeletionProtectionEnabled
 
@@ -79,7 +80,7 @@ def refused(code, message):
 class Function:
     def __init__(self, url):
         self.url, self.services, self.module = url, Services(), {"__name__": "index"}
-        exec(compile(CODE, "index.py", "exec"), self.module)  # noqa: S102, it is the code that is deployed
+        exec(compile(CODE, "index.py", "exec"), self.module)  # noqa: S102, it is the deployed code
         self.module["boto3"] = self.services
 
     def ask(self, of_type, kind, properties, name=None):
@@ -93,12 +94,12 @@ class Function:
             "ResourceProperties": {"ServiceToken": "token", **properties},
         }
         self.module["handler"](event if name is None else event | {"PhysicalResourceId": name}, None)
-        [(path, content_type, answer)] = CloudFormation.taken
+        [(path, content_type, response)] = CloudFormation.taken
         CloudFormation.taken.clear()
-        assert (path, content_type) == (SIGNED, ""), "the URL is signed as it is, without a content type"
+        assert (path, content_type) == (SIGNED, ""), "the URL is signed without a content type"
         repeated = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Resource"}
-        assert repeated.items() <= answer.items(), answer
-        return answer
+        assert repeated.items() <= response.items(), response
+        return response
 
     def protect(self, kind, protected, name=None, tables=TABLES):
         return self.ask("Custom::DeletionProtection", kind, {"Tables": list(tables), "Protected": protected}, name)
@@ -108,42 +109,42 @@ class Function:
 
 
 def a_complete_stack_protects_its_tables_and_its_deletion_leaves_them_so(function):
-    answer = function.protect("Create", "true")
-    assert (answer["Status"], function.protected()) == ("SUCCESS", [True, True]), answer
-    name = answer["PhysicalResourceId"]
+    response = function.protect("Create", "true")
+    assert (response["Status"], function.protected()) == ("SUCCESS", [True, True]), response
+    name = response["PhysicalResourceId"]
     assert function.protect("Delete", "true", name)["Status"] == "SUCCESS"
     assert function.protected() == [True, True], "the tables of a deleted stack lost their protection"
 
 
-def an_update_follows_the_setting_and_is_no_other_resource(function):
+def an_update_follows_the_setting_and_keeps_the_resource(function):
     name = function.protect("Create", "true")["PhysicalResourceId"]
     for setting, wanted in (("false", [False, False]), ("true", [True, True]), ("true", [True, True])):
-        answer = function.protect("Update", setting, name)
-        assert (answer["Status"], answer["PhysicalResourceId"], function.protected()) == ("SUCCESS", name, wanted), (
-            answer
+        response = function.protect("Update", setting, name)
+        assert (response["Status"], response["PhysicalResourceId"], function.protected()) == ("SUCCESS", name, wanted), (
+            response
         )
 
 
-def a_stack_that_was_never_complete_takes_its_tables_along(function):
-    answer = function.protect("Create", "true", tables=[*TABLES, "gone"])
-    assert answer["Status"] == "FAILED" and "gone" in answer["Reason"], answer
+def deleting_a_stack_that_was_never_complete_unprotects_its_tables(function):
+    response = function.protect("Create", "true", tables=[*TABLES, "gone"])
+    assert response["Status"] == "FAILED" and "gone" in response["Reason"], response
     assert function.protected() == [True, True]
-    answer = function.protect("Delete", "true", answer["PhysicalResourceId"], tables=[*TABLES, "gone"])
-    assert (answer["Status"], function.protected()) == ("SUCCESS", [False, False]), answer
+    response = function.protect("Delete", "true", response["PhysicalResourceId"], tables=[*TABLES, "gone"])
+    assert (response["Status"], function.protected()) == ("SUCCESS", [False, False]), response
 
 
-def a_creation_without_an_answer_is_taken_back_too(function):
+def a_creation_without_a_response_is_also_rolled_back(function):
     function.protect("Create", "true")
-    # CloudFormation makes up a name where it has not been told one.
+    # CloudFormation makes up an ID if it received none.
     assert function.protect("Delete", "true", "stack-TableProtection-1ABC")["Status"] == "SUCCESS"
     assert function.protected() == [False, False]
 
 
 def a_configuration_has_one_fingerprint_and_another_has_another(function):
     def fingerprint(kind, values, name=None):
-        answer = function.ask("Custom::Fingerprint", kind, {"ServiceToken": "any", "Of": values}, name)
-        assert answer["Status"] == "SUCCESS", answer
-        return answer["PhysicalResourceId"], answer["Data"]["Sha256"]
+        response = function.ask("Custom::Fingerprint", kind, {"ServiceToken": "any", "Of": values}, name)
+        assert response["Status"] == "SUCCESS", response
+        return response["PhysicalResourceId"], response["Data"]["Sha256"]
 
     name, first = fingerprint("Create", [["items", "200"], ["S"]])
     assert fingerprint("Update", [["items", "200"], ["S"]], name) == (name, first)
@@ -154,10 +155,10 @@ def a_configuration_has_one_fingerprint_and_another_has_another(function):
 
 def existing_tables_are_what_is_configured_or_the_deployment_fails(function):
     def check(kind, *tables):
-        answer = function.ask(
+        response = function.ask(
             "Custom::ExistingTables", kind, {"Tables": [{"Name": name, "Keys": keys} for name, keys in tables]}
         )
-        return answer["Status"], answer.get("Data", {}).get("Passed"), answer.get("Reason", "")
+        return response["Status"], response.get("Data", {}).get("Passed"), response.get("Reason", "")
 
     main, metadata = ["HASH partition_key S", "RANGE sort_key S"], ["HASH partition_key S"]
     assert check("Create", ("items", main), ("items-metadata", metadata)) == ("SUCCESS", "true", "")
@@ -171,11 +172,11 @@ def existing_tables_are_what_is_configured_or_the_deployment_fails(function):
     for table, reasons in rows:
         status, passed, reason = check("Update", table)
         assert (status, passed) == ("FAILED", None) and all(part in reason for part in reasons), reason
-        # A stack must be able to go, whatever became of the table.
+        # CloudFormation must be able to delete the stack in any case.
         assert check("Delete", table)[0] == "SUCCESS"
 
 
-def a_right_that_comes_a_moment_later_is_waited_for_and_not_for_ever(function):
+def it_waits_for_a_late_right_but_not_for_ever(function):
     class Denying:
         def __init__(self, times):
             self.times, self.asked = times, 0
@@ -198,9 +199,9 @@ def a_right_that_comes_a_moment_later_is_waited_for_and_not_for_ever(function):
     for times, status, asked in ((2, "SUCCESS", 3), (99, "FAILED", 5)):
         denying, clock = Denying(times), Clock()
         function.module |= {"boto3": denying, "time": clock}
-        answer = function.protect("Create", "true", tables=["items"])
-        assert (answer["Status"], denying.asked) == (status, asked) and clock.waited <= 30, (
-            answer,
+        response = function.protect("Create", "true", tables=["items"])
+        assert (response["Status"], denying.asked) == (status, asked) and clock.waited <= 30, (
+            response,
             denying.asked,
             clock.waited,
         )
@@ -209,7 +210,7 @@ def a_right_that_comes_a_moment_later_is_waited_for_and_not_for_ever(function):
 def a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go(function):
     class Lambda:
         def __init__(self, error, payload):
-            self.answer = ({"FunctionError": "Unhandled"} if error else {}) | {
+            self.response = ({"FunctionError": "Unhandled"} if error else {}) | {
                 "Payload": io.BytesIO(json.dumps(payload).encode())
             }
             self.asked = []
@@ -219,7 +220,7 @@ def a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go(fu
 
         def invoke(self, **arguments):
             self.asked.append(arguments)
-            return self.answer
+            return self.response
 
     lost = {"errorType": "Error", "errorMessage": "items-metadata is empty, and items has sharded items"}
     rows = [
@@ -230,39 +231,39 @@ def a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go(fu
     ]
     for scaler, kind, status, reason in rows:
         function.module["boto3"] = scaler
-        answer = function.ask(
+        response = function.ask(
             "Custom::Start",
             kind,
             {"Function": "arn:of:the:shard-scaler", "Configuration": "1"},
             None if kind == "Create" else "created",
         )
-        assert answer["Status"] == status and reason in answer.get("Reason", ""), answer
-        assert len(scaler.asked) == (kind != "Delete"), "a stack must be able to go"
+        assert response["Status"] == status and reason in response.get("Reason", ""), response
+        assert len(scaler.asked) == (kind != "Delete"), "CloudFormation must be able to delete the stack"
         for asked in scaler.asked:
             sample = json.loads((ROOT / "events/shard-scaler-list.json").read_text(encoding="utf-8"))
             assert (asked["FunctionName"], json.loads(asked["Payload"])) == ("arn:of:the:shard-scaler", sample), asked
 
 
-def an_answer_is_short_enough(function):
-    answer = function.ask("Custom::ExistingTables", "Create", {"Tables": [{"Name": "items", "Keys": ["x" * 5000]}]})
-    assert answer["Status"] == "FAILED" and len(json.dumps(answer)) < 4096, len(json.dumps(answer))
+def a_response_is_short_enough(function):
+    response = function.ask("Custom::ExistingTables", "Create", {"Tables": [{"Name": "items", "Keys": ["x" * 5000]}]})
+    assert response["Status"] == "FAILED" and len(json.dumps(response)) < 4096, len(json.dumps(response))
 
 
-def an_unknown_resource_is_an_answer_too(function):
+def an_unknown_resource_gets_a_response(function):
     assert function.ask("Custom::Unknown", "Create", {})["Status"] == "FAILED"
 
 
 CASES = [
     a_complete_stack_protects_its_tables_and_its_deletion_leaves_them_so,
-    an_update_follows_the_setting_and_is_no_other_resource,
-    a_stack_that_was_never_complete_takes_its_tables_along,
-    a_creation_without_an_answer_is_taken_back_too,
+    an_update_follows_the_setting_and_keeps_the_resource,
+    deleting_a_stack_that_was_never_complete_unprotects_its_tables,
+    a_creation_without_a_response_is_also_rolled_back,
     a_configuration_has_one_fingerprint_and_another_has_another,
     existing_tables_are_what_is_configured_or_the_deployment_fails,
-    a_right_that_comes_a_moment_later_is_waited_for_and_not_for_ever,
+    it_waits_for_a_late_right_but_not_for_ever,
     a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go,
-    an_answer_is_short_enough,
-    an_unknown_resource_is_an_answer_too,
+    a_response_is_short_enough,
+    an_unknown_resource_gets_a_response,
 ]
 
 
@@ -271,13 +272,13 @@ def main():
     Thread(target=server.serve_forever, daemon=True).start()
     failed = 0
     for case in CASES:
-        told = case.__name__.replace("_", " ")
+        title = case.__name__.replace("_", " ")
         try:
             case(Function(f"http://127.0.0.1:{server.server_port}"))
-            print(f"ok    {told}")
+            print(f"ok    {title}")
         except AssertionError as error:
             failed += 1
-            print(f"FAIL  {told}: {error}", file=sys.stderr)
+            print(f"FAIL  {title}: {error}", file=sys.stderr)
         CloudFormation.taken.clear()
     server.shutdown()
     print(f"{len(CASES) - failed} hold, {failed} do not")

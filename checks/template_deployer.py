@@ -1,10 +1,10 @@
-"""What whoever deploys meets: few parameters, settings that are checked, files that can be read."""
+"""Checks what a deployer sees: few parameters, validated settings, readable files."""
 
 import json
 import re
 import tomllib
 
-from template_claims import FUNCTION, Claims, claim, told
+from template_claims import FUNCTION, Claims, claim, listed
 from template_expected import MOST_PARAMETERS, OUTPUTS, OUTPUTS_BY, SAM_CONFIGURATION
 from template_flat import NESTED, TEMPLATE, Deployment, references
 
@@ -42,16 +42,18 @@ class Deployer(Claims):
             declared, handed = set(self.templates.nested[name]["Parameters"]), set(body["Properties"]["Parameters"])
             self.expect(
                 declared == handed,
-                f"{name} is handed its {len(handed)} parameters",
+                f"{name} receives its {len(handed)} parameters",
                 f"{name} lacks {sorted(declared - handed)} and does not know {sorted(handed - declared)}",
             )
-            # Nothing else may come under the name of a setting, but what a condition of the root makes of it.
+            # Under the name of a setting, a template may receive only the setting, or a value that
+            # a
+        # condition of the root derives from it.
             for parameter in handed & settings.keys():
                 value = body["Properties"]["Parameters"][parameter]
                 own = {"Fn::FindInMap": ["Settings", parameter, {"Ref": "Profile"}]}
                 decided = name != "CheckedSettings" and set(value) == {"Fn::If"}
                 if value != own and not decided:
-                    self.failures.append(f"{name} is handed {value} as {parameter}")
+                    self.failures.append(f"{name} receives {value} as {parameter}")
         unchecked = sorted(
             name for name in settings if "ConstraintDescription" not in checked["Parameters"].get(name, {})
         )
@@ -68,7 +70,7 @@ class Deployer(Claims):
         used = {
             name: set(references(body)) for name, body in {"": self.templates.root, **self.templates.nested}.items()
         }
-        # A parameter of settings.yaml that no rule needs is there for its limits.
+        # A parameter of settings.yaml without a rule exists for its limits.
         idle = {
             name: unused
             for name, template in {"": self.templates.root, **self.templates.nested}.items()
@@ -82,7 +84,7 @@ class Deployer(Claims):
             )
         }
         self.expect(not idle, "no template has a parameter that it does not use", f"not used: {idle}")
-        # ApiOpenToEveryone is a word to be said, and no more.
+        # ApiOpenToEveryone is only a confirmation.
         effective = {
             setting
             for name, body in self.templates.root["Resources"].items()
@@ -128,7 +130,7 @@ class Deployer(Claims):
             lost = {}
             for place, body in (deployment.resources | deployment.outputs).items():
                 if body.get("Type") == FUNCTION and body["Properties"]["DeploymentPreference"]["Enabled"] == "false":
-                    # SAM leaves it out.
+                    # SAM omits it.
                     body = body | {
                         "Properties": {
                             name: value for name, value in body["Properties"].items() if name != "DeploymentPreference"
@@ -139,13 +141,13 @@ class Deployer(Claims):
                         lost.setdefault(name, []).append(place)
             self.expect(
                 not lost and not deployment.doubled,
-                f"with {deployed}, {len(deployment.resources)} resources refer to what is there",
-                f"with {deployed}: not there: {lost}; twice: {deployment.doubled}",
+                f"with {deployed}, all references of {len(deployment.resources)} resources exist",
+                f"with {deployed}: missing: {lost}; twice: {deployment.doubled}",
             )
 
     @claim
     def no_condition_is_decided_twice(self):
-        """A condition has one owner; the other templates are handed what follows from it."""
+        """A condition has one owner. The other templates receive its results."""
         owners = {}
         for place, template in {"": self.templates.root, **self.templates.nested}.items():
             for name, condition in template.get("Conditions", {}).items():
@@ -174,7 +176,7 @@ class Deployer(Claims):
             options = sam[environment]["deploy"]["parameters"]
             values = dict(override.split("=", 1) for override in options.get("parameter_overrides", []))
             capabilities = set(options["capabilities"].split())
-            # Nested templates with a transform of their own need the second.
+            # Nested templates with their own transform need the second capability.
             self.expect(
                 capabilities == {"CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"}
                 and values.get("Profile", "standard") == environment.replace("default", "standard"),
@@ -188,7 +190,7 @@ class Deployer(Claims):
         ]
         for values in rows:
             faults = Deployment(self.templates, **values).refusals()
-            self.expect(not faults, f"deployable: {told(values)}", f"with {told(values)}: {'; '.join(faults)}")
+            self.expect(not faults, f"deployable: {listed(values)}", f"with {listed(values)}: {'; '.join(faults)}")
 
     @claim
     def the_outputs_are_the_known_ones(self):

@@ -1,16 +1,16 @@
-"""What the template must be: the variables, rights and refusals that template_contract.py holds it
-against, by deployment."""
+"""The expected variables, rights and refusals of the template, by deployment, for
+template_contract.py."""
 
 import re
 
 from template_flat import ROOT
 
-# What `sam deploy --guided` asks for.
+# The parameters that `sam deploy --guided` asks for.
 MOST_PARAMETERS = 10
 ALIAS = "live"
 RETAINED = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
-# What earlier templates put out, and what a consumer of the stream and a caller of the functions
-# need.
+# The outputs of earlier templates, and those that a consumer of the stream and a caller of the
+# functions need.
 OUTPUTS = {
     "ApiUrl",
     "MainTableName",
@@ -22,7 +22,7 @@ OUTPUTS = {
         for what in ("FunctionName", "FunctionArn", "AliasArn")
     ),
 }
-# Where there is a stream, or a mail address.
+# Outputs if there is a stream, or a mail address.
 OUTPUTS_BY = {
     "StreamArn": lambda values: values["StreamView"] != "none",
     "NotificationTopicArn": lambda values: values["NotificationEmail"] != "",
@@ -49,9 +49,9 @@ VARIABLES = {
     "ADOPT_UNSHARDED",
     "ADOPT_SHARDS",
 }
-# What the functions' log reads.
+# Variables that the functions' log reads.
 LOG_VARIABLES = {"RUST_LOG"}
-# What the shard-scaler has besides; no other function has it.
+# Variables that only the shard-scaler has.
 SCALER_VARIABLES = {
     "MAX_EVENT_AGE_SECONDS",
     "MAX_READ_UNITS",
@@ -64,10 +64,10 @@ SCALER_VARIABLES = {
     "DRY_RUN",
 }
 
-# What the writer has besides, where it is to wake the shard-scaler; no other function has it.
+# Variables that only the writer has, if it wakes the shard-scaler.
 WAKING_VARIABLES = {"SHARD_SCALER_FUNCTION"}
 
-# Variables that are not named as their setting, and those that follow from more than one.
+# Variables whose name differs from their setting's, and those that depend on several settings.
 NAMED_OTHERWISE = {"TTL_ATTRIBUTE": "TimeToLiveAttribute", "RUST_LOG": "LogLevel"}
 MADE_OF_SEVERAL = {
     "TABLE_NAME",
@@ -78,7 +78,7 @@ MADE_OF_SEVERAL = {
     "SHARD_SCALER_FUNCTION",
 }
 
-# Where the functions read them: `read.set(…, "LEASE_MS", …)`.
+# Files in which the functions read them: `read.set(…, "LEASE_MS", …)`.
 CONFIGURATIONS = {
     ROOT / "shared/src/config.rs": VARIABLES,
     ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
@@ -87,7 +87,7 @@ CONFIGURATIONS = {
 METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
-# A row of the table that the functions themselves go by.
+# A row of the table of routes that the functions use.
 ROUTE = re.compile(r'\("([A-Z]+)", "(/[a-z/]+)", Function::(\w+), ')
 ROUTES = {f"{name}Function": set() for name in ("Writer", "Reader", "ShardScaler")}
 for method, path, name in ROUTE.findall((ROOT / "functions/api/src/route.rs").read_text()):
@@ -102,7 +102,7 @@ ROLES = {
 
 LOG = {"its log": {"logs:CreateLogStream", "logs:PutLogEvents"}}
 METADATA_CHANGES = {"dynamodb:GetItem", "dynamodb:UpdateItem"}
-# Of each role, in every deployment.
+# Rights of each role, in every deployment.
 RIGHTS = {
     "WriterRole": {
         "MainTable": {
@@ -153,29 +153,29 @@ RIGHTS = {
         "LostEventsQueue": {"sqs:SendMessage"},
     },
 }
-# What a role may do besides: where the main table has read replicas,
+# Further rights of a role: if the main table has read replicas,
 REPLICA_RIGHTS = {"ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}}}
-# where the shard-scaler may raise its provisioned capacity,
+# if the shard-scaler may raise its provisioned capacity,
 CAPACITY_RIGHTS = {"ShardScalerRole": {"MainTable": {"dynamodb:UpdateTable"}}}
-# where it may raise its warm throughput, and that of its indexes,
+# if it may raise its warm throughput, and that of its indexes,
 TABLE_AND_INDEXES = ("MainTable", "the indexes of MainTable")
 WARM_RIGHTS = {"ShardScalerRole": dict.fromkeys(TABLE_AND_INDEXES, {"dynamodb:UpdateTable"})}
-# where the writer wakes the shard-scaler for that, at once,
+# if the writer wakes the shard-scaler for that at once,
 WAKING_RIGHTS = {"WriterRole": {"the alias of ShardScalerFunction": {"lambda:InvokeFunction"}}}
-# where the tables are encrypted with a key of the customer's,
+# if a customer's key encrypts the tables,
 KEY_RIGHTS = dict.fromkeys(ROLES.values(), {"the tables' key": {"kms:Decrypt"}})
-# where the functions trace,
+# if the functions trace,
 TRACE_RIGHTS = dict.fromkeys(
     ROLES.values(), {"every trace": {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}}
 )
-# where the stack has made the table, which it protects,
+# if the stack created the table, which it protects,
 TABLE_RIGHTS = {"CustomResourceRole": {"MainTable": {"dynamodb:UpdateTable"}}}
 METADATA_TABLE_RIGHTS = {"CustomResourceRole": {"MetadataTable": {"dynamodb:UpdateTable"}}}
-# where the deployment looks whether the shard-scaler starts over tables that were there before,
+# if the deployment checks that the shard-scaler starts over existing tables,
 START_RIGHTS = {
     "CustomResourceRole": {"ShardScalerFunction, any version": {"lambda:InvokeFunction"}}
 }
-# and where CodeDeploy moves the traffic.
+# and if CodeDeploy moves the traffic.
 CANARY_RIGHTS = {
     "DeploymentRole": {
         f"{function}, any version": {
@@ -187,15 +187,15 @@ CANARY_RIGHTS = {
     }
     | {"every alarm": {"cloudwatch:DescribeAlarms"}}
 }
-# Whom a role is for. Where a service takes a role for its own, it must be told whose resources it
-# acts for.
+# The service that may assume a role. A service that acts for several customers needs a condition on
+# the account.
 TRUSTED = dict.fromkeys([*ROLES.values(), "CustomResourceRole"], "lambda.amazonaws.com") | {
     "ScheduleRole": "scheduler.amazonaws.com",
     "DeploymentRole": "codedeploy.amazonaws.com",
 }
 FOR_THIS_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
 
-# Where the functions' own metrics get their names.
+# Files that define the names of the functions' own metrics.
 NAMESPACE = (ROOT / "functions/api/src/telemetry.rs", re.compile(r'NAMESPACE: &str = "(\w+)"'))
 METRIC_SOURCES = ("shared/src", "functions")
 METRIC_WRITTEN = re.compile(r'\b(?:counter|gauge|histogram)!\(\s*(?:(?:\w+::)*(\w+)|"(\w+)")')
@@ -209,10 +209,10 @@ ALARM_PRINCIPAL = "lambda.alarms.cloudwatch.amazonaws.com"
 ALARM_ARN = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm:"
 TABLE_ARN = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/"
 
-# Contributor Insights makes these rules, so the template cannot refer to them; the permission
-# exists for nothing else.
+# Contributor Insights creates these rules, so the template cannot refer to them. The permission
+# serves no other purpose.
 INSIGHT_ACTION = "cloudwatch:GetInsightRuleReport"
-# These actions know no resources.
+# These actions do not support resource-level permissions.
 EVERYWHERE = {
     "cloudwatch:GetMetricData": "every metric",
     "cloudwatch:DescribeAlarms": "every alarm",
@@ -226,7 +226,7 @@ INSIGHT_RULES = (
 
 KEY_ARN = "arn:aws:kms:us-east-1:123456789012:key/0b5d2f6e-0000-4000-8000-000000000000"
 
-# Deployments whose rights differ, and what each function may do in them besides.
+# Deployments with different rights, and the further rights of each function in them.
 DEPLOYMENTS = {
     "no read replicas": ({"ReadReplicas": 0}, []),
     "1 read replica": ({"ReadReplicas": 1}, [REPLICA_RIGHTS]),
@@ -353,13 +353,13 @@ DEPLOYMENTS = {
 
 OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
 JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
-# What every operation of the API asks for.
+# The credentials that every operation of the API needs.
 SECURITY = {
     "IAM": ({}, [{"AWS_IAM": []}]),
     "JWT": (JWT, [{"Jwt": []}]),
-    "NONE, said twice": (OPEN, None),
+    "NONE, confirmed": (OPEN, None),
 }
-# What the main table is, by its parameters. None where nothing is said of it.
+# The main table's properties, by its parameters. None if a property must be absent.
 KMS = {"SSEEnabled": True, "SSEType": "KMS"}
 TABLE_OPTIONS = [
     ({}, "BillingMode", "PAY_PER_REQUEST"),
@@ -369,7 +369,7 @@ TABLE_OPTIONS = [
     ({}, "TimeToLiveSpecification", None),
     ({}, "StreamSpecification", None),
     ({}, "SSESpecification", {"SSEEnabled": False}),
-    # TableProtection says it, last of all.
+    # TableProtection sets it, as the last resource.
     ({}, "DeletionProtectionEnabled", None),
     ({}, "PointInTimeRecoverySpecification", {"PointInTimeRecoveryEnabled": "true"}),
     ({}, "ContributorInsightsSpecification", {"Enabled": True, "Mode": "THROTTLED_KEYS"}),
@@ -399,7 +399,7 @@ TABLE_OPTIONS = [
 
 # Values that the rules must refuse.
 REFUSED = {
-    "NONE said once": {"ApiAuth": "NONE"},
+    "NONE without confirmation": {"ApiAuth": "NONE"},
     "open with IAM": {"ApiOpenToEveryone": "true"},
     "JWT without issuer": JWT | {"ApiJwtIssuer": ""},
     "JWT without audience": JWT | {"ApiJwtAudience": ""},

@@ -1,9 +1,8 @@
-"""template.yaml and its nested templates as one: what a combination of parameters and settings
-makes.
+"""Combines template.yaml and its nested templates for a combination of parameters and settings.
 
-A `Deployment` has the resources of all templates, without those whose condition does not hold, with
-parameters, settings and what one template hands to another put in. What only CloudFormation knows
-stays: `{"Fn::GetAtt": ["MainTable", "Arn"]}`.
+A `Deployment` has the resources of all templates whose condition holds. Parameters, settings and
+values that one template passes to another are substituted. Values that only CloudFormation knows
+remain: `{"Fn::GetAtt": ["MainTable", "Arn"]}`.
 """
 
 import re
@@ -17,8 +16,8 @@ TEMPLATE = ROOT / "template.yaml"
 FUNCTION = "AWS::Serverless::Function"
 NESTED = "AWS::Serverless::Application"
 NO_VALUE = {"Ref": "AWS::NoValue"}
-# What a resource answers, where a condition asks for it.
-ANSWERS = {("ExistingTables", "Passed"): "true"}
+# The values of resources' attributes on which conditions depend.
+KNOWN_ATTRIBUTES = {("ExistingTables", "Passed"): "true"}
 
 
 class CloudFormationLoader(yaml.SafeLoader):
@@ -38,7 +37,7 @@ def _intrinsic(loader, tag, node):
 
 
 CloudFormationLoader.add_multi_constructor("!", _intrinsic)
-# A version is no date.
+# A version must not become a date.
 CloudFormationLoader.add_constructor(
     "tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node)
 )
@@ -55,7 +54,7 @@ def as_list(value):
 
 
 def references(value):
-    """The parameters, resources and pseudo parameters that are named."""
+    """Returns the named parameters, resources and pseudo parameters."""
     if isinstance(value, list):
         for part in value:
             yield from references(part)
@@ -78,7 +77,7 @@ def references(value):
 
 
 def conditions_of(value):
-    """The conditions that are named."""
+    """Returns the named conditions."""
     if isinstance(value, dict):
         if "Fn::If" in value:
             yield value["Fn::If"][0]
@@ -92,14 +91,14 @@ def conditions_of(value):
 
 
 def conditions_behind(template, value):
-    """The conditions that a value depends on, and those that they depend on."""
+    """Returns the conditions of a value, and transitively their conditions."""
     for condition in conditions_of(value):
         yield condition
         yield from conditions_behind(template, template["Conditions"][condition])
 
 
 class Templates:
-    """The templates by the resource that holds them; the root's name is empty."""
+    """The templates by the resource that nests them. The root's name is empty."""
 
     def __init__(self, path=TEMPLATE):
         self.root = load(path)
@@ -116,18 +115,18 @@ class Templates:
 
     @property
     def settings(self):
-        """What each setting is in each profile."""
+        """Returns the value of each setting in each profile."""
         return self.root["Mappings"]["Settings"]
 
     @property
     def allowed(self):
-        """What each setting may be, as the parameter of settings.yaml says."""
+        """Returns the parameter of settings.yaml for each setting, with its allowed values."""
         return {name: self.nested["CheckedSettings"]["Parameters"][name] for name in self.settings}
 
 
 class Deployment:
-    """The templates with their conditions decided, by these values of parameters and settings, and
-    the defaults of all others."""
+    """The templates with evaluated conditions, for these values of parameters and settings, and the
+    defaults of all others."""
 
     def __init__(self, templates, **values):
         self.templates = templates
@@ -174,11 +173,12 @@ class Deployment:
         }
 
     def refusals(self):
-        """What the templates say against the values: a parameter's limits, and the rules."""
-        said = list(self.root.refusals())
+        """Returns the messages that reject the values, from the parameters' limits and the
+        rules."""
+        messages = list(self.root.refusals())
         for name in self.templates.nested:
-            said += self.stack(name).refusals()
-        return said
+            messages += self.stack(name).refusals()
+        return messages
 
 
 class _Stack:
@@ -282,7 +282,7 @@ class _Stack:
     def known(self, operand):
         value = self.decided(operand)
         if isinstance(value, dict) and "Fn::GetAtt" in value:
-            value = ANSWERS[tuple(value["Fn::GetAtt"])]
+            value = KNOWN_ATTRIBUTES[tuple(value["Fn::GetAtt"])]
         assert not isinstance(value, (dict, list)), f"a condition depends on {value}"
         return str(value)
 
@@ -303,7 +303,7 @@ class _Stack:
 
 
 def fault_of(parameter, value):
-    """Why CloudFormation takes the value for no value of the parameter; None where it takes it."""
+    """Returns why CloudFormation rejects the value, or None if it accepts it."""
     if not isinstance(value, str):
         return None
     if "AllowedValues" in parameter and value not in map(str, parameter["AllowedValues"]):
@@ -327,7 +327,7 @@ def _is_function(body):
 
 
 def _merged(shared, own):
-    """What SAM makes of its Globals and a function's own properties."""
+    """Returns a function's properties, merged with SAM's Globals as SAM does it."""
     if isinstance(shared, dict) and isinstance(own, dict):
         return shared | {
             name: _merged(shared[name], member) if name in shared else member

@@ -1,4 +1,4 @@
-"""What the functions are, who calls them, and how they change."""
+"""Checks the functions, their callers, and their updates."""
 
 import re
 
@@ -74,12 +74,12 @@ class Functions(Claims):
                 for variable in given ^ wanted:
                     fault = f"{'lacks' if variable in wanted else 'has the unknown'} {variable}"
                     faults.setdefault(fault, []).append(deployed)
-            said = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
+            messages = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
             self.expect(
                 not faults,
                 f"{name} has its environment variables, and no others, in {len(self.deployments)} "
                 "deployments",
-                f"{name}: {'; '.join(sorted(said))}",
+                f"{name}: {'; '.join(sorted(messages))}",
             )
 
             wrong = {}
@@ -96,7 +96,7 @@ class Functions(Claims):
 
     @claim
     def every_caller_calls_the_alias(self):
-        """A caller of the function itself would meet code that is not released yet."""
+        """A caller of the function itself would run code that is not released yet."""
         for deployed, deployment in self.deployments.items():
             callers = {}
             for place, body in deployment.resources.items():
@@ -125,12 +125,12 @@ class Functions(Claims):
 
     @claim
     def a_changed_value_is_a_new_version(self):
-        """A version keeps its configuration for ever; SAM makes a new one when text changes, not
-        when a value does."""
+        """A version keeps its configuration for ever. SAM publishes a new one when text changes,
+        but not when a value does."""
         template = self.templates.nested["Functions"]
         functions = [body for body in template["Resources"].values() if body["Type"] == FUNCTION]
         read = set(references([body["Properties"] for body in functions] + [template["Globals"]]))
-        # What is no part of a version.
+        # Properties that are not part of a version.
         apart = {"CanaryDeployment", "ReserveShardScalerConcurrency"}
         needed = {name for name in template["Parameters"] if name in read} - apart
         deciding = [
@@ -195,8 +195,8 @@ class Functions(Claims):
                         "Resource": {"Fn::Sub": f"${{{name}}}:{ALIAS}"},
                         "ExecutedVersion": {"Fn::GetAtt": [name, "Version.Version"]},
                     }:
-                        faults.append(f"{wanted} looks at {dimensions}")
-                    # Otherwise an alarm of the old version would be in ALARM when its remedy is
+                        faults.append(f"{wanted} watches {dimensions}")
+                    # Otherwise an alarm of the old version would be in ALARM when its fix is
                     # deployed.
                     if version not in alarms[wanted]["AlarmName"]["Fn::Sub"]:
                         faults.append(f"{wanted} keeps its name")

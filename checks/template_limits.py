@@ -1,6 +1,6 @@
-"""What is refused, and what nothing goes beyond."""
+"""Checks refused combinations, and limits."""
 
-from template_claims import FUNCTION, Claims, claim, told
+from template_claims import FUNCTION, Claims, claim, listed
 from template_expected import DEPLOYMENTS, REFUSED, ROUTES, SECURITY
 from template_flat import Deployment
 
@@ -41,7 +41,7 @@ class Limits(Claims):
 
     @claim
     def the_table_is_warmed_within_its_budget_only(self):
-        """A raise is charged, and cannot be undone: nothing is raised by default."""
+        """A raise is charged and cannot be undone, so the default is no raise."""
         for kind in ("Read", "Write"):
             name, variable = f"MaxWarm{kind}Units", f"MAX_WARM_{kind.upper()}_UNITS"
             defaults = set(self.templates.settings[name].values())
@@ -62,8 +62,8 @@ class Limits(Claims):
             reserved = {name: each.get("ReservedConcurrentExecutions") for name, each in functions.items()}
             self.expect(
                 reserved == dict.fromkeys(ROUTES) | {"ShardScalerFunction": wanted},
-                f"with {told(values)}, the shard-scaler reserves {wanted or 'no'} concurrent execution, the others none",
-                f"with {told(values)}, the functions reserve {reserved}",
+                f"with {listed(values)}, the shard-scaler reserves {wanted or 'no'} concurrent execution, the others none",
+                f"with {listed(values)}, the functions reserve {reserved}",
             )
 
     @claim

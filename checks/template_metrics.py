@@ -5,11 +5,12 @@ from template_flat import ROOT
 
 
 def metrics_written():
-    """The metrics that the functions write: `counter!(WRITES)` with the constant's text, or `counter!("Writes")`."""
+    """Returns the metrics that the functions write: `counter!(WRITES)` with the constant's text, or
+    `counter!("Writes")`."""
     paths = (path for folder in METRIC_SOURCES for path in (ROOT / folder).rglob("*.rs"))
     codes = [path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for path in paths]
     everywhere = {name: text for code in codes for name, text in CONSTANT.findall(code)}
-    # A constant of the same file comes first, for others may have one of the same name.
+    # A constant of the same file has precedence, because other files may have one of the same name.
     return {
         text or (everywhere | dict(CONSTANT.findall(code)))[name]
         for code in codes

@@ -1,4 +1,4 @@
-"""The dashboard, and the metrics that are looked at."""
+"""Checks the dashboard, and that the functions write the metrics that it shows."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Each role has the rights that it needs, and no others."""
+"""Checks that each role has exactly the rights that it needs."""
 
 from template_claims import Claims, claim
 from template_expected import (
@@ -22,7 +22,7 @@ class Rights(Claims):
             properties = self.of_type("AWS::IAM::Role")[role]
             self.expect(
                 "ManagedPolicyArns" not in properties,
-                f"{role} has no rights but those that are written out",
+                f"{role} has only explicit rights",
                 f"{role} has rights that are not written out: {properties.get('ManagedPolicyArns')}",
             )
         for deployed, deployment in self.deployments.items():
@@ -31,7 +31,7 @@ class Rights(Claims):
                 for name, body in deployment.resources.items()
                 if body["Type"].startswith("AWS::IAM::") and body["Type"] != "AWS::IAM::Role"
             }
-            # The role is older than the function that it is about.
+            # The role is created before the function that the policy names.
             wanted = (
                 {"ExistingTableCheckPolicy": [{"Ref": "CustomResourceRole"}]}
                 if "ExistingTableCheck" in deployment.resources
@@ -83,11 +83,11 @@ class Rights(Claims):
                     for action in needs ^ has:
                         fault = f"{'lacks' if action in needs else 'does not need'} {action} on {scope}"
                         faults.setdefault(fault, []).append(deployed)
-            said = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
+            messages = [f"it {fault} (with {' or '.join(where)})" for fault, where in faults.items()]
             self.expect(
                 not faults,
                 f"{role} has the rights that it needs, and no others, in {len(self.deployments)} deployments",
-                f"{role}: {'; '.join(sorted(said))}",
+                f"{role}: {'; '.join(sorted(messages))}",
             )
 
     def given_in(self, deployed):

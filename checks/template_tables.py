@@ -1,8 +1,8 @@
-"""The tables: what they are, what becomes of them, and tables that were there before."""
+"""Checks the tables: their properties, their deletion, and existing tables."""
 
 import re
 
-from template_claims import FUNCTION, Claims, claim, told
+from template_claims import FUNCTION, Claims, claim, listed
 from template_expected import METADATA_ATTRIBUTES, READ_REPLICA_COUNTS, RETAINED, TABLE_OPTIONS
 from template_flat import Deployment, as_list, conditions_of, references
 
@@ -29,8 +29,8 @@ class Tables(Claims):
                 for name, body in tables.items()
                 if any(body.get(field) != value for field, value in RETAINED.items())
             ]
-            # CloudFormation deletes a nested stack whose creation was complete as any other, and
-            # keeps its tables.
+            # CloudFormation deletes a completely created nested stack as any other, and keeps its
+            # tables.
             nested = [name for name in tables if deployment.where[name]]
             early = [
                 name
@@ -54,7 +54,7 @@ class Tables(Claims):
 
     @claim
     def the_tables_are_protected_last(self):
-        """A table that is protected could not be removed by a deployment that fails."""
+        """A failed deployment could not remove a protected table."""
         for deployed, deployment in self.deployments.items():
             values = deployment.values
             wanted = [
@@ -92,7 +92,7 @@ class Tables(Claims):
             )
 
     def reached(self, body):
-        """All resources of the root that a resource waits for."""
+        """Returns all resources of the root that a resource waits for."""
         found, open_ends = set(), list(references(body))
         while open_ends:
             name = open_ends.pop()
@@ -162,15 +162,15 @@ class Tables(Claims):
             found = tables["MainTable"].get(name)
             self.expect(
                 found == wanted,
-                f"with {told(values)}, {name} of the main table is {wanted}",
-                f"with {told(values)}, {name} of the main table is {found}, not {wanted}",
+                f"with {listed(values)}, {name} of the main table is {wanted}",
+                f"with {listed(values)}, {name} of the main table is {found}, not {wanted}",
             )
             if (
                 name == "SSESpecification"
                 and tables["MetadataTable"][name] != tables["MainTable"][name]
             ):
                 self.failures.append(
-                    f"with {told(values)}, the metadata table is encrypted otherwise"
+                    f"with {listed(values)}, the metadata table is encrypted otherwise"
                 )
 
     @claim
@@ -204,15 +204,15 @@ class Tables(Claims):
                     if body["Type"].startswith("AWS::ApplicationAutoScaling::")
                 ]
             main = deployment.values["ExistingTable"] or {"Ref": "MainTable"}
-            looked_at = [
+            checked = [
                 (name, dimension["Value"])
                 for name, alarm in deployment.of_type("AWS::CloudWatch::Alarm").items()
                 for dimension in alarm.get("Dimensions", [])
                 if dimension["Name"] == "TableName"
             ]
-            faults += [f"{name} looks at {value}" for name, value in looked_at if value != main]
+            faults += [f"{name} watches {value}" for name, value in checked if value != main]
             self.expect(
-                not faults and looked_at,
+                not faults and checked,
                 f"with {deployed}, functions, alarms and outputs have the same two tables",
                 f"with {deployed}: {'; '.join(faults)}",
             )
@@ -233,7 +233,7 @@ class Tables(Claims):
                 if values["ExistingMetadataTable"]
                 else []
             )
-            looked_at = [
+            checked = [
                 each["Tables"] for each in deployment.of_type("Custom::ExistingTables").values()
             ]
             started = list(deployment.of_type("Custom::Start").values())
@@ -244,10 +244,10 @@ class Tables(Claims):
                 "Configuration": {"Fn::GetAtt": ["Configuration", "Sha256"]},
             }
             self.expect(
-                (looked_at, started) == (([tables], [wanted]) if tables else ([], [])),
-                f"with {deployed}, {len(tables)} tables are looked at before the functions are "
-                "made, and the shard-scaler starts over them",
-                f"with {deployed}, {looked_at} are looked at, not {tables}; started is {started}, "
+                (checked, started) == (([tables], [wanted]) if tables else ([], [])),
+                f"with {deployed}, {len(tables)} tables are checked before the functions "
+                "exist, and the shard-scaler starts over them",
+                f"with {deployed}, {checked} are checked, not {tables}; started is {started}, "
                 f"not {wanted}",
             )
         waits = [
@@ -263,16 +263,16 @@ class Tables(Claims):
         self.expect(
             functions["TablesExisted"]
             == {"Fn::If": ["TablesExisted", {"Fn::GetAtt": ["ExistingTables", "Passed"]}, "false"]},
-            "the functions wait for the look at existing tables",
-            "the functions do not wait for the look at existing tables: "
+            "the functions wait for the check of existing tables",
+            "the functions do not wait for the check of existing tables: "
             f"{functions['TablesExisted']}",
         )
 
     @claim
     def no_key_is_named_as_the_metadatas_attributes(self):
         code = METADATA_ATTRIBUTES.read_text(encoding="utf-8")
-        listed = re.search(r"attribute_names! \{\n(.*?)\n\}", code, re.DOTALL)[1]
-        wanted = set(re.findall(r'\w+ = "(\w+)";', listed))
+        declared = re.search(r"attribute_names! \{\n(.*?)\n\}", code, re.DOTALL)[1]
+        wanted = set(re.findall(r'\w+ = "(\w+)";', declared))
         refused = [
             set(each["Assert"]["Fn::Not"][0]["Fn::Contains"][0])
             for each in self.templates.root["Rules"]["KeyNames"]["Assertions"]

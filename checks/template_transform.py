@@ -1,4 +1,5 @@
-"""What SAM makes of the templates, in every deployment of the contract: aliases, versions, the way of an update, and no rights of its own.
+"""Checks SAM's transform of the templates in every deployment of the contract: aliases, versions,
+the kind of update, and that SAM adds no rights.
 
 Usage: template_transform.py [TEMPLATE]
 """
@@ -14,7 +15,7 @@ from samtranslator.translator.translator import Translator
 from template_expected import ALIAS, DEPLOYMENTS, ROLES
 from template_flat import Deployment, Templates, references
 
-# It counts what it translated, and complains that nobody collects the counts.
+# SAM counts translations, and logs a warning if no program collects the counts.
 for name in ("samtranslator.metrics", "samtranslator.feature_toggle.feature_toggle"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -25,7 +26,7 @@ def transformed(template, values, code=CODE):
     template = json.loads(json.dumps(template))
     if "Globals" in template:
         template["Globals"]["Function"]["CodeUri"] = code
-    # What only CloudFormation knows is text like any other to SAM.
+    # For SAM, a value that only CloudFormation knows is ordinary text.
     values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     return Translator({}, Parser(), boto_session=boto3.Session(region_name="us-east-1")).translate(template, values)
 
@@ -35,7 +36,8 @@ def of_type(template, kind):
 
 
 def circle(template):
-    """Resources that wait for each other, if there are any. A deployment group is a resource of the alias that is updated by it."""
+    """Returns resources that wait for each other, if any. A deployment group is a resource of the
+    alias that it updates."""
     waits = {
         name: {each.split(".")[0] for each in references(body)} & template["Resources"].keys()
         for name, body in template["Resources"].items()
@@ -68,7 +70,7 @@ def faults_of(functions, api, canary):
         if alias.get("Properties", {}).get("FunctionVersion") != {"Fn::GetAtt": [version, "Version"]}:
             yield f"the alias of {name} is {alias}"
         if ("UpdatePolicy" in alias) != canary:
-            yield f"an update of {name} goes by {alias.get('UpdatePolicy')}"
+            yield f"an update of {name} uses {alias.get('UpdatePolicy')}"
     groups = of_type(functions, "AWS::CodeDeploy::DeploymentGroup")
     if set(groups) != ({f"{name}DeploymentGroup" for name in ROLES} if canary else set()):
         yield f"CodeDeploy has the groups {sorted(groups)}"
@@ -79,9 +81,9 @@ def faults_of(functions, api, canary):
             "Alarms": [{"Name": {"Ref": name.replace("FunctionDeploymentGroup", "VersionErrorsAlarm")}}],
         }
         if alarms != wanted or body["Properties"]["ServiceRoleArn"] != {"Fn::GetAtt": ["DeploymentRole", "Arn"]}:
-            yield f"{name} looks at {alarms} as {body['Properties']['ServiceRoleArn']}"
+            yield f"{name} watches {alarms} as {body['Properties']['ServiceRoleArn']}"
         if "Canary10Percent5Minutes" not in str(body["Properties"]["DeploymentConfigName"]):
-            yield f"{name} goes by {body['Properties']['DeploymentConfigName']}"
+            yield f"{name} uses {body['Properties']['DeploymentConfigName']}"
     for invoked in of_type(functions, "AWS::Lambda::EventInvokeConfig").values():
         if invoked["Properties"]["Qualifier"] != ALIAS:
             yield f"events that are lost are kept of {invoked['Properties']['Qualifier']}"
@@ -109,7 +111,7 @@ def version_names(templates, values, code=CODE):
 def main():
     templates, failed = Templates(*map(Path, sys.argv[1:])), 0
 
-    def told(what, faults):
+    def report(what, faults):
         nonlocal failed
         failed += bool(faults)
         for fault in faults:
@@ -123,17 +125,17 @@ def main():
             transformed(deployment.stack(name).template, deployment.stack(name).parameters)
             for name in ("Functions", "HttpApi")
         )
-        told(
+        report(
             f"transformed with {deployed}",
             list(faults_of(functions, api, deployment.values["CanaryDeployment"] == "true")),
         )
     first = version_names(templates, {})
-    told(
+    report(
         "other code is another version of each function",
         [] if not first & version_names(templates, {}, CODE + "2") else ["the versions stay"],
     )
-    # The reason for the fingerprint. Where SAM has learned it, the fingerprint may go.
-    told(
+    # This is the reason for the fingerprint. If SAM detects changed values one day, remove it.
+    report(
         "SAM does not see another value",
         [] if first == version_names(templates, {"MaxShards": 100}) else ["it does now"],
     )

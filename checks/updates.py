@@ -1,4 +1,5 @@
-"""Updates with traffic running: no write that was acknowledged is lost, whether the new version stays or is taken back."""
+"""Updates a stack under traffic: no acknowledged write is lost, whether or not the update is rolled
+back."""
 
 import itertools
 import threading
@@ -13,7 +14,7 @@ KEYS = 3
 
 
 class Traffic:
-    """Callers that write and read without pause, and note what was acknowledged."""
+    """Callers that write and read without pause, and record the acknowledged writes."""
 
     def __init__(self, api, callers=3):
         self.api, self.acknowledged, self.refused, self.missed = api, {}, [], []
@@ -36,19 +37,19 @@ class Traffic:
             if self._stop.is_set():
                 return
             key, sort = f"traffic-{number % KEYS}", f"{caller}-{number:06}"
-            answer = self.api.put(key, sort, {"n": number})
+            response = self.api.put(key, sort, {"n": number})
             with self._lock:
-                if answer.status == 200:
+                if response.status == 200:
                     self.acknowledged[key, sort] = number
                 else:
-                    self.refused.append(repr(answer))
-            if answer.status == 200:
+                    self.refused.append(repr(response))
+            if response.status == 200:
                 read = self.api.get(key, sort, consistent="true")
                 if read.status != 200 or read.json["attributes"] != {"n": number}:
                     self.missed.append(f"{key} {sort}: {read!r}")
 
     def lost(self):
-        """What was acknowledged and is not read."""
+        """Returns the acknowledged writes that a read misses."""
         found = {}
         for key in {key for key, _ in self.acknowledged}:
             cursor = {}
@@ -61,14 +62,14 @@ class Traffic:
 
 
 def versions(world, stack):
-    """Which version of each function its alias has."""
+    """Returns the version of each function's alias."""
     aliases = ("Writer", "Reader", "ShardScaler")
     client = world.account.client("lambda")
     return [client.get_alias(FunctionName=stack.outputs[f"{name}FunctionName"], Name="live")["FunctionVersion"] for name in aliases]
 
 
 def log_levels(world, stack):
-    """What the aliases' versions are configured to log."""
+    """Returns the configured log levels of the aliases' versions."""
     aliases = ("Writer", "Reader", "ShardScaler")
     client = world.account.client("lambda")
     configured = [client.get_function_configuration(FunctionName=stack.outputs[f"{name}FunctionName"], Qualifier="live") for name in aliases]
@@ -88,7 +89,7 @@ def check(report, world):
         stack.update(world.package, profile | {"LogLevel": "debug"})
         second = versions(world, stack)
         report.check("a new configuration is a new version of each function", all(a != b for a, b in zip(first, second)), (first, second))
-        report.equal("each alias went over by a canary", [ended for *_, ended in stacks.DEPLOYMENTS], ["Succeeded"] * 3)
+        report.equal("each alias moved by a canary deployment", [ended for *_, ended in stacks.DEPLOYMENTS], ["Succeeded"] * 3)
         written = len(traffic.acknowledged)
         await_that(lambda: len(traffic.acknowledged) > written + 50, "traffic")
 
@@ -96,17 +97,18 @@ def check(report, world):
         failing.start()
         try:
             stack.update(world.package, profile | {"LogLevel": "trace"})
-            report.check("a version whose alarm rings is taken back", False, "the update succeeds")
+            report.check("a version whose alarm fires is rolled back", False, "the update succeeds")
         except StackFailed as failed:
-            told = str(failed)
-            report.check("a version whose alarm rings is taken back", "version-errors" in told and "UPDATE_ROLLBACK_COMPLETE" in told, told)
+            message = str(failed)
+            report.check("a version whose alarm fires is rolled back", "version-errors" in message and "UPDATE_ROLLBACK_COMPLETE" in message, message)
         failing.join()
-        # Not by its number: ministack updates a nested stack back by publishing another version.
-        report.equal("the aliases run what was configured before", log_levels(world, stack), ["debug"] * 3)
+        # Compares the configuration and not the number, because ministack publishes another version
+        # to roll back a nested stack.
+        report.equal("the aliases run the earlier configuration", log_levels(world, stack), ["debug"] * 3)
         third = versions(world, stack)
         stacks.DEPLOYMENTS.clear()
         stack.update(world.package, profile | {"LogLevel": "debug", "LogRetentionDays": "400"})
-        report.equal("an update that changes nothing of the functions moves nothing", (stacks.DEPLOYMENTS, versions(world, stack)), ([], third))
+        report.equal("an update that does not change the functions moves no alias", (stacks.DEPLOYMENTS, versions(world, stack)), ([], third))
         stack.update(world.package, profile | {"LogLevel": "info", "LogRetentionDays": "400"})
         written = len(traffic.acknowledged)
         await_that(lambda: len(traffic.acknowledged) > written + 50, "traffic")
@@ -123,7 +125,7 @@ def _version_alarms(stack):
 
 
 def _fail_the_canary(stack, before):
-    """Once the writer's new version has its alarm, it rings."""
+    """Sets the alarm of the writer's new version to ALARM as soon as it exists."""
     [new] = await_that(lambda: _version_alarms(stack) - before, "the alarm of the new version")
     with request_scope(ACCOUNT, REGION):
         cloudwatch._alarms[new]["StateValue"] = "ALARM"

@@ -1,4 +1,4 @@
-"""The template with its parameters set otherwise: each stack is sound, and used."""
+"""Deploys the template with different parameters, and checks and uses each stack."""
 
 import json
 import re
@@ -34,7 +34,7 @@ VARIANTS = {
         "SortKeyName": "at",
     },
     "browsers": {"CorsAllowOrigins": "https://a.example,https://b.example"},
-    "told by mail": {"EncryptionKey": "aws-managed", "NotificationEmail": "a@example.com"},
+    "notified by mail": {"EncryptionKey": "aws-managed", "NotificationEmail": "a@example.com"},
     "schedules": {
         "PeakSchedule": "cron(45 17 ? * FRI *)",
         "PeakTimezone": "Europe/London",
@@ -58,52 +58,52 @@ VARIANTS = {
 
 
 def check(report, world):
-    for number, (told, wanted) in enumerate(VARIANTS.items()):
-        stack = created(report, world, told, f"variant-{number}", wanted)
+    for number, (title, wanted) in enumerate(VARIANTS.items()):
+        stack = created(report, world, title, f"variant-{number}", wanted)
         if stack is None:
             continue
         api = world.caller(stack)
         if wanted.get("ApiAuth") == "NONE":
             api = Api(world.account, stack.outputs["ApiUrl"])
-        if told == "defaults":
+        if title == "defaults":
             signed(report, world, stack, api)
-        used(report, told, api, wanted)
-        schedules(report, world, told, stack, wanted)
-        finished(report, world, told, stack)
+        used(report, title, api, wanted)
+        schedules(report, world, title, stack, wanted)
+        finished(report, world, title, stack)
     tokens(report, world)
     existing(report, world)
     refused(report, world)
 
 
-def created(report, world, told, name, wanted):
+def created(report, world, title, name, wanted):
     try:
         stack = world.stack(name, wanted)
     except StackFailed as failed:
-        report.check(f"{told}: the stack is created", False, failed)
+        report.check(f"{title}: the stack is created", False, failed)
         return None
     faults = list(unsound(stack))
     report.check(
-        f"{told}: the stack is created, {len(stack.resources())} resources, all as they should be",
+        f"{title}: the stack is created, {len(stack.resources())} resources, all correct",
         not faults,
         faults,
     )
     return stack
 
 
-def finished(report, world, told, stack):
-    """A stack that was complete leaves its tables."""
+def finished(report, world, title, stack):
+    """Deletes a complete stack, which keeps its tables."""
     own = {stack.outputs["MainTableName"], stack.outputs["MetadataTableName"]}
     stack.delete()
     report.check(
-        f"{told}: the deleted stack leaves its tables",
+        f"{title}: the deleted stack keeps its tables",
         own <= world.account.tables(),
         world.account.tables(),
     )
     world.clear()
 
 
-def used(report, told, api, wanted):
-    """Every route answers as it should."""
+def used(report, title, api, wanted):
+    """Checks the response of every route."""
     number = wanted.get("SortKeyType") == "N"
     a, b, c = (1, 2, 3) if number else ("a", "b", "c")
     appends = wanted.get("Writes") == "appends"
@@ -141,24 +141,24 @@ def used(report, told, api, wanted):
     wrong = [
         f"{route}: {found}, not {wanted}" for route, found, wanted in expected if found != wanted
     ]
-    report.check(f"{told}: every route answers", not wrong, f"{wrong}; the first: {first}")
+    report.check(f"{title}: every route responds correctly", not wrong, f"{wrong}; the first: {first}")
 
 
 def signed(report, world, stack, api):
-    """Who may call an API of the default kind."""
+    """Checks the callers of an API with the default credentials."""
     url = stack.outputs["ApiUrl"]
     stranger = Api(world.account, url, world.user([]))
     callers = {"nobody": Api(world.account, url), "a stranger": stranger, "a caller": api}
     found = {who: caller.get("used", "x").status for who, caller in callers.items()}
     report.equal(
-        "defaults: only who may call is answered",
+        "defaults: only a permitted caller succeeds",
         found,
         {"nobody": 403, "a stranger": 403, "a caller": 404},
     )
 
 
 def tokens(report, world):
-    """An API for holders of tokens, of a user pool of the same account."""
+    """Checks an API for holders of tokens from a user pool of the same account."""
     cognito = world.account.client("cognito-idp")
     pool = cognito.create_user_pool(PoolName="tokens")["UserPool"]["Id"]
     flows = ["ALLOW_USER_PASSWORD_AUTH", "ALLOW_REFRESH_TOKEN_AUTH"]
@@ -186,15 +186,15 @@ def tokens(report, world):
     header, payload, signature = token.split(".")
     forged = f"{header}.{payload}.{signature[:-4]}AAAA"
     found = {
-        who: Api(world.account, url, token=given).get("used", "a").status
-        for who, given in (("nobody", None), ("a forger", forged))
+        caller: Api(world.account, url, token=given).get("used", "a").status
+        for caller, given in (("nobody", None), ("a forger", forged))
     }
-    report.equal("tokens: nobody else is answered", found, {"nobody": 401, "a forger": 401})
+    report.equal("tokens: every other caller is rejected", found, {"nobody": 401, "a forger": 401})
     finished(report, world, "tokens", stack)
 
 
 def make_table(world, name, sort_key_type="S", keys=("partition_key", "sort_key")):
-    """A table of another program."""
+    """Creates a table of another program."""
     world.account.client("dynamodb").create_table(
         TableName=name,
         AttributeDefinitions=[
@@ -210,7 +210,7 @@ def make_table(world, name, sort_key_type="S", keys=("partition_key", "sort_key"
 
 
 def existing(report, world):
-    """A table that was there before."""
+    """Deploys over an existing table."""
     dynamodb = world.account.client("dynamodb")
     make_table(world, EXISTING)
     dynamodb.put_item(
@@ -218,11 +218,11 @@ def existing(report, world):
         Item={"partition_key": {"S": "old"}, "sort_key": {"S": "a"}, "kept": {"N": "7"}},
     )
     before = dynamodb.describe_table(TableName=EXISTING)["Table"]
-    told = "an existing table"
+    title = "an existing table"
     stack = created(
         report,
         world,
-        told,
+        title,
         "variant-existing",
         {"ExistingTable": EXISTING, "AdoptUnsharded": "true"},
     )
@@ -230,30 +230,30 @@ def existing(report, world):
         return
     api = world.caller(stack)
     report.equal(
-        f"{told}: its items are read",
+        f"{title}: its items are read",
         (api.get("old", "a").json or {}).get("attributes"),
         {"kept": 7},
     )
-    used(report, told, api, {})
+    used(report, title, api, {})
     after = dynamodb.describe_table(TableName=EXISTING)["Table"]
     kept = [name for name in after if name not in ("ItemCount", "TableSizeBytes")]
     report.equal(
-        f"{told}: the stack has changed nothing of it",
+        f"{title}: the stack has not changed the table",
         {name: after[name] for name in kept},
         {name: before.get(name) for name in kept},
     )
-    finished(report, world, told, stack)
+    finished(report, world, title, stack)
     make_table(world, EXISTING, keys=("other", "keys"))
-    for told, wanted in (
-        ("a table that is not there", "absent"),
+    for title, wanted in (
+        ("a missing table", "absent"),
         ("a table with other keys", EXISTING),
     ):
         try:
             world.stack("variant-wrong", {"ExistingTable": wanted})
-            report.check(f"{told}: the deployment fails", False, "it succeeds")
+            report.check(f"{title}: the deployment fails", False, "it succeeds")
         except StackFailed as failed:
             report.check(
-                f"{told}: the deployment fails, and says why",
+                f"{title}: the deployment fails with the reason",
                 wanted in str(failed) or "partition key" in str(failed),
                 failed,
             )
@@ -261,7 +261,7 @@ def existing(report, world):
 
 
 def refused(report, world):
-    """Parameters that do not go together, by the template's own rules."""
+    """Checks that the template's rules refuse conflicting parameters."""
     for wanted in ({"ApiAuth": "NONE"}, {"ApiAuth": "JWT"}):
         try:
             world.stack("variant-refused", wanted)
@@ -274,8 +274,8 @@ def refused(report, world):
         world.clear()
 
 
-def schedules(report, world, told, stack, wanted):
-    """What is scheduled wakes the shard-scaler, which does it."""
+def schedules(report, world, title, stack, wanted):
+    """Checks that the schedules wake the shard-scaler, and that it succeeds."""
     names = functions.schedules(stack.name)
     expected = 1 + ("PeakSchedule" in wanted) + ("DrainSchedule" in wanted)
     functions.INVOCATIONS.clear()
@@ -288,14 +288,14 @@ def schedules(report, world, told, stack, wanted):
     )
     failed = [name for name, failed in functions.INVOCATIONS if failed]
     report.check(
-        f"{told}: {expected} of its schedules wake the shard-scaler, which succeeds",
+        f"{title}: {expected} of its schedules wake the shard-scaler, which succeeds",
         fired == ["invoked"] * expected and not failed,
         (fired, failed),
     )
 
 
 def unsound(stack):
-    """Everything about a created stack that is not as it should be."""
+    """Returns the faults of a created stack."""
     for name, value in stack.outputs.items():
         if not value or "${" in value:
             yield f"output {name} is {value!r}"
@@ -312,9 +312,9 @@ def unsound(stack):
 
 
 def _unresolved(logical, resource):
-    said = json.dumps(resource.get("Properties", {}), default=str)
-    # Access logs and traffic shifting have variables of their own.
-    if left := re.findall(r"\$\{(?!context)[^}]*\}|\"(?:Ref|Fn::\w+)\"", said):
+    text = json.dumps(resource.get("Properties", {}), default=str)
+    # Access logs and traffic shifting contain variables of their own.
+    if left := re.findall(r"\$\{(?!context)[^}]*\}|\"(?:Ref|Fn::\w+)\"", text):
         yield f"{logical} holds the unresolved {sorted(set(left))}"
 
 
@@ -329,7 +329,7 @@ def _alarms(stack):
     for alarm in alarms:
         for dimension in alarm.get("Dimensions") or []:
             if dimension["Name"] == "TableName" and dimension["Value"] != table:
-                yield f"alarm {alarm['AlarmName']} looks at the table {dimension['Value']}"
+                yield f"alarm {alarm['AlarmName']} watches the table {dimension['Value']}"
         for action in alarm["AlarmActions"]:
             if ":lambda:" in action:
                 waking += 1

@@ -1,11 +1,11 @@
-"""A bundle that `sam deploy` takes as it is: the templates, the configuration and the functions' zips for one
-architecture. Whoever deploys it needs the SAM CLI, and neither Rust nor zig.
+"""Makes a bundle that `sam deploy` accepts without a build: the templates, the configuration and
+the functions' zips for one architecture. The user needs the SAM CLI, and neither Rust nor zig.
 
 Usage: bundle.py VERSION ARCHITECTURE OUT
 
-OUT has the zips of the functions, as pack.py makes them, and their bills, as sbom.py does. The templates are those of
-the sources, comments included, with three changes: a function's code is its zip, nothing is to be built, and the
-setting Architecture is the bundle's.
+OUT has the zips of the functions from pack.py, and their bills of materials from sbom.py. The
+templates are those of the sources, with their comments and three changes: a function's code is its
+zip, no function has a build method, and the setting Architecture is that of the bundle.
 """
 
 import os
@@ -24,29 +24,29 @@ BESIDE = ["samconfig.toml", "LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"]
 BUILDS_FIRST = re.compile(r"sam build(?: --[a-z-]+ \S+)* && ")
 README = """# Dynamic write sharding for DynamoDB {version}, for {architecture}
 
-Deploy it with the [SAM CLI](https://docs.aws.amazon.com/serverless-application-model/) and credentials of your account.
-Nothing has to be built:
+Deploy it with the [SAM CLI](https://docs.aws.amazon.com/serverless-application-model/) and
+credentials of your account. No build is needed:
 
 ```console
 $ sam deploy --guided
 ```
 
-`functions/` has the three programs as Lambda takes them, and beside each its bill of materials (CycloneDX). The file
-SHA256SUMS of the release has this bundle's checksum, and `gh attestation verify FILE --repo OWNER/REPOSITORY` shows
-which commit and workflow it was built from. docs/upgrading.md in the repository says how to get from one version to the
-next.
+`functions/` has the three programs in the form that Lambda needs, each with its bill of materials
+(CycloneDX). The file SHA256SUMS of the release has this bundle's checksum. `gh attestation verify
+FILE --repo OWNER/REPOSITORY` shows the commit and the workflow that built it. docs/upgrading.md in
+the repository describes how to get from one version to the next.
 """
 
 
 class Loader(yaml.SafeLoader):
-    """Knows CloudFormation's short forms, as opaque values."""
+    """Reads CloudFormation's short forms as opaque values."""
 
 
 Loader.add_multi_constructor("!", lambda loader, tag, node: {tag: node.value})
 
 
 def entries(node):
-    """The keys of a mapping, each with its key node and value node."""
+    """Returns the keys of a mapping, each with its key node and value node."""
     return {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
 
 
@@ -59,7 +59,7 @@ def below(node, *path):
 
 
 class Edit:
-    """Changes of a text by places, so that everything else stays as it is."""
+    """Edits a text at given positions and keeps the rest unchanged."""
 
     def __init__(self, text):
         self.source, self.lines = text, text.splitlines(keepends=True)
@@ -69,15 +69,16 @@ class Edit:
         self.changes = []
 
     def write(self, node, new):
-        """Another value in the place of one."""
+        """Replaces a value."""
         self.changes.append((node.start_mark.index, node.end_mark.index, new))
 
     def remove(self, key, value):
-        """A mapping's entry in block style: its lines, and no comment after it."""
+        """Removes a mapping's entry in block style: its lines, but no comment after it."""
         if "{" in self.lines[key.start_mark.line][: key.start_mark.column]:
             raise ValueError(f"line {key.start_mark.line + 1}: only an entry with lines of its own can be removed")
         last = value.end_mark.line
-        # The end of a block is where the next token begins; blank lines and comments before that are not its own.
+        # A block ends where the next token begins. Blank lines and comments before that token do
+        # not belong to the block.
         if isinstance(value, yaml.CollectionNode) and not value.flow_style:
             last -= 1
             while last > key.start_mark.line and self.lines[last].strip()[:1] in ("", "#"):
@@ -102,12 +103,14 @@ def is_function(node):
 
 
 def for_release(text, architecture, code_of):
-    """A template whose functions have their zips for code: `code_of` says where a function's is."""
+    """Returns a template whose functions have their zips as code. `code_of` returns a zip's
+    path."""
     root, edit = yaml.compose(text, Loader), Edit(text)
     defaults = entries(below(root, "Globals", "Function"))
     if "CodeUri" in defaults:
         edit.remove(*defaults["CodeUri"])
-    # The setting in each profile, what is allowed for it, and the default of a nested template that is handed it.
+    # Architecture has a setting in each profile, allowed values, and a default in a nested
+    # template.
     for _, column in entries(below(root, "Mappings", "Settings", "Architecture")).values():
         edit.write(column, f'"{architecture}"')
     parameter = entries(below(root, "Parameters", "Architecture"))
@@ -120,7 +123,7 @@ def for_release(text, architecture, code_of):
         metadata = entries(below(resource, "Metadata"))
         binary = below(resource, "Metadata", "BuildProperties", "Binary")
         if binary is None:
-            sys.exit(f"error: the function {name} does not say which program it is (Metadata.BuildProperties.Binary)")
+            sys.exit(f"error: the function {name} does not name its program (Metadata.BuildProperties.Binary)")
         if set(metadata) <= {"BuildMethod", "BuildProperties"}:
             edit.remove(*entries(resource)["Metadata"])
         else:
@@ -133,7 +136,7 @@ def for_release(text, architecture, code_of):
 
 
 def templates():
-    """The root template, and those that it nests, by their paths from the root."""
+    """Returns the paths of the root template and of its nested templates, relative to the root."""
     nested = sorted(path.relative_to(ROOT) for path in (ROOT / "templates").glob("*.yaml"))
     return [pathlib.Path("template.yaml"), *nested]
 
@@ -160,11 +163,11 @@ def bundle(version, architecture, out):
         released = for_release((ROOT / template).read_text(encoding="utf-8"), architecture, code_of)
         yaml.load(released, Loader)
         if "BuildMethod" in released:
-            sys.exit(f"error: {template} still asks for a build")
+            sys.exit(f"error: {template} still has a build method")
         files[template.as_posix()] = released.encode()
     if taken != set(pack.FUNCTIONS):
         sys.exit(
-            f"error: the templates have the functions {sorted(taken)}, and there are zips of {sorted(pack.FUNCTIONS)}"
+            f"error: the templates have the functions {sorted(taken)}, but the zips are of {sorted(pack.FUNCTIONS)}"
         )
     for name in BESIDE:
         files[name] = BUILDS_FIRST.sub("", (ROOT / name).read_text(encoding="utf-8")).encode()

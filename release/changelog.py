@@ -1,4 +1,4 @@
-"""CHANGELOG.md in the format of Keep a Changelog: checks it, and prints what a release says of itself.
+"""Checks that CHANGELOG.md has the format of Keep a Changelog, and prints the notes of a release.
 
 Usage: changelog.py check | changelog.py notes VERSION
 """
@@ -23,7 +23,7 @@ class Malformed(Exception):
 
 
 class Section:
-    """One version, or what is not released yet: its kinds of changes, each with its lines."""
+    """One version, or the unreleased changes: the kinds of changes, each with its lines."""
 
     def __init__(self, name, date, line):
         self.name, self.date, self.line = name, date, line
@@ -38,12 +38,12 @@ class Section:
 
 
 def order_of(version):
-    """A key that sorts versions by precedence: a pre-release comes before its release."""
+    """Returns a key that sorts versions by precedence: a pre-release comes before its release."""
     parsed = VERSION.fullmatch(version)
     core = tuple(int(number) for number in parsed["core"].split("."))
     if parsed["pre"] is None:
         return (core, 1, ())
-    # Numeric identifiers are lower than others.
+    # Numeric identifiers come before others.
     return (core, 0, tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in parsed["pre"].split(".")))
 
 
@@ -61,9 +61,9 @@ def heading(text, line):
 
 
 def sections_of(text):
-    """All sections, newest first.
+    """Returns all sections, newest first.
 
-    Raises Malformed where a heading, a kind of change or the order is not that of the format."""
+    Raises Malformed if a heading, a kind of change or the order does not have the format."""
     if not text.startswith("# Changelog\n"):
         raise Malformed("line 1: the title '# Changelog' is missing")
     sections, kind = [], None
@@ -78,19 +78,19 @@ def sections_of(text):
             kind = sections[-1].kinds.setdefault(name, [])
         elif line.strip() and sections:
             if kind is None:
-                raise Malformed(f"line {number}: a change stands outside of {', '.join(KINDS)}")
+                raise Malformed(f"line {number}: a change is outside of {', '.join(KINDS)}")
             if not kind and not line.startswith("- "):
-                raise Malformed(f"line {number}: a change begins with '- '")
+                raise Malformed(f"line {number}: a change must begin with '- '")
             kind.append(line)
     if not sections or sections[0].name != UNRELEASED:
         raise Malformed(f"the first section is not '## {UNRELEASED}'")
     released = sections[1:]
     for newer, older in itertools.pairwise(released):
         if UNRELEASED in (newer.name, older.name):
-            raise Malformed(f"line {older.line}: '{UNRELEASED}' comes twice")
+            raise Malformed(f"line {older.line}: '{UNRELEASED}' occurs twice")
         if order_of(newer.name) <= order_of(older.name) or newer.date < older.date:
             raise Malformed(
-                f"line {older.line}: {older.name} of {older.date} stands below {newer.name} of {newer.date}"
+                f"line {older.line}: {older.name} of {older.date} is below {newer.name} of {newer.date}"
             )
     for section in released:
         if section.is_empty():

@@ -1,8 +1,9 @@
-"""The zip of each function, as Lambda takes it: one file, `bootstrap`. The same programs give the same bytes.
+"""Makes the zip of each function for Lambda, with one file, `bootstrap`. Equal programs give equal
+bytes.
 
 Usage: pack.py VERSION ARCHITECTURE BINARIES OUT
 
-BINARIES is a folder with FUNCTION/bootstrap for each function, as `release/build` leaves it.
+BINARIES is a folder with FUNCTION/bootstrap for each function, as `release/build` writes it.
 """
 
 import pathlib
@@ -12,15 +13,15 @@ import zipfile
 
 NAME = "dynamodb-write-sharding"
 FUNCTIONS = ["writer", "reader", "shard-scaler"]
-# e_machine of the ELF header, by what Lambda calls the architecture.
+# e_machine of the ELF header, by Lambda's name of the architecture.
 MACHINES = {"arm64": 183, "x86_64": 62}
-# The least that a zip can hold. A time of the build would make each build another zip.
+# The lowest time that a zip can hold. With the time of the build, each build would differ.
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 
 def add(archive, name, content, mode=0o644):
     entry = zipfile.ZipInfo(name, TIMESTAMP)
-    entry.create_system = 3  # Unix: the mode counts
+    entry.create_system = 3  # Unix, so the mode applies.
     entry.external_attr = (0o100000 | mode) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(entry, content, compresslevel=9)
@@ -42,7 +43,7 @@ def pack(version, architecture, binaries, out):
         path = binaries / function / "bootstrap"
         program = path.read_bytes()
         if machine_of(program) != MACHINES[architecture]:
-            sys.exit(f"error: {path} is no program for {architecture}")
+            sys.exit(f"error: {path} is not a program for {architecture}")
         target = out / zip_name(version, function, architecture)
         with zipfile.ZipFile(target, "w") as archive:
             add(archive, "bootstrap", program, 0o755)

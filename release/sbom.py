@@ -1,10 +1,11 @@
-"""A bill of materials for each program of a release, in CycloneDX 1.6: the crates that are linked into it.
+"""Makes a bill of materials in CycloneDX 1.6 for each program of a release: the crates linked into
+it.
 
 Usage: sbom.py VERSION OUT
 
-Crates come from `cargo tree`, which resolves features for the target as the build does; their checksums from
-Cargo.lock. Crates that only build or test (build dependencies, procedural macros, development dependencies) are no part
-of a program.
+The crates come from `cargo tree`, which resolves features for the target as the build does. Their
+checksums come from Cargo.lock. Crates that only build or test (build dependencies, procedural
+macros, development dependencies) are not part of a program.
 """
 
 import datetime
@@ -37,9 +38,10 @@ def sbom_name(version, function, architecture):
 
 
 def graph(architecture):
-    """What the build links for a target: the licence of each crate, and the crates directly below it.
+    """Returns the linked crates of a target: the licence of each, and its direct dependencies.
 
-    It is resolved for all default members at once, as they are built: one may switch on a feature for the others."""
+    Features are resolved for all default members at once, as in the build, because one member may
+    switch on a feature for the others."""
     command = ["cargo", "tree", "--locked", "--target", TARGETS[architecture], "--edges", "normal,no-proc-macro"]
     command += ["--prefix", "depth", "--format", "{p}|{l}|", "--charset", "ascii"]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -47,11 +49,11 @@ def graph(architecture):
     for line in filter(None, printed.splitlines()):
         parsed = LINE.fullmatch(line)
         if not parsed:
-            sys.exit(f"error: cargo tree printed a line that is not understood: {line}")
+            sys.exit(f"error: cargo tree printed an unexpected line: {line}")
         crate = (parsed["name"], parsed["version"])
         licences[crate] = parsed["license"]
         below.setdefault(crate, set())
-        # A crate that comes again is marked (*), and stands for what it had the first time.
+        # A repeated crate is marked (*), and its dependencies are listed only the first time.
         del path[int(parsed["depth"]) :]
         if path:
             below[path[-1]].add(crate)
@@ -73,7 +75,7 @@ def component(name, version, licence, checksum):
         type=ComponentType.LIBRARY,
         bom_ref=str(purl),
         purl=None if own else purl,
-        # Manifests of old write "MIT/Apache-2.0".
+        # Old manifests use the form "MIT/Apache-2.0".
         licenses=[LicenseExpression(licence.replace("/", " OR "))] if licence else [],
         hashes=[] if own else [HashType(alg=HashAlgorithm.SHA_256, content=checksum)],
     )
@@ -99,7 +101,7 @@ def bill_of(function, architecture, linked, known, made_at):
     bom = Bom(components=[part for part in parts.values() if part is not program])
     bom.metadata.component = program
     bom.metadata.timestamp = made_at
-    # The same sources give the same bill.
+    # Equal sources give an equal bill.
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, f"{pack.NAME}/{root[1]}/{function}/{architecture}")
     for crate, part in parts.items():
         bom.register_dependency(part, [parts[child] for child in sorted(below[crate])])
@@ -107,7 +109,7 @@ def bill_of(function, architecture, linked, known, made_at):
 
 
 def commit_time():
-    """When the released commit was made; SOURCE_DATE_EPOCH says it where there is no repository."""
+    """Returns the time of the released commit, from SOURCE_DATE_EPOCH if there is no repository."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given is None:
         command = ["git", "log", "-1", "--format=%ct"]
@@ -125,7 +127,7 @@ def main():
             text = JsonV1Dot6(bom).output_as_string(indent=2)
             wrong = validator.validate_str(text)
             if wrong:
-                sys.exit(f"error: the bill of {function} for {architecture} is no CycloneDX 1.6: {wrong}")
+                sys.exit(f"error: the bill of {function} for {architecture} is not CycloneDX 1.6: {wrong}")
             name = sbom_name(version, function, architecture)
             (out / name).write_text(text + "\n", encoding="utf-8")
             print(f"{name}: {len(bom.components)} crates")

@@ -1,9 +1,11 @@
-"""The version of a release: the tag, the workspace and the changelog must agree on it.
+"""Checks and sets the version of a release, on which the tag, the workspace and the changelog
+agree.
 
 Usage: version.py check TAG [ROOT] | version.py prepare VERSION [ROOT]
 
-`check` fails unless TAG is `v` and the workspace's version, which Cargo.lock and the newest release of CHANGELOG.md
-have, too, and nothing is left unreleased. `prepare` makes it so for a new version, dated today: it changes Cargo.toml,
+`check` fails unless TAG is `v` followed by the workspace's version. Cargo.lock and the newest
+release of CHANGELOG.md must have that version, too, and CHANGELOG.md must have no unreleased
+changes. `prepare` establishes this state for a new version, dated today. It changes Cargo.toml,
 Cargo.lock and CHANGELOG.md, and commits nothing.
 """
 
@@ -28,7 +30,7 @@ def workspace_version(root):
 
 
 def own_packages(root):
-    """The workspace's packages in Cargo.lock: those that come from nowhere else."""
+    """Returns the workspace's packages in Cargo.lock, which have no source."""
     lock = tomllib.loads((root / "Cargo.lock").read_text(encoding="utf-8"))
     return [package for package in lock["package"] if "source" not in package]
 
@@ -36,7 +38,7 @@ def own_packages(root):
 def check(tag, root):
     version = workspace_version(root)
     if tag != f"v{version}":
-        raise Disagreement(f"the tag is {tag}, and Cargo.toml has {version}: the tag must be v{version}")
+        raise Disagreement(f"the tag is {tag}, but Cargo.toml has {version}: the tag must be v{version}")
     behind = [package["name"] for package in own_packages(root) if package["version"] != version]
     if behind:
         raise Disagreement(
@@ -57,10 +59,10 @@ def check(tag, root):
 
 def prepare(version, root):
     if not changelog.VERSION.fullmatch(version):
-        raise Disagreement(f"{version} is no version such as 1.2.3")
+        raise Disagreement(f"{version} is not a version such as 1.2.3")
     unreleased, *released = changelog.read(root)
     if unreleased.is_empty():
-        raise Disagreement("CHANGELOG.md has nothing that is not released")
+        raise Disagreement("CHANGELOG.md has no unreleased changes")
     if released and changelog.order_of(version) <= changelog.order_of(released[0].name):
         raise Disagreement(f"{version} is not above {released[0].name}, the newest release of CHANGELOG.md")
     old = workspace_version(root)
@@ -70,7 +72,7 @@ def prepare(version, root):
         before = path.read_text(encoding="utf-8")
         after = change(before)
         if after == before and old != version:
-            raise Disagreement(f"{name} has no place for the version")
+            raise Disagreement(f"{name} does not contain the version")
         path.write_text(after, encoding="utf-8")
 
     rewrite("Cargo.toml", lambda text: WORKSPACE_VERSION.sub(rf"\g<1>{version}\g<3>", text, count=1))

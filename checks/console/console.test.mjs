@@ -1,5 +1,6 @@
-// The console page in a browser, over the local edition: a key gets hot and heals, items are written and read, and the page stays
-// legible, accessible and whole. LOCAL_BINARY and CHROMIUM say what to run, CONSOLE_SCREENSHOTS where the pictures go.
+// Checks the console page in a browser, over the local edition: a key becomes hot and recovers, items
+// are written and read, and the page stays legible and accessible. LOCAL_BINARY and CHROMIUM are the
+// programs to run, and CONSOLE_SCREENSHOTS is the folder for the pictures.
 
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -60,9 +61,9 @@ after(async () => {
   console.log(`pictures in ${pictures}`);
 });
 
-test('the page opens without a complaint and shows samples', async () => {
-  const answer = await page.goto(`${server.url}/console`);
-  assert.match(answer.headers()['content-security-policy'] ?? '', /default-src 'self'/);
+test('the page opens without an error and shows samples', async () => {
+  const response = await page.goto(`${server.url}/console`);
+  assert.match(response.headers()['content-security-policy'] ?? '', /default-src 'self'/);
   await shows('#connection', 'Connected');
   await samples(() => window.seen.length >= 2, 'two samples');
   await shows('#load-status', 'No load is running.');
@@ -78,7 +79,7 @@ test('the keyboard reaches the skip link first, then the one primary button', as
   assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'none');
 });
 
-test('a wrong value is told beside its form and at its field', async () => {
+test('a wrong value is reported beside its form and at its field', async () => {
   const wrong = [
     ['load', 'Number of keys', 'none', 'Start this load'],
     ['write', 'Partition key', '', 'Write'],
@@ -108,7 +109,7 @@ test('items are written, and read page by page', async () => {
   }
   await fill('#read-form', { 'Partition key': 'checked', 'Items a page': '2' });
   await page.locator('#read-form').getByRole('button', { name: 'Read' }).click();
-  await shows('#read-result', /^Page 1: 2 items, 1 shard asked, [\d.]+ read units consumed\.$/);
+  await shows('#read-result', /^Page 1: 2 items, 1 shard read, [\d.]+ read units consumed\.$/);
   assert.deepEqual(await itemsShown(), [['a', '{"digits":1.50000000000000000001}'], ['b', '{"digits":1.50000000000000000001}']]);
 
   await page.getByRole('button', { name: 'Next page' }).click();
@@ -152,7 +153,7 @@ test('a second load is refused while one runs', async () => {
   assertQuietBut(/status of 409/);
 });
 
-test('a sample changes what is there, and makes nothing anew', async () => {
+test('a sample changes the existing elements, and creates none', async () => {
   await page.evaluate(() => {
     window.watched = ['.heat .cell', '#keys-rows tr', '#decisions-list li', '#chart-writes canvas', '#chart-writes .legend li']
       .map((selector) => document.querySelector(selector));
@@ -162,7 +163,7 @@ test('a sample changes what is there, and makes nothing anew', async () => {
 });
 
 for (const { name, viewport, colorScheme } of LOOKS) {
-  test(`the page is legible, accessible and whole: ${name}`, { timeout: 60_000 }, async () => {
+  test(`the page is legible, accessible and complete: ${name}`, { timeout: 60_000 }, async () => {
     await page.setViewportSize(viewport);
     await page.emulateMedia({ colorScheme });
     await page.evaluate(() => { document.getElementById('heat-details').open = true; });
@@ -197,10 +198,10 @@ test('one button makes one key hot, once', async () => {
   assertQuiet();
 });
 
-test('the page tells that the server is gone, and finds the next one', { timeout: 60_000 }, async () => {
+test('the page reports that the server has stopped, and finds the next one', { timeout: 60_000 }, async () => {
   await shows('#connection', 'Connected');
   await server.stop();
-  await shows('#connection', 'The server is gone; trying again…');
+  await shows('#connection', 'The server does not respond; trying again…');
   assert.deepEqual(await page.evaluate(layoutFaults), []);
   await page.screenshot({ path: join(pictures, 'gone.png') });
   server = await serve(process.env.LOCAL_BINARY, server.port);
@@ -210,7 +211,7 @@ test('the page tells that the server is gone, and finds the next one', { timeout
   await shows('#connection', /gone/);
 });
 
-// Keeps what each shown sample looked like; runs in the page before its own scripts.
+// Records each shown sample. Runs in the page before its own scripts.
 function recordSamples() {
   window.seen = [];
   const number = (name) => Number(document.querySelector(`[data-figure="${name}"]`).textContent.replaceAll(',', ''));
@@ -225,7 +226,7 @@ function recordSamples() {
   }).observe(document, { subtree: true, attributes: true, attributeFilter: ['data-at'] });
 }
 
-// The condition is asked in the page.
+// The condition runs in the page.
 async function samples(condition, what, timeout = SOON_MS) {
   try {
     await page.waitForFunction(condition, CALM, { timeout });
@@ -261,7 +262,7 @@ async function fill(form, values) {
   }
 }
 
-// Where suggestions are offered, a text box is a combo box.
+// A text box with suggestions is a combo box.
 function control(place, label) {
   return place.getByRole('textbox', { name: label, exact: true }).or(place.getByRole('combobox', { name: label, exact: true }));
 }
@@ -275,14 +276,14 @@ function focused() {
 }
 
 async function accessibilityFaults() {
-  await page.evaluate(AXE); // evaluated by the browser's debugger, so the page's policy on scripts stays in force
+  await page.evaluate(AXE); // The debugger evaluates it, so the page's script policy stays in force.
   const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }));
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
     .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`));
 }
 
-// Whether the chart of writes has a pixel in the custom property's colour; runs in the page.
+// Returns whether the chart of writes has a pixel in the custom property's colour. Runs in the page.
 function chartHasColour(property) {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(property).trim();
   const wanted = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));

@@ -1,5 +1,5 @@
-// What a look at the page would find: text that is cut off, spills out of its box or lies on other text, and sideways scrolling.
-// Runs in the page.
+// Finds visible layout faults: text that is cut off, overflows its box or overlaps other text, and
+// horizontal scrolling. Runs in the page.
 
 export function layoutFaults() {
   const SLACK = 2; // pixels
@@ -92,7 +92,7 @@ export function layoutFaults() {
     return element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
   }
 
-  // What is scrolled out of a box within the page is not seen.
+  // Content that is scrolled out of a box within the page is invisible.
   function clip(element, { left, right, top, bottom }) {
     for (const ancestor of withAncestors(element.parentElement)) {
       if (ancestor !== document.body && ancestor !== root && getComputedStyle(ancestor).overflow !== 'visible') {

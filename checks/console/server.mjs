@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 
 const PATIENCE_MS = 30_000;
 
-// Resolves to { url, port, stop } once the server says that it listens.
+// Resolves to { url, port, stop } once the server reports that it listens.
 export async function serve(binary, port = 0) {
   const child = spawn(
     binary,
@@ -15,7 +15,7 @@ export async function serve(binary, port = 0) {
   );
   const ended = once(child, 'exit');
   const early = ended.then(([code]) => { throw new Error(`the server ended with code ${code}`); });
-  early.catch(() => {}); // later on its end is wanted
+  early.catch(() => {}); // Later its end is expected.
   let url;
   try {
     url = await soon(Promise.race([listening(child), early]), 'the server does not say that it listens');
@@ -46,7 +46,7 @@ async function listening(child) {
       return url;
     }
   }
-  return new Promise(() => {}); // it has ended, which is told elsewhere
+  return new Promise(() => {}); // It has ended, which another promise reports.
 }
 
 async function soon(promise, message) {

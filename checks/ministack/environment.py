@@ -1,5 +1,5 @@
-"""Where the emulator of this process listens, and what it is set to. ministack reads that when it
-is imported: import this before."""
+"""The address and the settings of the emulator in this process. ministack reads them on import, so
+import this module first."""
 
 import os
 
@@ -21,7 +21,7 @@ os.environ.update(
     PERSIST_STATE="0",
     SFTP_ENABLED="0",
     IOT_MTLS_ENABLED="0",
-    # It removes containers of other ministacks where it finds a Docker socket.
+    # If ministack finds a Docker socket, it removes the containers of other ministacks.
     DOCKER_HOST="unix:///nonexistent",
     LOG_LEVEL="CRITICAL",
 )

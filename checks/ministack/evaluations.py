@@ -1,7 +1,8 @@
-"""What the emulator's IAM evaluation was asked, and what it answered.
+"""Records the emulator's IAM evaluations and their results.
 
-The services that call one another in an account (Lambda writing logs, Scheduler waking a function,
-DynamoDB using a key) are one process here and ask nobody. `ask` asks the same evaluator for them.
+In an account, services call one another (Lambda writes logs, Scheduler wakes a function, DynamoDB
+uses a key). Here they are one process, and their calls are not evaluated. `ask` evaluates them with
+the same evaluator.
 """
 
 import json
@@ -17,7 +18,7 @@ from ministack.core.responses import get_account_id, get_region
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One question: whether a role may do something."""
+    """One evaluation: whether a role may do something."""
 
     role: str
     action: str
@@ -26,7 +27,7 @@ class Evaluation:
 
 
 class Record:
-    """All questions, each once, until they are taken."""
+    """All evaluations, each once, until they are taken."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -37,7 +38,7 @@ class Record:
             self._asked[evaluation] = None
 
     def take(self, roles):
-        """Returns what was asked of these roles, and forgets it."""
+        """Returns and removes the evaluations of these roles."""
         with self._lock:
             asked = [each for each in self._asked if each.role in roles]
             for each in asked:
@@ -57,7 +58,7 @@ def _role_of(principal):
 
 
 def _question(principal, action, resource, context):
-    """Whether a principal, by type and ARN, may do something."""
+    """Returns the evaluation of a principal, by type and ARN."""
     kind, arn = principal
     return iam_evaluator.EvalContext(
         principal_arn=arn,
@@ -71,7 +72,7 @@ def _question(principal, action, resource, context):
 
 
 def ask(role_arn, action, resource, context=None):
-    """Whether a role may do something, by the evaluator that also answers for requests."""
+    """Returns whether a role may do something, by the evaluator that also evaluates requests."""
     role = role_arn.rsplit("/", 1)[-1]
     account = get_account_id()
     principal = ("AssumedRole", f"arn:aws:sts::{account}:assumed-role/{role}/emulated")
@@ -83,7 +84,7 @@ def ask(role_arn, action, resource, context=None):
 
 
 def service_may(policy, service, action, resource, source_arn):
-    """Whether a resource's own policy lets a service of AWS act for `source_arn`."""
+    """Returns whether a resource's own policy lets an AWS service act for `source_arn`."""
     account = get_account_id()
     principal = ("Service", f"arn:aws:iam::{account}:service-principal/{service}")
     context = {"aws:SourceArn": source_arn, "aws:SourceAccount": account}
@@ -98,8 +99,8 @@ def is_cbor(headers):
 
 
 def _cloudwatch_request(path, headers, body, query):
-    """The operation of a request to CloudWatch and its members, in the protocol of any SDK.
-    ministack finds the operation of a form only."""
+    """Returns the operation of a request to CloudWatch and its members, in the protocol of any SDK.
+    ministack itself finds only the operation of a form."""
     target = headers.get("x-amz-target", "").rsplit(".", 1)[-1] or (
         path.rsplit("/operation/", 1)[1] if "/operation/" in path else ""
     )
@@ -115,7 +116,7 @@ def _cloudwatch_request(path, headers, body, query):
 
 
 def _named(request):
-    """What of CloudWatch a request is about."""
+    """Returns the CloudWatch resource of a request."""
     prefix = f"arn:aws:cloudwatch:{get_region()}:{get_account_id()}"
     if "AlarmName" in request:
         return f"{prefix}:alarm:{request['AlarmName']}"
@@ -125,7 +126,7 @@ def _named(request):
 
 
 def install():
-    """Takes effect in the emulator of this process."""
+    """Installs this in the emulator of this process."""
     find_action, find_resource = iam_actions.extract_iam_action, iam_actions.extract_resource_arn
 
     def action(service, method, path, headers, body, query):

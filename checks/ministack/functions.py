@@ -1,4 +1,5 @@
-"""Lambda, and what wakes a function, where ministack has less: see README.md beside this file."""
+"""Additions to ministack for Lambda and the triggers of functions: see README.md beside this
+file."""
 
 import datetime
 import json
@@ -32,7 +33,7 @@ class Quota:
             if other != name
         )
         if self.concurrency - others - wanted < self.UNRESERVED:
-            # As Lambda says it.
+            # Lambda's text.
             what = (
                 "Specified ReservedConcurrentExecutions for function decreases account's "
                 "UnreservedConcurrentExecution"
@@ -41,14 +42,15 @@ class Quota:
 
 
 class Reports:
-    """What Contributor Insights tells of a table or an index: throttled stored keys, with how
-    often."""
+    """The reports of Contributor Insights for tables and indexes: throttled stored keys, with their
+    counts."""
 
     def __init__(self):
         self._of = {}
 
-    def tell(self, place, throttled):
-        """`place` is the table's name, with the index' behind a hyphen."""
+    def set(self, place, throttled):
+        """Sets a report. `place` is the table's name, or the table's and the index's with a
+        hyphen."""
         self._of[place] = throttled
 
     def none(self, table):
@@ -60,24 +62,24 @@ class Reports:
         return self._of.get(place, {})
 
 
-# The functions of which a trace has arrived.
+# The functions that sent a trace.
 TRACES = []
 # Stacks whose schedules' events reach no function.
 UNDELIVERED = set()
-# What ran: the function's name, and whether it failed.
+# The finished invocations: the function's name, and whether it failed.
 INVOCATIONS = []
 QUOTA = Quota()
 REPORTS = Reports()
 
 
 def _function(reference):
-    """The function's own record, its name and its qualifier, by name, ARN or alias ARN."""
+    """Returns the function's record, its name and its qualifier, by name, ARN or alias ARN."""
     parts = reference.split(":function:", 1)[-1].split(":")
     return lambda_svc._functions.get(parts[0]), parts[0], parts[1] if len(parts) > 1 else None
 
 
 def may_invoke(service, reference, source_arn):
-    """Whether the policy of a function, or of its alias, lets a service invoke it."""
+    """Returns whether the policy of a function, or of its alias, lets a service invoke it."""
     function, _, _ = _function(reference)
     if function is None:
         return False
@@ -95,7 +97,7 @@ def _invoke_later(reference, event):
 
 
 def _settings_of_qualifier(original):
-    """Asynchronous invocations of an alias go by the settings of the alias. ministack looks at
+    """Makes asynchronous invocations of an alias use the settings of the alias. ministack uses
     those of the version, which has none."""
 
     def invoke(record, event):
@@ -114,7 +116,7 @@ def _send(queue_arn, body):
 
 
 def alarm_event(alarm, old, new, reason):
-    """What CloudWatch sends to a function. [CloudWatch user guide, Lambda alarm actions]"""
+    """Returns CloudWatch's event for a function. [CloudWatch user guide, Lambda alarm actions]"""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
     dimensions = {each["Name"]: each["Value"] for each in alarm.get("Dimensions") or []}
     metric = {
@@ -146,7 +148,7 @@ def alarm_event(alarm, old, new, reason):
 
 
 def alarm_of(metrics):
-    """An alarm's event that names these metrics, each with its dimensions."""
+    """Returns an alarm's event with these metrics, each with its dimensions."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
     of_table = [
         {"namespace": "AWS/DynamoDB", "name": name, "dimensions": dimensions}
@@ -165,8 +167,8 @@ def alarm_of(metrics):
 
 
 def fire(name):
-    """Has a schedule of EventBridge Scheduler come due. Returns what became of it: `invoked`, or
-    why not and whether the event was kept."""
+    """Makes a schedule of EventBridge Scheduler due. Returns the outcome: `invoked`, or the reason
+    against it and whether the event was kept."""
     for (account, region, key), schedule in list(scheduler._schedules._data.items()):
         if key.split("/", 1)[-1] == name:
             with request_scope(account, region):
@@ -190,7 +192,7 @@ def _fire(schedule):
 
 
 def schedules(prefix):
-    """The names of the schedules whose name begins so."""
+    """Returns the names of the schedules with this prefix."""
     names = [key.split("/", 1)[-1] for (_, _, key) in scheduler._schedules._data]
     return [name for name in names if name.startswith(prefix)]
 
@@ -279,7 +281,7 @@ def _with_right(original):
 
 
 def _insight_report(asked, is_cbor, is_json=False):
-    """`GetInsightRuleReport`, of what the check told."""
+    """Emulates `GetInsightRuleReport` with the reports of the check."""
     throttled = REPORTS.of_rule(asked["RuleName"])
     now = int(time.time()) // 60 * 60
     contributors = [
@@ -290,7 +292,7 @@ def _insight_report(asked, is_cbor, is_json=False):
         }
         for key, count in throttled.items()
     ]
-    answer = {
+    response = {
         "KeyLabels": ["partitionKey"],
         "AggregationStatistic": "Sum",
         "AggregateValue": float(sum(throttled.values())),
@@ -304,10 +306,10 @@ def _insight_report(asked, is_cbor, is_json=False):
         return (
             200,
             {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"},
-            cbor2.dumps(answer),
+            cbor2.dumps(response),
         )
     if is_json:
-        return cloudwatch._json_ok(answer)
+        return cloudwatch._json_ok(response)
     raise ValueError("GetInsightRuleReport is emulated for the JSON and the CBOR protocol only")
 
 
@@ -348,7 +350,7 @@ def _report_as_xml(text):
 
 
 def stop_all():
-    """Ends every process of a function, so that the next request starts a new one."""
+    """Ends every process of a function, so the next request starts a new one."""
     with lambda_runtime._lock:
         workers = [worker for of_one in lambda_runtime._workers.values() for worker in of_one]
         lambda_runtime._workers.clear()
@@ -356,20 +358,20 @@ def stop_all():
 
 
 def install():
-    """Takes effect in the emulator of this process."""
+    """Installs this in the emulator of this process."""
     lambda_svc._emit_lambda_logs = _logged(lambda_svc._emit_lambda_logs)
     lambda_svc._effective_func_record_for_qualifier = _by_weight(
         lambda_svc._effective_func_record_for_qualifier
     )
     lambda_svc._route_async_failure = _with_right(lambda_svc._route_async_failure)
     lambda_svc.invoke_async_with_retry = _settings_of_qualifier(lambda_svc.invoke_async_with_retry)
-    # Seconds between two tries of an asynchronous invocation: minutes in an account.
+    # Seconds between two attempts of an asynchronous invocation. In an account these are minutes.
     lambda_svc._LAMBDA_ASYNC_RETRY_BASE_SECONDS = 0.1
     lambda_svc._LAMBDA_ASYNC_RETRY_MAX_SECONDS = 0.2
     apigateway._invoke_lambda_proxy = _permitted(apigateway._invoke_lambda_proxy)
     cloudwatch._dispatch_alarm_actions = _to_functions(cloudwatch._dispatch_alarm_actions)
     cloudwatch.handle_request = _with_reports(cloudwatch.handle_request)
-    # Schedules come due when the check says so.
+    # Schedules become due only when the check triggers them.
     scheduler._tick_schedules = lambda: None
 
     create, update = provisioners._lambda_create, provisioners._lambda_update
@@ -381,7 +383,7 @@ def install():
         lambda_svc._functions[name]["concurrency"] = None if wanted is None else int(wanted)
 
     def as_text(properties):
-        """The variables of a process are text, whatever the template says."""
+        """Converts the variables of a process to text, whatever their type in the template."""
         variables = (properties.get("Environment") or {}).get("Variables") or {}
         return {
             **properties,

@@ -1,4 +1,5 @@
-"""ministack, with what this folder adds, in this process: the check can look into it, and tell it what to do."""
+"""Runs ministack with the additions of this folder in this process, so that the check can inspect
+and control it."""
 
 import asyncio
 import logging
@@ -17,7 +18,7 @@ PATIENCE = 60
 
 
 class Server:
-    """A running emulator, with IAM evaluation on."""
+    """A running emulator with IAM evaluation."""
 
     def __init__(self):
         self.port, self.url = environment.PORT, environment.URL
@@ -33,7 +34,7 @@ class Server:
 
     def __exit__(self, *_):
         functions.stop_all()
-        # It complains of every connection that a client has left open.
+        # The server logs a warning for every connection that a client left open.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         self._stop.set()
         self._thread.join(PATIENCE)
@@ -47,7 +48,8 @@ class Server:
         config = Config()
         config.bind = [f"127.0.0.1:{self.port}"]
         config.graceful_timeout = 0
-        # Longer than the check: a connection closed while it is taken from a pool would look like a lost answer.
+        # Longer than the check. Otherwise a connection that closes while a client takes it from a
+        # pool would look like a lost response.
         config.keep_alive_timeout = 3_600
         config.errorlog = config.accesslog = None
 
@@ -67,4 +69,4 @@ class Server:
                 if not self._thread.is_alive():
                     sys.exit("the emulator ended")
                 pause.wait(0.05)
-        sys.exit(f"the emulator does not answer within {PATIENCE} seconds")
+        sys.exit(f"the emulator does not respond within {PATIENCE} seconds")

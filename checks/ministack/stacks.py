@@ -1,4 +1,4 @@
-"""CloudFormation as the template needs it, where ministack has less: see README.md beside this file."""
+"""Additions to ministack for CloudFormation: see README.md beside this file."""
 
 import contextvars
 import copy
@@ -14,9 +14,10 @@ from samtranslator.translator.transform import transform as sam
 from typed import typed
 
 HANDLERS = provisioners._RESOURCE_HANDLERS
-# A minute of a deployment's traffic shifting, in seconds.
+# The length of a minute of traffic shifting here, in seconds.
 MINUTE = 0.5
-# How the deployment's configuration shifts traffic: the first part of it, and after how many minutes the rest.
+# The first part of the traffic that a deployment configuration shifts, and the minutes until the
+# rest.
 _SHIFTS = {"AllAtOnce": (1.0, 0)} | {
     f"{kind}{percent}PercentEvery{minutes}Minute{'s' if minutes > 1 else ''}"
     if kind == "Linear"
@@ -29,7 +30,8 @@ _log = logging.getLogger("stacks")
 
 
 class Failures:
-    """Makes the creation, or the update, of a resource fail; or what CloudFormation learns of it, `afterwards`."""
+    """Makes the creation or the update of a resource fail, or, with `afterwards`, only the response
+    to CloudFormation."""
 
     def __init__(self):
         self._wanted = {}
@@ -46,13 +48,14 @@ class Failures:
 
 
 FAILURES = Failures()
-# What has been shifted: the alias, the old version, the new one, how it ended.
+# The traffic shifts: the alias, the old version, the new version, and the outcome.
 DEPLOYMENTS = []
 
 
-# --- Nested stacks: their templates are transformed as well, a child that fails leaves nothing, and deletion policies count.
+# --- Nested stacks: their templates are transformed, too, a failed child leaves nothing, and
+# deletion policies apply.
 
-# The parameters of the nested template that is being read.
+# The parameters of the present nested template.
 _nested = contextvars.ContextVar("nested", default=None)
 
 
@@ -123,7 +126,7 @@ def _parse(original):
             return template
         template = engine._apply_transforms(template, given)
         parameters = engine._resolve_parameters(template, given)
-        # With its rules, which ministack asks of the outer template only.
+        # Includes its rules. ministack evaluates only those of the root template.
         engine.validate_template_support(template, engine._evaluate_conditions(template, parameters), parameters)
         return template
 
@@ -133,7 +136,7 @@ def _parse(original):
 def _transformed(original):
     def transform(template, given=None, previous=None):
         if engine._SAM_TRANSFORM in engine.declared_transforms(template):
-            # ministack hands no values on, and what SAM enables may depend on one.
+            # ministack passes no values on, but SAM's result may depend on one.
             values = engine._transform_parameters(template, given, previous)
             template = sam(copy.deepcopy(template), values, engine._NO_IAM_POLICY_LOADER)
         return prepared(original(template, given, previous))
@@ -142,14 +145,15 @@ def _transformed(original):
 
 
 def prepared(template):
-    """The traffic shifting of an alias goes where its handler sees it: among its properties."""
+    """Moves the traffic shifting of an alias to its properties, where its handler finds it."""
     for resource in (template.get("Resources") or {}).values():
         if isinstance(resource, dict) and resource.get("Type") == "AWS::Lambda::Alias" and "UpdatePolicy" in resource:
             resource["Properties"]["UpdatePolicy"] = resource.pop("UpdatePolicy")
     return template
 
 
-# --- Conditions that depend on a mapping, which ministack takes for the name of the function.
+# --- Conditions that depend on a mapping. ministack uses the name of the function instead of its
+# value.
 
 
 def _looked_up(original):
@@ -173,7 +177,7 @@ def _looked_up(original):
     return evaluate
 
 
-# --- Custom resources: one whose creation failed is asked to delete what it may have made.
+# --- Custom resources: after a failed creation, CloudFormation sends a deletion.
 
 
 def _undone(original):
@@ -183,7 +187,7 @@ def _undone(original):
             FAILURES.check(logical_id, "afterwards")
             return made
         except (RuntimeError, TimeoutError, ValueError):
-            # The name that CloudFormation gives where it has learnt none.
+            # The ID that CloudFormation makes up if it received none.
             name = _NAMES.pop(logical_id, None) or f"{stack_name}-{logical_id}-{secrets.token_hex(6).upper()}"
             provisioners._custom_resource_delete(name, properties, stack_name, logical_id, kind)
             raise
@@ -191,7 +195,7 @@ def _undone(original):
     return create
 
 
-# The names that failed custom resources have answered with.
+# The IDs in the responses of failed custom resources.
 _NAMES = {}
 
 
@@ -255,7 +259,7 @@ def _application_create(logical_id, properties, stack_name):
 
 def _group_properties(properties):
     if properties["ApplicationName"] not in _APPLICATIONS:
-        raise ValueError(f"there is no application {properties['ApplicationName']}")
+        raise ValueError(f"unknown application {properties['ApplicationName']}")
     alarms = properties.get("AlarmConfiguration") or {}
     return {
         "DeploymentConfigName": properties["DeploymentConfigName"],
@@ -313,14 +317,14 @@ def _policy_delete(physical_id, _):
     POLICIES.pop(physical_id, None)
 
 
-# --- Alarms with metric math, and what must not be there already.
+# --- Alarms with metric math, and resources that must not exist already.
 
 
 def _alarm_create(original):
     def create(logical_id, properties, stack_name):
         name = properties.get("AlarmName") or f"{stack_name}-{logical_id}-{secrets.token_hex(6).upper()}"
         if name in cloudwatch._alarms:
-            raise ValueError(f"the alarm {name} exists already")
+            raise ValueError(f"the alarm {name} already exists")
         return _alarm_put(original, logical_id, {**properties, "AlarmName": name}, stack_name)
 
     return create
@@ -396,7 +400,7 @@ def _api_update(original):
 
 
 def _import_body(api, body):
-    """The routes of a document, as `ReimportApi` makes them."""
+    """Creates the routes of a document, as `ReimportApi` does."""
     routes, integrations, authorizers = {}, {}, {}
     schemes = (body.get("components") or {}).get("securitySchemes") or {}
     for name, scheme in schemes.items():
@@ -447,11 +451,11 @@ def _authorization(operation, schemes, authorizers):
     return {"authorizationType": "AWS_IAM"}
 
 
-# --- All together.
+# --- Installation.
 
 
 def install():
-    """Takes effect in the emulator of this process."""
+    """Installs this in the emulator of this process."""
     engine._evaluate_conditions = _looked_up(engine._evaluate_conditions)
     engine._parse_template = _parse(engine._parse_template)
     engine._apply_transforms = _transformed(engine._apply_transforms)
@@ -512,7 +516,7 @@ def install():
 
     def updated(kind, physical_id, old, new, stack_name, logical_id=None, attributes=None):
         if old == new:
-            # In a nested stack, ministack forgets the attributes of what does not change.
+            # In a nested stack, ministack loses the attributes of unchanged resources.
             known = services._stacks.get(stack_name, {}).get("_resources", {}).get(logical_id, {})
             return physical_id, attributes or known.get("Attributes") or {}
         FAILURES.check(logical_id, "update")

@@ -1,4 +1,4 @@
-"""DynamoDB as the template needs it, where ministack has less: see README.md beside this file."""
+"""Additions to ministack for DynamoDB: see README.md beside this file."""
 
 import copy
 import json
@@ -12,24 +12,24 @@ from ministack.services import dynamodb
 from ministack.services.cloudformation import provisioners
 from typed import typed
 
-# What DynamoDB gives a new table on demand. [DynamoDB developer guide, warm throughput]
+# The warm throughput of a new on-demand table. [DynamoDB developer guide, warm throughput]
 NEW_TABLE = {"ReadUnitsPerSecond": 12_000, "WriteUnitsPerSecond": 4_000, "Status": "ACTIVE"}
-# Properties of AWS::DynamoDB::Table that are calls of their own.
+# Properties of AWS::DynamoDB::Table with calls of their own.
 _CALLS_OF_THEIR_OWN = ("TimeToLiveSpecification", "PointInTimeRecoverySpecification", "ContributorInsightsSpecification")
-# What needs the key of a table that is encrypted by a key of the customer's.
+# Operations that use the customer's key of an encrypted table.
 _ITEM_ACTIONS = ("PutItem", "GetItem", "DeleteItem", "UpdateItem", "Query", "Scan", "BatchGetItem", "BatchWriteItem")
 
 
 class Refused(ValueError):
-    """The service refused a call of CloudFormation's."""
+    """The service refused a call by CloudFormation."""
 
 
 def _call(function, request):
     status, _, body = function(request)
-    answer = json.loads(body)
+    response = json.loads(body)
     if status >= 400:
-        raise Refused(answer.get("message") or answer.get("Message") or str(answer))
-    return answer
+        raise Refused(response.get("message") or response.get("Message") or str(response))
+    return response
 
 
 class Journal:
@@ -44,7 +44,7 @@ class Journal:
             self._writes[table["TableId"]].append((time.time(), keys, copy.deepcopy(item)))
 
     def at(self, table, when):
-        """The items as they were then."""
+        """Returns the items at that time."""
         items = defaultdict(dict)
         with self._lock:
             writes = list(self._writes[table["TableId"]])
@@ -59,19 +59,19 @@ class Journal:
 
 
 class Throttle:
-    """Makes writes of some stored keys be throttled for the key range, as a hot partition does."""
+    """Throttles writes of some stored keys for the key range, as a hot partition does."""
 
     def __init__(self):
         self._matching = {}
 
     def writes(self, table_name, is_hot):
-        """`is_hot` is asked with each stored partition key."""
+        """Throttles writes. `is_hot` receives each stored partition key."""
         self._matching[table_name] = is_hot
 
     def none(self, table_name):
         self._matching.pop(table_name, None)
 
-    def answer(self, request):
+    def rejection(self, request):
         table = request.get("TableName", "").rsplit("/", 1)[-1]
         is_hot = self._matching.get(table)
         key_name = dynamodb._tables[table]["pk_name"] if is_hot and table in dynamodb._tables else None
@@ -111,7 +111,7 @@ def _create(logical_id, properties, stack_name):
     insights = {
         index["IndexName"]: index.pop("ContributorInsightsSpecification", None) for index in properties.get("GlobalSecondaryIndexes", [])
     }
-    # ministack's own names repeat when a stack is created again; CloudFormation's do not.
+    # ministack repeats names when a stack is created again, but CloudFormation does not.
     suffix = "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(12))
     name = properties.pop("TableName", None) or f"{stack_name}-{logical_id}-{suffix}"
     protected = properties.pop("DeletionProtectionEnabled", False)
@@ -159,7 +159,7 @@ def _insights(name, index, wanted):
 
 def _update(physical_id, old, new, stack_name, logical_id=None):
     if {name: old.get(name) for name in ("KeySchema", "TableName")} != {name: new.get(name) for name in ("KeySchema", "TableName")}:
-        # A new table under a new name; the old one is kept or deleted by its UpdateReplacePolicy.
+        # The new table has a new name. The UpdateReplacePolicy of the old one keeps or deletes it.
         return _create(logical_id, new, stack_name)
     simple = ("BillingMode", "ProvisionedThroughput", "OnDemandThroughput", "WarmThroughput", "DeletionProtectionEnabled")
     changed = {name: new[name] for name in simple if name in new and old.get(name) != new[name]}
@@ -183,7 +183,8 @@ def _delete(physical_id, _):
 
 
 def _restore(request, original):
-    """`RestoreTableToPointInTime`, to the second that is asked for. ministack restores the present."""
+    """Emulates `RestoreTableToPointInTime` to the requested second. ministack restores the
+    present."""
     source = dynamodb._tables.get(request.get("SourceTableName"))
     if source is None:
         return original(request)
@@ -192,20 +193,20 @@ def _restore(request, original):
         body = {"__type": "PointInTimeRecoveryUnavailableException", "message": message}
         return 400, {"Content-Type": "application/x-amz-json-1.0"}, json.dumps(body).encode()
     when = time.time() if request.get("UseLatestRestorableTime") else float(request["RestoreDateTime"])
-    answer = original(request)
-    if answer[0] == 200:
+    response = original(request)
+    if response[0] == 200:
         restored = dynamodb._tables[request["TargetTableName"]]
         restored["items"] = JOURNAL.at(source, when)
         dynamodb._items_replaced(restored)
         for partition, of_it in restored["items"].items():
             for sort, item in of_it.items():
                 JOURNAL.note(restored, (partition, sort), item)
-        # What a restore does not take over. [DynamoDB developer guide, point-in-time recovery]
+        # Properties that a restore drops. [DynamoDB developer guide, point-in-time recovery]
         dynamodb._ttl_settings.pop(restored["TableName"], None)
         dynamodb._pitr_settings.pop(restored["TableName"], None)
         restored["StreamSpecification"] = None
         restored["DeletionProtectionEnabled"] = False
-    return answer
+    return response
 
 
 def _recoverable(name):
@@ -214,15 +215,15 @@ def _recoverable(name):
 
 
 def _key_of(arn):
-    """The customer's key that encrypts a table, by the table's or an index' ARN."""
+    """Returns the customer's key that encrypts a table, by the ARN of the table or an index."""
     table = dynamodb._tables.get(arn.split(":table/", 1)[-1].split("/", 1)[0])
     key = ((table or {}).get("SSEDescription") or {}).get("KMSMasterKeyArn", "")
-    # The aliases are the keys of DynamoDB and of the account, which nobody needs a right for.
+    # The aliases are the keys of DynamoDB and of the account, which need no right.
     return key if ":key/" in key else None
 
 
 def install():
-    """Takes effect in the emulator of this process."""
+    """Installs this in the emulator of this process."""
     provisioners._RESOURCE_HANDLERS["AWS::DynamoDB::Table"] = {
         "create": _create,
         "update": _update,
@@ -246,7 +247,7 @@ def install():
 
     for name in ("_put_item", "_update_item", "_delete_item"):
         original = getattr(dynamodb, name)
-        setattr(dynamodb, name, lambda request, original=original: THROTTLE.answer(request) or original(request))
+        setattr(dynamodb, name, lambda request, original=original: THROTTLE.rejection(request) or original(request))
 
     dynamodb._delete_item = _raced(dynamodb._delete_item)
 
@@ -256,16 +257,16 @@ def install():
     update = dynamodb._update_table
 
     def warmed(request):
-        answer = update(request)
-        if answer[0] == 200 and (warm := request.get("WarmThroughput")):
+        response = update(request)
+        if response[0] == 200 and (warm := request.get("WarmThroughput")):
             dynamodb._tables[request["TableName"]]["WarmThroughput"] = {**warm, "Status": "ACTIVE"}
         for index in request.get("GlobalSecondaryIndexUpdates") or []:
             change = index.get("Update") or {}
-            if answer[0] == 200 and (warm := change.get("WarmThroughput")):
+            if response[0] == 200 and (warm := change.get("WarmThroughput")):
                 for known in dynamodb._tables[request["TableName"]]["GlobalSecondaryIndexes"]:
                     if known["IndexName"] == change["IndexName"]:
                         known["WarmThroughput"] = {**warm, "Status": "ACTIVE"}
-        return answer
+        return response
 
     dynamodb._update_table = warmed
 
@@ -288,18 +289,19 @@ def install():
 
     def with_rules(request):
         status, headers, body = insights(request)
-        answer = json.loads(body)
-        if status == 200 and answer["ContributorInsightsStatus"] == "ENABLED":
+        response = json.loads(body)
+        if status == 200 and response["ContributorInsightsStatus"] == "ENABLED":
             place = "-".join(part for part in (request["TableName"], request.get("IndexName")) if part)
-            answer["ContributorInsightsRuleList"] = [f"DynamoDBContributorInsights-PKT-{place}-1764000000000"]
-            body = json.dumps(answer).encode()
+            response["ContributorInsightsRuleList"] = [f"DynamoDBContributorInsights-PKT-{place}-1764000000000"]
+            body = json.dumps(response).encode()
         return status, headers, body
 
     dynamodb._describe_contributor_insights = with_rules
 
 
 def key_needed(action, arn):
-    """The key that a request of DynamoDB makes the caller use, besides the right on the table."""
+    """Returns the key that the caller of a DynamoDB request needs, besides the right on the
+    table."""
     service, _, name = action.partition(":")
     if service != "dynamodb" or name not in _ITEM_ACTIONS:
         return None

@@ -1,7 +1,8 @@
-"""A resource's properties as its service's API takes them.
+"""Converts a resource's properties for the API of its service.
 
-CloudFormation takes numbers and booleans as text; the services do not. botocore's description of the service converts them, and refuses what
-the service would refuse: an unknown name, a missing member, a number out of range.
+CloudFormation accepts numbers and booleans as text, but the services do not. botocore's description
+of the service converts them, and rejects what the service would reject: an unknown name, a missing
+member, a number out of range.
 """
 
 from functools import cache
@@ -13,7 +14,7 @@ _SESSION = botocore.session.get_session()
 
 
 class WrongProperties(ValueError):
-    """What the service would answer with a ValidationException."""
+    """Properties for which the service would return a ValidationException."""
 
 
 @cache
@@ -22,7 +23,7 @@ def _model(service):
 
 
 def typed(service, operation, properties):
-    """The request that `operation` of `service` takes, of a resource's properties."""
+    """Returns the request of `operation` of `service` for a resource's properties."""
     shape = _model(service).operation_model(operation).input_shape
     request = _convert(shape, properties)
     report = ParamValidator().validate(request, shape)
