@@ -83,7 +83,10 @@ impl fmt::Display for Migration {
 /// # Errors
 /// [`TableError`] if the tables cannot be used; the text of [`DrainRefused::NotAdopting`] if the
 /// table is not adopted.
-pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Result<Migration, TableError> {
+pub async fn migrate(
+    options: &MigrateOptions,
+    mut config: TableConfig,
+) -> Result<Migration, TableError> {
     if !config.adopt_unsharded {
         return Err(TableError::Rejected(DrainRefused::NotAdopting.to_string().into()));
     }
@@ -100,7 +103,8 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
         let mut found_any = false;
         // Drains that another run or actor has interrupted continue first. Their bare keys may be
         // empty already.
-        let mut round: BTreeMap<_, _> = draining_keys(&table).await?.into_iter().map(|key| (key, 0)).collect();
+        let mut round: BTreeMap<_, _> =
+            draining_keys(&table).await?.into_iter().map(|key| (key, 0)).collect();
         round.retain(|key, _| !migration.failed.contains_key(key.as_str()));
         loop {
             let more = scan.page().await?;
@@ -112,7 +116,8 @@ pub async fn migrate(options: &MigrateOptions, mut config: TableConfig) -> Resul
             round.extend(found.filter(|(key, _)| !migration.failed.contains_key(key.as_str())));
             if round.len() >= KEYS_OF_A_ROUND || !more {
                 found_any |= !round.is_empty();
-                migrate_keys(&table, options, std::mem::take(&mut round), &mut migration, &bar).await;
+                migrate_keys(&table, options, std::mem::take(&mut round), &mut migration, &bar)
+                    .await;
             }
             if !more {
                 break;
@@ -170,7 +175,9 @@ async fn migrate_keys(
             Ok((key, Err(why))) => {
                 migration.failed.insert(key.to_string(), why);
             }
-            Err(died) => tracing::error!(%died, "the migration of a key stopped; the next scan finds the key again"),
+            Err(died) => {
+                tracing::error!(%died, "the migration of a key stopped; the next scan finds the key again")
+            }
         }
         bar.set_message(format!("{} keys migrated, {} in progress", migration.keys, working.len()));
     }
@@ -178,7 +185,11 @@ async fn migrate_keys(
 
 /// Migrates one key; the error is the reason that it was left. Other keys get a turn while this one
 /// waits.
-async fn migrate_key(table: &TableEngine, key: &PartitionKey, slots: &Semaphore) -> Result<(), String> {
+async fn migrate_key(
+    table: &TableEngine,
+    key: &PartitionKey,
+    slots: &Semaphore,
+) -> Result<(), String> {
     for _ in 0..TURNS {
         let turn = slots.acquire().await;
         match table.begin_migration(key, Deadline::now() + PATIENCE).await {
@@ -220,6 +231,7 @@ async fn migrate_key(table: &TableEngine, key: &PartitionKey, slots: &Semaphore)
 
 #[expect(clippy::disallowed_methods, reason = "this is the edge where time comes in")]
 fn until_second(epoch_seconds: u64) -> Duration {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(epoch_seconds).saturating_sub(now).max(Duration::from_millis(100))
 }

@@ -50,7 +50,8 @@ pub struct Rebuild {
 
 impl fmt::Display for Rebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { items, kept, created, widened, misplaced, unknown, behind, restored, failed } = self;
+        let Self { items, kept, created, widened, misplaced, unknown, behind, restored, failed } =
+            self;
         writeln!(
             f,
             "{items} items; metadata of keys with several shards: {kept} complete, {created} lost or damaged, {widened} \
@@ -94,13 +95,19 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     }
     let mut after = None;
     loop {
-        after = table.survey_metadata_page(&mut scan.survey, after.as_ref(), Deadline::now() + PATIENCE).await?;
+        after = table
+            .survey_metadata_page(&mut scan.survey, after.as_ref(), Deadline::now() + PATIENCE)
+            .await?;
         if after.is_none() {
             break;
         }
     }
     bar.finish_and_clear();
-    let mut result = Rebuild { items: scan.survey.items(), unknown: scan.survey.unknown(), ..Rebuild::default() };
+    let mut result = Rebuild {
+        items: scan.survey.items(),
+        unknown: scan.survey.unknown(),
+        ..Rebuild::default()
+    };
     let slots = Arc::new(Semaphore::new(usize::from(options.table.concurrency)));
     let bar = items_bar(scan.survey.keys().len() as u64, "rebuilding");
     let mut working = JoinSet::new();

@@ -4,7 +4,9 @@ use clap::Args;
 use cli::endpoint::configuration_for;
 use cli::output::bar_style;
 use indicatif::ProgressBar;
-use sharding::internal::{Deadline, ScanPosition, TableEngine, Survey, SurveyPage, TableConfig, TableError};
+use sharding::internal::{
+    Deadline, ScanPosition, Survey, SurveyPage, TableConfig, TableEngine, TableError,
+};
 use tokio::time::{Duration, Instant, sleep_until};
 
 /// The time limit for one request with its retries.
@@ -26,7 +28,10 @@ pub struct TableOptions {
 }
 
 /// Opens the table. Returns it with its number of items according to DynamoDB.
-pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<(TableEngine, u64), TableError> {
+pub(crate) async fn open(
+    options: &TableOptions,
+    config: TableConfig,
+) -> Result<(TableEngine, u64), TableError> {
     let aws = match &options.endpoint_url {
         Some(url) => configuration_for(url).await,
         None => api::aws_configuration().await,
@@ -34,7 +39,11 @@ pub(crate) async fn open(options: &TableOptions, config: TableConfig) -> Result<
     let client = aws_sdk_dynamodb::Client::new(&aws);
     let described = client.describe_table().table_name(&config.table_name).send().await;
     let described = described.map_err(|error| {
-        let why = format!("{}: {}", config.table_name, aws_sdk_dynamodb::error::DisplayErrorContext(&error));
+        let why = format!(
+            "{}: {}",
+            config.table_name,
+            aws_sdk_dynamodb::error::DisplayErrorContext(&error)
+        );
         TableError::Unusable(why.into())
     })?;
     let items = described.table().and_then(|table| table.item_count()).unwrap_or_default();
@@ -54,7 +63,14 @@ pub(crate) struct TableScan {
 impl TableScan {
     pub(crate) fn new(table: &TableEngine, options: &TableOptions, bar: ProgressBar) -> Self {
         let (table, next_page) = (table.clone(), Instant::now());
-        Self { table, survey: Survey::default(), after: None, next_page, read_units: options.read_units, bar }
+        Self {
+            table,
+            survey: Survey::default(),
+            after: None,
+            next_page,
+            read_units: options.read_units,
+            bar,
+        }
     }
 
     /// Scans one page; `false` at the end of the table.
@@ -62,9 +78,11 @@ impl TableScan {
         sleep_until(self.next_page).await;
         let started = Instant::now();
         let deadline = Deadline::now() + PATIENCE;
-        let page: SurveyPage = self.table.survey_page(&mut self.survey, self.after.as_ref(), deadline).await?;
+        let page: SurveyPage =
+            self.table.survey_page(&mut self.survey, self.after.as_ref(), deadline).await?;
         if self.read_units > 0 {
-            self.next_page = started + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
+            self.next_page = started
+                + Duration::from_secs_f64(page.consumed_capacity / f64::from(self.read_units));
         }
         self.bar.inc(page.items);
         self.after = page.next;
@@ -75,6 +93,7 @@ impl TableScan {
 /// A progress bar over the items of the table. DynamoDB counts them every six hours, so the end may
 /// be inaccurate.
 pub(crate) fn items_bar(items: u64, activity: &'static str) -> ProgressBar {
-    let template = format!("{activity} {{wide_bar}} {{human_pos}}/{{human_len}} items {{msg}} {{eta}}");
+    let template =
+        format!("{activity} {{wide_bar}} {{human_pos}}/{{human_len}} items {{msg}} {{eta}}");
     ProgressBar::new(items).with_style(bar_style(&template))
 }

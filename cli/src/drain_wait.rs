@@ -33,7 +33,10 @@ mod tests {
             let wait = Duration::from_secs(seconds);
             let config = with_drain_wait(usual.clone(), wait);
             assert!(config.append_lease < wait && config.longest_read < wait, "{config:?}");
-            assert!(config.append_lease <= usual.append_lease && config.longest_read <= usual.longest_read);
+            assert!(
+                config.append_lease <= usual.append_lease
+                    && config.longest_read <= usual.longest_read
+            );
             assert_eq!((config.drain.wait_for_requests, config.drain.wait_for_reads), (wait, wait));
         }
     }

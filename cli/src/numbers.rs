@@ -17,7 +17,11 @@ pub fn whole(number: f64) -> String {
 /// Formats a number with up to two decimals; large numbers have none.
 #[must_use]
 pub fn decimal(number: f64) -> String {
-    if number >= 100.0 || (number - number.round()).abs() < 0.005 { whole(number) } else { format!("{number:.2}") }
+    if number >= 100.0 || (number - number.round()).abs() < 0.005 {
+        whole(number)
+    } else {
+        format!("{number:.2}")
+    }
 }
 
 /// Formats a share from 0 to 1 as a percentage. A smaller share has more decimals.
@@ -51,8 +55,14 @@ mod tests {
     #[test]
     fn numbers_are_short_and_readable() {
         assert_eq!([whole(61_299.4), decimal(12.5), decimal(500.0)], ["61,299", "12.50", "500"]);
-        assert_eq!([1e-12, 0.000_05, 0.009_8, 0.221].map(percent), ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]);
+        assert_eq!(
+            [1e-12, 0.000_05, 0.009_8, 0.221].map(percent),
+            ["0 %", "< 0.01 %", "0.98 %", "22.1 %"]
+        );
         assert_eq!([dollars(8_212.5), dollars(0.5)], ["$8,213", "$0.50"]);
-        assert_eq!([counted(1_u32, "shard"), counted(1_200_u64, "shard")], ["1 shard", "1,200 shards"]);
+        assert_eq!(
+            [counted(1_u32, "shard"), counted(1_200_u64, "shard")],
+            ["1 shard", "1,200 shards"]
+        );
     }
 }

@@ -104,7 +104,8 @@ impl Lines {
     /// Reads the next line; `false` at the end of the file.
     fn read(&mut self) -> Result<bool, RecordsError> {
         self.line.clear();
-        let read = self.reader.by_ref().take(MAX_RECORD_BYTES + 1).read_until(b'\n', &mut self.line);
+        let read =
+            self.reader.by_ref().take(MAX_RECORD_BYTES + 1).read_until(b'\n', &mut self.line);
         if read.map_err(|cause| RecordsError::File { path: self.path.clone(), cause })? == 0 {
             return Ok(false);
         }
@@ -119,7 +120,9 @@ impl Lines {
         match std::str::from_utf8(&self.line) {
             Ok(text) if self.number == 1 => Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)),
             Ok(text) => Ok(text),
-            Err(error) => Err(refused(&self.path, self.number, format!("it is not UTF-8: {error}"))),
+            Err(error) => {
+                Err(refused(&self.path, self.number, format!("it is not UTF-8: {error}")))
+            }
         }
     }
 }
@@ -153,7 +156,9 @@ mod tests {
             let mut lines = lines(content);
             assert!(lines.next().is_ok());
             match lines.next() {
-                Err(RecordsError::Line { line: 2, why: message, .. }) => assert!(message.contains(why), "{message}"),
+                Err(RecordsError::Line { line: 2, why: message, .. }) => {
+                    assert!(message.contains(why), "{message}")
+                }
                 other => panic!("{why}: {other:?}"),
             }
         }

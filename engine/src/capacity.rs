@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::response::Response;
 use crate::access::Access;
 use crate::key_heat::KeyHeats;
 use crate::partition_limits::{PartitionLimits, WarmRequest};
 use crate::partitions::{PartitionHeat, Partitions};
 use crate::request::{self, Touched};
+use crate::response::Response;
 use crate::table_growth::{WarmRefusal, WarmThroughput};
 
 /// The account and region that local ARNs name.
@@ -46,7 +46,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(default: PartitionLimits, by_table: HashMap<String, PartitionLimits>) -> Self {
+    pub(crate) fn new(
+        default: PartitionLimits,
+        by_table: HashMap<String, PartitionLimits>,
+    ) -> Self {
         Self { default, by_table, tables: HashMap::new() }
     }
 
@@ -61,8 +64,9 @@ impl Limits {
         let of_table = (&one.table, &one.key);
         let of_indexes = one.indexes.iter().map(|index| (&index.resource, &index.key));
         let mut resources = std::iter::once(of_table).chain(of_indexes);
-        let closed =
-            resources.find(|(resource, key)| !self.partitions(resource, now).is_open(key, sort_key, one.access, now));
+        let closed = resources.find(|(resource, key)| {
+            !self.partitions(resource, now).is_open(key, sort_key, one.access, now)
+        });
         closed.map(|(resource, _)| resource.clone())
     }
 
@@ -75,11 +79,21 @@ impl Limits {
         now: Duration,
     ) {
         for one in touched {
-            let whole: f64 = touched.iter().filter(|other| other.table == one.table).map(|other| other.weight).sum();
-            let units = consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
+            let whole: f64 = touched
+                .iter()
+                .filter(|other| other.table == one.table)
+                .map(|other| other.weight)
+                .sum();
+            let units =
+                consumed.get(&one.table).copied().unwrap_or_default() * one.weight / whole.max(1.0);
             // DynamoDB reports one sum for the table and its indexes.
             let units = units / (1 + one.indexes.len()) as f64;
-            self.partitions(&one.table, now).charge(&one.key, one.sort_key.as_deref(), one.access, units);
+            self.partitions(&one.table, now).charge(
+                &one.key,
+                one.sort_key.as_deref(),
+                one.access,
+                units,
+            );
             for index in &one.indexes {
                 let partitions = self.partitions(&index.resource, now);
                 partitions.charge(&index.key, one.sort_key.as_deref(), one.access, units);
@@ -132,7 +146,10 @@ impl Limits {
 /// Requests the consumed capacity if the caller did not. Returns whether the response must hide it
 /// from the caller.
 pub(crate) fn request_consumed(body: &mut Value) -> bool {
-    let requested = body.get("ReturnConsumedCapacity").and_then(Value::as_str).is_some_and(|level| level != "NONE");
+    let requested = body
+        .get("ReturnConsumedCapacity")
+        .and_then(Value::as_str)
+        .is_some_and(|level| level != "NONE");
     if !requested && let Some(object) = body.as_object_mut() {
         object.insert("ReturnConsumedCapacity".into(), "TOTAL".into());
     }
@@ -147,7 +164,9 @@ pub(crate) fn consumed(response: &Value) -> HashMap<String, f64> {
         .as_array()
         .map_or(one, Vec::as_slice)
         .iter()
-        .filter_map(|part| Some((request::table_name(part)?.to_owned(), part.get("CapacityUnits")?.as_f64()?)))
+        .filter_map(|part| {
+            Some((request::table_name(part)?.to_owned(), part.get("CapacityUnits")?.as_f64()?))
+        })
         .collect()
 }
 
@@ -209,7 +228,8 @@ pub(crate) fn cancelled(closed: &[Option<String>], billing: Billing) -> Response
             }
         })
         .collect();
-    let codes: Vec<&str> = reasons.iter().filter_map(|reason| reason.get("Code")?.as_str()).collect();
+    let codes: Vec<&str> =
+        reasons.iter().filter_map(|reason| reason.get("Code")?.as_str()).collect();
     let message = "Transaction cancelled, please refer cancellation reasons for specific reasons";
     let body = json!({
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
@@ -231,7 +251,8 @@ pub(crate) fn split_batch(
     let field = if operation == "BatchGetItem" { "UnprocessedKeys" } else { "UnprocessedItems" };
     for (table, wanted) in requests.iter_mut() {
         let name = request::bare_name(table).to_owned();
-        let list = if operation == "BatchGetItem" { wanted.get_mut("Keys") } else { Some(&mut *wanted) };
+        let list =
+            if operation == "BatchGetItem" { wanted.get_mut("Keys") } else { Some(&mut *wanted) };
         let Some(list) = list.and_then(Value::as_array_mut) else { continue };
         let closed = |one: &Value| is_closed(&name, request::written(one).unwrap_or(one));
         let (out, rest): (Vec<_>, Vec<_>) = std::mem::take(list).into_iter().partition(closed);
@@ -245,7 +266,9 @@ pub(crate) fn split_batch(
             left.insert(table.clone(), part);
         }
     }
-    requests.retain(|_, wanted| wanted.get("Keys").unwrap_or(wanted).as_array().is_none_or(|list| !list.is_empty()));
+    requests.retain(|_, wanted| {
+        wanted.get("Keys").unwrap_or(wanted).as_array().is_none_or(|list| !list.is_empty())
+    });
     (!left.is_empty()).then_some((field, Value::Object(left)))
 }
 
@@ -266,7 +289,12 @@ mod tests {
         let by_table = [("items", of(8, 1_000.0)), ("items/index/wide", of(64, 1_000.0))];
         let by_table = by_table.map(|(name, limits)| (name.to_owned(), limits));
         let limits = Limits::new(of(4, 1_000.0), HashMap::from(by_table));
-        let rows = [("items", 8), ("items/index/replica", 8), ("items/index/wide", 64), ("others/index/replica", 4)];
+        let rows = [
+            ("items", 8),
+            ("items/index/replica", 8),
+            ("items/index/wide", 64),
+            ("others/index/replica", 4),
+        ];
         for (resource, partitions) in rows {
             assert_eq!(limits.of(resource).partitions, partitions, "{resource}");
         }
@@ -275,7 +303,8 @@ mod tests {
     #[test]
     fn a_write_is_rejected_by_the_partition_of_an_index() {
         let index = request::index_resource("items", "replica");
-        let by_table = HashMap::from([("items".to_owned(), of(1, 100.0)), (index.clone(), of(1, 10.0))]);
+        let by_table =
+            HashMap::from([("items".to_owned(), of(1, 100.0)), (index.clone(), of(1, 10.0))]);
         let mut limits = Limits::new(PartitionLimits::default(), by_table);
         let write = write(&index);
         let read = Touched { access: Access::Read, indexes: Vec::new(), ..write.clone() };
@@ -286,11 +315,17 @@ mod tests {
         limits.charge(from_ref(&write), &consumed, &mut KeyHeats::default(), Duration::ZERO);
         assert_eq!(limits.closed(from_ref(&write), Duration::ZERO), [Some(index.clone())]);
         assert_eq!(limits.closed(from_ref(&read), Duration::ZERO), [None::<String>]);
-        assert_eq!(limits.closed(from_ref(&write), second), [None::<String>], "the index has paid back two of ten");
-        let written = ["items", index.as_str()].map(|name| limits.heat(name, second)[0].write_units);
+        assert_eq!(
+            limits.closed(from_ref(&write), second),
+            [None::<String>],
+            "the index has paid back two of ten"
+        );
+        let written =
+            ["items", index.as_str()].map(|name| limits.heat(name, second)[0].write_units);
         assert_eq!(written, [12.0, 12.0]);
 
-        let body = String::from_utf8(throttled(Access::Write, &index, Billing::OnDemand).body).expect("text");
+        let body = String::from_utf8(throttled(Access::Write, &index, Billing::OnDemand).body)
+            .expect("text");
         assert!(body.contains("IndexWriteKeyRangeThroughputExceeded"), "{body}");
         assert!(body.contains("table/items/index/replica"), "{body}");
     }
@@ -300,9 +335,13 @@ mod tests {
         let index = request::index_resource("items", "replica");
         let mut failed = [write(&index)];
         let consumed = consumed_by_failure(&mut failed);
-        let mut limits = Limits::new(PartitionLimits { partitions: 1, ..PartitionLimits::default() }, HashMap::new());
+        let mut limits = Limits::new(
+            PartitionLimits { partitions: 1, ..PartitionLimits::default() },
+            HashMap::new(),
+        );
         limits.charge(&failed, &consumed, &mut KeyHeats::default(), Duration::ZERO);
-        let written = ["items", index.as_str()].map(|name| limits.heat(name, Duration::ZERO)[0].write_units);
+        let written =
+            ["items", index.as_str()].map(|name| limits.heat(name, Duration::ZERO)[0].write_units);
         assert_eq!(written, [1.0, 0.0]);
     }
 
@@ -310,6 +349,13 @@ mod tests {
     fn write(index: &str) -> Touched {
         let key = StoredKey::new("k");
         let indexes = vec![TouchedIndex { resource: index.to_owned(), key: key.clone() }];
-        Touched { table: "items".to_owned(), key, sort_key: None, access: Access::Write, weight: 1.0, indexes }
+        Touched {
+            table: "items".to_owned(),
+            key,
+            sort_key: None,
+            access: Access::Write,
+            weight: 1.0,
+            indexes,
+        }
     }
 }

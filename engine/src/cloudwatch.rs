@@ -9,9 +9,9 @@ use std::io::Cursor;
 use ciborium::Value as Cbor;
 use serde_json::{Value, json};
 
-use crate::response::Response;
 use crate::access::Access;
 use crate::request::bare_key;
+use crate::response::Response;
 
 /// Throttles are kept for this many seconds.
 const REMEMBERED: u64 = 15 * 60;
@@ -58,9 +58,10 @@ impl CloudWatch {
             Some("GetInsightRuleReport") => self.report(&request),
             Some("GetMetricData") => self.metric_data(&request),
             Some("SetAlarmState") => self.set_alarm(&request),
-            _ => {
-                cbor_error("UnknownOperationException", "the local edition does not have this operation of CloudWatch")
-            }
+            _ => cbor_error(
+                "UnknownOperationException",
+                "the local edition does not have this operation of CloudWatch",
+            ),
         }
     }
 
@@ -75,7 +76,9 @@ impl CloudWatch {
 
     fn set_alarm(&mut self, request: &Fields<'_>) -> Response {
         match (request.text("AlarmName"), request.text("StateValue")) {
-            (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA"))) if self.alarms.contains_key(name) => {
+            (Some(name), Some(state @ ("OK" | "ALARM" | "INSUFFICIENT_DATA")))
+                if self.alarms.contains_key(name) =>
+            {
                 self.set_alarm_to(name, state);
                 Response::cbor(200, encode(&map([])))
             }
@@ -88,25 +91,42 @@ impl CloudWatch {
 
     /// The sums of throttle events. Every other metric is empty.
     fn metric_data(&self, request: &Fields<'_>) -> Response {
-        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime")) else {
-            return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
+        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime"))
+        else {
+            return cbor_error(
+                "MissingRequiredParameterException",
+                "StartTime and EndTime are required",
+            );
         };
-        let queries = request.get("MetricDataQueries").and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default();
+        let queries = request
+            .get("MetricDataQueries")
+            .and_then(Cbor::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let results = queries.iter().filter_map(Cbor::as_map).map(|query| {
             let query = Fields(query);
-            let metric =
-                query.get("MetricStat").and_then(Cbor::as_map).and_then(|stat| Fields(stat).get("Metric")?.as_map());
-            let sums = metric.map(|metric| self.throttle_events(&Fields(metric), from, to)).unwrap_or_default();
+            let metric = query
+                .get("MetricStat")
+                .and_then(Cbor::as_map)
+                .and_then(|stat| Fields(stat).get("Metric")?.as_map());
+            let sums = metric
+                .map(|metric| self.throttle_events(&Fields(metric), from, to))
+                .unwrap_or_default();
             let (times, values) = sums
                 .into_iter()
-                .map(|(at, sum)| (Cbor::Tag(1, Box::new(Cbor::Integer(at.into()))), Cbor::Float(sum as f64)))
+                .map(|(at, sum)| {
+                    (Cbor::Tag(1, Box::new(Cbor::Integer(at.into()))), Cbor::Float(sum as f64))
+                })
                 .unzip();
             map([
                 ("Id", Cbor::Text(query.text("Id").unwrap_or_default().to_owned())),
                 (
                     "Label",
                     Cbor::Text(
-                        metric.and_then(|metric| Fields(metric).text("MetricName")).unwrap_or_default().to_owned(),
+                        metric
+                            .and_then(|metric| Fields(metric).text("MetricName"))
+                            .unwrap_or_default()
+                            .to_owned(),
                     ),
                 ),
                 ("Timestamps", Cbor::Array(times)),
@@ -123,13 +143,21 @@ impl CloudWatch {
             Some("ReadKeyRangeThroughputThrottleEvents" | "ReadThrottleEvents") => Access::Read,
             _ => return Vec::new(),
         };
-        let dimensions = metric.get("Dimensions").and_then(Cbor::as_array).map(Vec::as_slice).unwrap_or_default();
+        let dimensions = metric
+            .get("Dimensions")
+            .and_then(Cbor::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let dimension = |name: &str| {
-            let named = dimensions.iter().filter_map(Cbor::as_map).map(|dimension| Fields(dimension));
-            named.filter(|dimension| dimension.text("Name") == Some(name)).find_map(|dimension| dimension.text("Value"))
+            let named =
+                dimensions.iter().filter_map(Cbor::as_map).map(|dimension| Fields(dimension));
+            named
+                .filter(|dimension| dimension.text("Name") == Some(name))
+                .find_map(|dimension| dimension.text("Value"))
         };
         // The engine records no throttle events for indexes.
-        let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName")) else {
+        let (Some(table), None) = (dimension("TableName"), dimension("GlobalSecondaryIndexName"))
+        else {
             return Vec::new();
         };
         let mut sums = BTreeMap::<u64, u64>::new();
@@ -147,7 +175,12 @@ impl CloudWatch {
             self.keys = self.keys.split_off(&oldest);
             self.events = self.events.split_off(&oldest);
         }
-        *self.events.entry(epoch_seconds).or_default().entry((table.to_owned(), access)).or_default() += 1;
+        *self
+            .events
+            .entry(epoch_seconds)
+            .or_default()
+            .entry((table.to_owned(), access))
+            .or_default() += 1;
         let keys = self.keys.entry(epoch_seconds).or_default();
         let entry = (table.to_owned(), bare_key(key));
         if keys.len() < KEYS_PER_SECOND || keys.contains_key(&entry) {
@@ -161,11 +194,13 @@ impl CloudWatch {
         let mut totals: HashMap<&str, BTreeMap<u64, u64>> = HashMap::new();
         for (second, keys) in self.keys.range(from..=to.max(from)) {
             for ((_, key), count) in keys.iter().filter(|((of, _), _)| of == table) {
-                *totals.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() += count;
+                *totals.entry(key).or_default().entry(second / PERIOD * PERIOD).or_default() +=
+                    count;
             }
         }
         let unique = totals.len();
-        let mut top: Vec<_> = totals.into_iter().map(|(key, counts)| (key.to_owned(), counts)).collect();
+        let mut top: Vec<_> =
+            totals.into_iter().map(|(key, counts)| (key.to_owned(), counts)).collect();
         let sum = |counts: &BTreeMap<u64, u64>| counts.values().sum::<u64>();
         top.sort_by(|a, b| sum(&b.1).cmp(&sum(&a.1)).then_with(|| a.0.cmp(&b.0)));
         top.truncate(usize::try_from(most).unwrap_or(usize::MAX));
@@ -186,14 +221,22 @@ impl CloudWatch {
 
     fn report(&self, request: &Fields<'_>) -> Response {
         let rule = request.text("RuleName").unwrap_or_default();
-        let Some(table) = rule.strip_prefix(RULE_PREFIX).and_then(|rest| rest.strip_suffix(RULE_STAMP)) else {
+        let Some(table) =
+            rule.strip_prefix(RULE_PREFIX).and_then(|rest| rest.strip_suffix(RULE_STAMP))
+        else {
             return cbor_error("ResourceNotFoundException", "there is no such rule");
         };
-        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime")) else {
-            return cbor_error("MissingRequiredParameterException", "StartTime and EndTime are required");
+        let (Some(from), Some(to)) = (request.seconds("StartTime"), request.seconds("EndTime"))
+        else {
+            return cbor_error(
+                "MissingRequiredParameterException",
+                "StartTime and EndTime are required",
+            );
         };
-        let most =
-            request.get("MaxContributorCount").and_then(Cbor::as_integer).map_or(10, |n| u64::try_from(n).unwrap_or(0));
+        let most = request
+            .get("MaxContributorCount")
+            .and_then(Cbor::as_integer)
+            .map_or(10, |n| u64::try_from(n).unwrap_or(0));
         if !(1..=MOST_CONTRIBUTORS).contains(&most) {
             return cbor_error(
                 "InvalidParameterValue",
@@ -269,5 +312,11 @@ fn encode(value: &Cbor) -> Vec<u8> {
 }
 
 fn cbor_error(code: &str, message: &str) -> Response {
-    Response::cbor(400, encode(&map([("__type", Cbor::Text(code.into())), ("message", Cbor::Text(message.into()))])))
+    Response::cbor(
+        400,
+        encode(&map([
+            ("__type", Cbor::Text(code.into())),
+            ("message", Cbor::Text(message.into())),
+        ])),
+    )
 }

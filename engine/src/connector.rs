@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -42,7 +43,11 @@ impl InProcess {
 }
 
 impl HttpClient for InProcess {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -57,8 +62,10 @@ impl HttpConnector for InProcess {
             let path = request.uri().split('?').next().unwrap_or_default();
             let body = request.body().bytes().unwrap_or_default();
             let engine_response = engine.respond(path, request.headers().get("x-amz-target"), body);
-            let status = StatusCode::from_u16(engine_response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response = HttpResponse::new(status.into(), SdkBody::from(engine_response.body));
+            let status = StatusCode::from_u16(engine_response.status)
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response =
+                HttpResponse::new(status.into(), SdkBody::from(engine_response.body));
             response.headers_mut().insert("content-type", engine_response.content_type);
             if engine_response.content_type == "application/cbor" {
                 response.headers_mut().insert("smithy-protocol", "rpc-v2-cbor");

@@ -54,7 +54,8 @@ fn run<Input: DeserializeOwned, Output: Serialize>(
 ) -> Result<Value, Response> {
     let input = Input::deserialize(body).map_err(|error| undecodable(&error))?;
     let output = operation(input).map_err(|error| failed(&error))?;
-    serde_json::to_value(output).map_err(|error| Response::error(500, "InternalServerError", &error.to_string()))
+    serde_json::to_value(output)
+        .map_err(|error| Response::error(500, "InternalServerError", &error.to_string()))
 }
 
 /// Converts a decoding error. The database marks the error's class by a prefix of the message.
@@ -75,5 +76,9 @@ fn failed(error: &DynoxideError) -> Response {
 }
 
 fn unknown_operation() -> Response {
-    Response::error(400, "UnknownOperationException", "this operation is not supported by the local edition")
+    Response::error(
+        400,
+        "UnknownOperationException",
+        "this operation is not supported by the local edition",
+    )
 }

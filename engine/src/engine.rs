@@ -86,7 +86,9 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the file cannot be opened or is not a database.
     pub fn in_file(path: &Path) -> Result<Self, EngineError> {
-        Database::new(&path.to_string_lossy()).map(Self::over).map_err(|error| EngineError(error.to_string()))
+        Database::new(&path.to_string_lossy())
+            .map(Self::over)
+            .map_err(|error| EngineError(error.to_string()))
     }
 
     fn over(db: Database) -> Self {
@@ -105,7 +107,8 @@ impl Engine {
     /// index uses the limits of its table, unless the name `table/index/name` has its own. Resets
     /// all partitions.
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
-        self.state().limits = Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
+        self.state().limits =
+            Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
     }
 
     /// Sets whether the engine supports warm throughput; it does by default. Otherwise it responds
@@ -170,7 +173,9 @@ impl Engine {
             return self.state().cloudwatch.respond(path, body);
         }
         let operation = target.and_then(|target| {
-            target.strip_prefix("DynamoDB_20120810.").or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
+            target
+                .strip_prefix("DynamoDB_20120810.")
+                .or_else(|| target.strip_prefix("DynamoDBStreams_20120810."))
         });
         let Some(operation) = operation else {
             return Response::error(
@@ -193,18 +198,26 @@ impl Engine {
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
-                return Ok(CloudWatch::describe(table, body.get("IndexName").and_then(Value::as_str)));
+                return Ok(CloudWatch::describe(
+                    table,
+                    body.get("IndexName").and_then(Value::as_str),
+                ));
             }
-            "CreateTable" | "DeleteTable" | "UpdateTable" | "DescribeTable" => return self.control(operation, body),
+            "CreateTable" | "DeleteTable" | "UpdateTable" | "DescribeTable" => {
+                return self.control(operation, body);
+            }
             _ => {}
         }
-        let touched = request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.keys));
+        let touched =
+            request::touched(operation, &body, |table| self.facts(table).map(|facts| facts.keys));
         if touched.is_empty() {
             return dispatch(&self.inner.db, operation, &body);
         }
         let closed = self.closed(&touched);
         let (mut open, unprocessed) = match operation {
-            "BatchWriteItem" | "BatchGetItem" => self.split(operation, &mut body, touched, &closed)?,
+            "BatchWriteItem" | "BatchGetItem" => {
+                self.split(operation, &mut body, touched, &closed)?
+            }
             _ => {
                 if closed.iter().any(Option::is_some) {
                     return Err(self.reject(operation, &touched, &closed));
@@ -214,7 +227,9 @@ impl Engine {
         };
         let hidden = capacity::request_consumed(&mut body);
         let result = dispatch(&self.inner.db, operation, &body);
-        let consumed = result.as_ref().map_or_else(|_| capacity::consumed_by_failure(&mut open), capacity::consumed);
+        let consumed = result
+            .as_ref()
+            .map_or_else(|_| capacity::consumed_by_failure(&mut open), capacity::consumed);
         self.charge(&open, &consumed);
         let mut response = result?;
         if let Some(object) = response.as_object_mut() {
@@ -285,16 +300,24 @@ impl Engine {
             .map(|(one, _)| (one.table.as_str(), one.key.text()))
             .collect();
         let unprocessed = capacity::split_batch(operation, body, |table, item| {
-            let key = self.facts(table).and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
+            let key = self
+                .facts(table)
+                .and_then(|facts| item.get(&facts.keys.partition_key).map(Value::to_string));
             key.is_some_and(|key| closed_keys.contains(&(table, key.as_str())))
         });
-        let open = touched.into_iter().zip(closed).filter(|(_, closed)| closed.is_none()).map(|(one, _)| one).collect();
+        let open = touched
+            .into_iter()
+            .zip(closed)
+            .filter(|(_, closed)| closed.is_none())
+            .map(|(one, _)| one)
+            .collect();
         Ok((open, unprocessed))
     }
 
     fn reject(&self, operation: &str, touched: &[Touched], closed: &[Option<String>]) -> Response {
         let mut both = touched.iter().zip(closed);
-        let Some((one, resource)) = both.find_map(|(one, closed)| Some((one, closed.as_ref()?))) else {
+        let Some((one, resource)) = both.find_map(|(one, closed)| Some((one, closed.as_ref()?)))
+        else {
             return Response::error(500, "InternalServerError", "a throttled key is missing");
         };
         let billing = self.billing(&one.table);
@@ -322,9 +345,13 @@ impl Engine {
         if let Some(facts) = state.tables.get(table) {
             return Some(facts.clone());
         }
-        let described = dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
+        let described =
+            dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table })).ok()?;
         let named = |role: &str, keys: &Value| {
-            let key = keys.as_array()?.iter().find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
+            let key = keys
+                .as_array()?
+                .iter()
+                .find(|key| key.get("KeyType").is_some_and(|kind| kind == role))?;
             key.get("AttributeName")?.as_str().map(str::to_owned)
         };
         let indexes = described.pointer("/Table/GlobalSecondaryIndexes").and_then(Value::as_array);
@@ -338,10 +365,13 @@ impl Engine {
             sort_key: named("RANGE", keys),
             indexes: indexes.collect(),
         };
-        let on_demand =
-            described.pointer("/Table/BillingModeSummary/BillingMode").is_some_and(|mode| mode == "PAY_PER_REQUEST");
-        let facts =
-            TableFacts { keys: names, billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned } };
+        let on_demand = described
+            .pointer("/Table/BillingModeSummary/BillingMode")
+            .is_some_and(|mode| mode == "PAY_PER_REQUEST");
+        let facts = TableFacts {
+            keys: names,
+            billing: if on_demand { Billing::OnDemand } else { Billing::Provisioned },
+        };
         state.tables.insert(table.to_owned(), facts.clone());
         Some(facts)
     }

@@ -71,7 +71,8 @@ impl WarmRequest {
     #[must_use]
     pub fn partitions(self) -> usize {
         let of = |units: Option<f64>, nominal: f64| (units.unwrap_or(0.0) / nominal).ceil();
-        of(self.write_units, NOMINAL_WRITE_UNITS).max(of(self.read_units, NOMINAL_READ_UNITS)) as usize
+        of(self.write_units, NOMINAL_WRITE_UNITS).max(of(self.read_units, NOMINAL_READ_UNITS))
+            as usize
     }
 }
 

@@ -129,14 +129,21 @@ impl Partitions {
         let count = u64::from(limits.partitions.max(1));
         let width = u64::MAX / count;
         let all = (0..count).map(|i| fresh(&limits, i, i * width, now)).collect();
-        Self { limits, all, collections: HashMap::new(), made: count, growth: TableGrowth::new(now) }
+        Self {
+            limits,
+            all,
+            collections: HashMap::new(),
+            made: count,
+            growth: TableGrowth::new(now),
+        }
     }
 
     /// Returns the number of partitions as of the last request or [`Self::advance`]: hash ranges,
     /// and the partitions that single keys have to themselves.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.all.len() + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
+        self.all.len()
+            + self.collections.values().map(|parts| parts.len().saturating_sub(1)).sum::<usize>()
     }
 
     /// Returns the heat of each partition: first in the order of hash ranges, then of the
@@ -210,7 +217,13 @@ impl Partitions {
     }
 
     /// Whether the partition of a key accepts another request now. A rejected write adds heat.
-    pub fn is_open(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access, now: Duration) -> bool {
+    pub fn is_open(
+        &mut self,
+        key: &StoredKey,
+        sort_key: Option<&str>,
+        access: Access,
+        now: Duration,
+    ) -> bool {
         self.advance(now);
         let open = self.capacity(key, sort_key, access).tokens(now) > 0.0;
         if !open {
@@ -235,7 +248,13 @@ impl Partitions {
 
     /// Accepts as many of these write units as the partition has, and returns their number. The
     /// rejected units add heat.
-    pub fn take(&mut self, key: &StoredKey, sort_key: Option<&str>, units: f64, now: Duration) -> f64 {
+    pub fn take(
+        &mut self,
+        key: &StoredKey,
+        sort_key: Option<&str>,
+        units: f64,
+        now: Duration,
+    ) -> f64 {
         self.advance(now);
         let capacity = self.capacity(key, sort_key, Access::Write);
         let granted = units.min(capacity.tokens(now).max(0.0));
@@ -247,7 +266,12 @@ impl Partitions {
         granted
     }
 
-    fn capacity(&mut self, key: &StoredKey, sort_key: Option<&str>, access: Access) -> &mut Capacity {
+    fn capacity(
+        &mut self,
+        key: &StoredKey,
+        sort_key: Option<&str>,
+        access: Access,
+    ) -> &mut Capacity {
         let partition = self.partition(key, sort_key);
         match access {
             Access::Read => &mut partition.read,
@@ -259,8 +283,9 @@ impl Partitions {
         let index = self.index_of(key);
         match self.collections.get_mut(&key.text) {
             Some(parts) => {
-                let at = sort_key
-                    .map_or(0, |sort_key| parts.partition_point(|part| part.start <= hash(sort_key)).saturating_sub(1));
+                let at = sort_key.map_or(0, |sort_key| {
+                    parts.partition_point(|part| part.start <= hash(sort_key)).saturating_sub(1)
+                });
                 &mut parts[at]
             }
             None => &mut self.all[index],
@@ -292,7 +317,8 @@ impl Partitions {
                 let width = u64::MAX / ways;
                 let first = self.made;
                 self.made += ways;
-                let parts = (0..ways).map(|i| fresh(&self.limits, first + i, i * width, now)).collect();
+                let parts =
+                    (0..ways).map(|i| fresh(&self.limits, first + i, i * width, now)).collect();
                 self.collections.insert(dominant.clone(), parts);
             }
             return;
@@ -326,9 +352,13 @@ impl Partitions {
     /// Cuts each hash range into this number of equal parts. The first part stays the same
     /// partition. Its heat is reset, because it was that of the whole range.
     fn split_ranges(&mut self, cuts: &[u64], now: Duration) {
-        let parts: Vec<(u64, u64)> =
-            cuts.iter().enumerate().map(|(range, parts)| (self.width(range) / parts, *parts)).collect();
-        for (mut partition, (width, parts)) in std::mem::take(&mut self.all).into_iter().zip(parts) {
+        let parts: Vec<(u64, u64)> = cuts
+            .iter()
+            .enumerate()
+            .map(|(range, parts)| (self.width(range) / parts, *parts))
+            .collect();
+        for (mut partition, (width, parts)) in std::mem::take(&mut self.all).into_iter().zip(parts)
+        {
             let start = partition.start;
             if parts > 1 {
                 partition.heat = Heat::default();
@@ -411,12 +441,16 @@ mod tests {
         }
         // Ten seconds at 100, and the one second that a full bucket holds.
         assert!((1_090..=1_110).contains(&accepted), "{accepted}");
-        assert!(partitions.is_open(&k(), None, Access::Read, Duration::ZERO), "reads are limited on their own");
+        assert!(
+            partitions.is_open(&k(), None, Access::Read, Duration::ZERO),
+            "reads are limited on their own"
+        );
     }
 
     #[test]
     fn an_overdrawn_partition_pays_back_first() {
-        let mut partitions = Partitions::new(PartitionLimits { write_units: 10.0, ..ONE }, Duration::ZERO);
+        let mut partitions =
+            Partitions::new(PartitionLimits { write_units: 10.0, ..ONE }, Duration::ZERO);
         partitions.charge(&k(), None, Access::Write, 30.0);
         assert!(!partitions.is_open(&k(), None, Access::Write, Duration::from_millis(1_900)));
         assert!(partitions.is_open(&k(), None, Access::Write, Duration::from_millis(2_100)));
@@ -424,10 +458,14 @@ mod tests {
 
     #[test]
     fn burst_is_spent_below_the_ceiling_and_earned_back_by_the_share() {
-        let limits = PartitionLimits { provisioned_write_units: Some(10.0), split_after: None, ..ONE };
+        let limits =
+            PartitionLimits { provisioned_write_units: Some(10.0), split_after: None, ..ONE };
         let mut partitions = Partitions::new(limits, Duration::ZERO);
         let first = offer(&mut partitions, &k(), 1_000, 0, 10, scattered);
-        assert!((1_000.0..=1_150.0).contains(&first), "the ceiling holds during the burst: {first}");
+        assert!(
+            (1_000.0..=1_150.0).contains(&first),
+            "the ceiling holds during the burst: {first}"
+        );
         let rest = offer(&mut partitions, &k(), 1_000, 10, 60, scattered);
         let share_and_burst = 300.0 * 10.0 + 70.0 * 10.0;
         assert!((first + rest - share_and_burst).abs() < 60.0, "{}", first + rest);
@@ -467,15 +505,18 @@ mod tests {
 
     #[test]
     fn the_heat_of_a_partition_is_what_it_served_and_rejected() {
-        let mut partitions =
-            Partitions::new(PartitionLimits { partitions: 4, write_units: 10.0, ..ONE }, Duration::ZERO);
+        let mut partitions = Partitions::new(
+            PartitionLimits { partitions: 4, write_units: 10.0, ..ONE },
+            Duration::ZERO,
+        );
         partitions.charge(&k(), None, Access::Write, 12.0);
         partitions.charge(&k(), None, Access::Read, 3.0);
         assert!(!partitions.is_open(&k(), None, Access::Write, Duration::ZERO));
         let heat = partitions.heat_by_partition();
         let hot = partitions.index_of(&k());
         assert_eq!(heat.iter().map(|heat| heat.id).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        let expected = PartitionHeat { id: hot as u64, write_units: 12.0, read_units: 3.0, throttled: 1 };
+        let expected =
+            PartitionHeat { id: hot as u64, write_units: 12.0, read_units: 3.0, throttled: 1 };
         assert_eq!(heat[hot], expected);
         assert!(heat.iter().enumerate().all(|(i, heat)| i == hot || heat.write_units == 0.0));
     }

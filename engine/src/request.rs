@@ -67,10 +67,17 @@ pub(crate) fn bare_name(name: &str) -> &str {
 
 /// Returns the keys of an operation in the order of its items; empty if partition limits do not
 /// apply to it.
-pub(crate) fn touched(operation: &str, body: &Value, key_names: impl Fn(&str) -> Option<KeyNames>) -> Vec<Touched> {
+pub(crate) fn touched(
+    operation: &str,
+    body: &Value,
+    key_names: impl Fn(&str) -> Option<KeyNames>,
+) -> Vec<Touched> {
     let find = Finder { key_names };
     let single = |attributes: &str, access| {
-        table_name(body).and_then(|table| find.in_item(table, body.get(attributes)?, access)).into_iter().collect()
+        table_name(body)
+            .and_then(|table| find.in_item(table, body.get(attributes)?, access))
+            .into_iter()
+            .collect()
     };
     match operation {
         "PutItem" => single("Item", Access::Write),
@@ -85,7 +92,12 @@ pub(crate) fn touched(operation: &str, body: &Value, key_names: impl Fn(&str) ->
             .collect(),
         "BatchGetItem" => batch(body)
             .flat_map(|(table, wanted)| {
-                wanted.get("Keys").and_then(Value::as_array).into_iter().flatten().map(move |key| (table, key))
+                wanted
+                    .get("Keys")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .map(move |key| (table, key))
             })
             .filter_map(|(table, key)| find.in_item(table, key, Access::Read))
             .collect(),
@@ -118,10 +130,11 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         let key = StoredKey::new(item.get(names.partition_key)?.to_string());
         let text = |value: &Value| value.as_object()?.values().next()?.as_str().map(str::to_owned);
         let sort_key = names.sort_key.and_then(|name| text(item.get(name)?));
-        let indexes = names.indexes.into_iter().filter(|_| access == Access::Write).filter_map(|index| {
-            let key = StoredKey::new(item.get(index.partition_key)?.to_string());
-            Some(TouchedIndex { resource: index.resource, key })
-        });
+        let indexes =
+            names.indexes.into_iter().filter(|_| access == Access::Write).filter_map(|index| {
+                let key = StoredKey::new(item.get(index.partition_key)?.to_string());
+                Some(TouchedIndex { resource: index.resource, key })
+            });
         let (table, weight) = (table.to_owned(), item.to_string().len() as f64);
         Some(Touched { table, key, sort_key, access, weight, indexes: indexes.collect() })
     }
@@ -150,7 +163,9 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         let key = match body.get("KeyConditionExpression").and_then(Value::as_str) {
             Some(expression) => {
                 let names = body.get("ExpressionAttributeNames");
-                let resolve = |word: &str| names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word) == name;
+                let resolve = |word: &str| {
+                    names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word) == name
+                };
                 let spaced = expression.replace('=', " = ").replace(['(', ')', ','], " ");
                 let words: Vec<&str> = spaced.split_whitespace().collect();
                 let value = words.windows(3).find_map(|window| match window {
@@ -176,7 +191,9 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
 /// The text of a string key; a key of another type stays JSON.
 pub(crate) fn bare_key(key: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(key).ok();
-    parsed.and_then(|value| value.get("S")?.as_str().map(str::to_owned)).unwrap_or_else(|| key.to_owned())
+    parsed
+        .and_then(|value| value.get("S")?.as_str().map(str::to_owned))
+        .unwrap_or_else(|| key.to_owned())
 }
 
 #[cfg(test)]
@@ -218,7 +235,8 @@ mod tests {
             {"PutRequest": {"Item": {"pk": {"S": "a"}, "v": {"N": "1"}}}},
             {"DeleteRequest": {"Key": {"pk": {"S": "b"}}}}]}});
         assert_eq!(keys("BatchWriteItem", &put), [r#"{"S":"a"}"#, r#"{"S":"b"}"#]);
-        let get = json!({"RequestItems": {"t": {"Keys": [{"pk": {"S": "a"}}, {"pk": {"S": "b"}}]}}});
+        let get =
+            json!({"RequestItems": {"t": {"Keys": [{"pk": {"S": "a"}}, {"pk": {"S": "b"}}]}}});
         assert_eq!(keys("BatchGetItem", &get).len(), 2);
         let transaction = json!({"TransactItems": [
             {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}}}},
@@ -237,7 +255,8 @@ mod tests {
         let whole = json!({"TableName": "t", "Item": {"pk": {"S": "a"}, "owner": {"S": "o"}}});
         let sparse = json!({"TableName": "t", "Item": {"pk": {"S": "a"}}});
         let key = json!({"TableName": "t", "Key": {"pk": {"S": "a"}}});
-        let (replica, owner) = (("t/index/replica", r#"{"S":"a"}"#), ("t/index/by-owner", r#"{"S":"o"}"#));
+        let (replica, owner) =
+            (("t/index/replica", r#"{"S":"a"}"#), ("t/index/by-owner", r#"{"S":"o"}"#));
         let rows = [
             ("PutItem", &whole, vec![replica, owner]),
             ("PutItem", &sparse, vec![replica]),
@@ -247,7 +266,8 @@ mod tests {
         for (operation, body, expected) in rows {
             let touched = touched(operation, body, |_| Some(names.clone()));
             let indexes = touched.iter().flat_map(|one| &one.indexes);
-            let indexes: Vec<_> = indexes.map(|index| (index.resource.as_str(), index.key.text())).collect();
+            let indexes: Vec<_> =
+                indexes.map(|index| (index.resource.as_str(), index.key.text())).collect();
             assert_eq!(indexes, expected, "{operation} {body}");
         }
     }

@@ -46,8 +46,10 @@
 
 use std::time::Duration;
 
-use crate::partition_limits::{NOMINAL_READ_UNITS, NOMINAL_WRITE_UNITS, PartitionLimits, WarmRequest};
 use crate::access::Access;
+use crate::partition_limits::{
+    NOMINAL_READ_UNITS, NOMINAL_WRITE_UNITS, PartitionLimits, WarmRequest,
+};
 
 /// A peak is the average over this time.
 const SUSTAINED: Duration = Duration::from_secs(60);
@@ -184,7 +186,12 @@ impl TableGrowth {
 
     /// Returns the next step that is due on a table with this number of hash ranges, in order of
     /// time; `None` if no step is left.
-    pub(crate) fn due(&mut self, limits: &PartitionLimits, ranges: usize, now: Duration) -> Option<Step> {
+    pub(crate) fn due(
+        &mut self,
+        limits: &PartitionLimits,
+        ranges: usize,
+        now: Duration,
+    ) -> Option<Step> {
         self.note_peak(limits, ranges, now);
         let doubling = self.doubles_at.filter(|at| *at <= now);
         let warming = self.warming.filter(|warming| warming.until <= now);
@@ -205,7 +212,9 @@ impl TableGrowth {
     }
 
     fn note_peak(&mut self, limits: &PartitionLimits, ranges: usize, now: Duration) {
-        let Some(doubles_after) = limits.doubles_after.filter(|_| limits.provisioned_write_units.is_none()) else {
+        let Some(doubles_after) =
+            limits.doubles_after.filter(|_| limits.provisioned_write_units.is_none())
+        else {
             return;
         };
         let sustained = SUSTAINED.min(doubles_after).max(Duration::from_secs(1));
@@ -218,7 +227,8 @@ impl TableGrowth {
             served > 0.0 && served / sustained.as_secs_f64() >= PEAK * ceiling * ranges as f64
         };
         let minute = std::mem::replace(&mut self.minute, Served::since(now));
-        let peak = is_peak(minute.write_units, limits.write_units) || is_peak(minute.read_units, limits.read_units);
+        let peak = is_peak(minute.write_units, limits.write_units)
+            || is_peak(minute.read_units, limits.read_units);
         if peak && self.doubles_at.is_none() && ranges <= MOST_PARTITIONS / 2 {
             self.doubles_at = Some(minute.since.saturating_add(doubles_after));
         }
@@ -249,13 +259,23 @@ mod tests {
     fn keys(limits: PartitionLimits) -> Vec<StoredKey> {
         let partitions = Partitions::new(limits, Duration::ZERO);
         let on = |index: usize| {
-            (0..).map(|i| StoredKey::new(format!("k{i}"))).find(|key| partitions.index_of(key) == index).expect("a key")
+            (0..)
+                .map(|i| StoredKey::new(format!("k{i}")))
+                .find(|key| partitions.index_of(key) == index)
+                .expect("a key")
         };
         (0..partitions.count()).map(on).collect()
     }
 
     /// Serves `a_second` units every second, spread over these keys.
-    fn serve(partitions: &mut Partitions, keys: &[StoredKey], access: Access, a_second: f64, from: u64, to: u64) {
+    fn serve(
+        partitions: &mut Partitions,
+        keys: &[StoredKey],
+        access: Access,
+        a_second: f64,
+        from: u64,
+        to: u64,
+    ) {
         for second in from..to {
             for key in keys {
                 if partitions.is_open(key, None, access, seconds(second)) {
@@ -341,7 +361,11 @@ mod tests {
         let mut partitions = Partitions::new(SMALL, Duration::ZERO);
         assert_eq!(shown(&mut partitions, 0), (64_000.0, 192_000.0));
         let lower = Err(WarmRefusal::Lower { access: Access::Write, current: 64_000.0 });
-        assert_eq!(partitions.warm(writes(3_201.0), Duration::ZERO), lower, "64 partitions of 50 units give 3,200");
+        assert_eq!(
+            partitions.warm(writes(3_201.0), Duration::ZERO),
+            lower,
+            "64 partitions of 50 units give 3,200"
+        );
         assert_eq!(partitions.warm(writes(70_000.0), Duration::ZERO), Ok(()));
         assert_eq!(shown(&mut partitions, 60), (70_000.0, 210_000.0));
         assert_eq!(partitions.count(), 70);
@@ -360,17 +384,28 @@ mod tests {
     fn warming_takes_its_time_and_what_it_gave_never_falls() {
         let mut partitions = Partitions::new(YOUNG, Duration::ZERO);
         assert_eq!(partitions.warm(writes(19_500.0), seconds(10)), Ok(()));
-        let rows = [(10, 4_000.0, Some(seconds(70))), (69, 4_000.0, Some(seconds(70))), (70, 20_000.0, None)];
+        let rows = [
+            (10, 4_000.0, Some(seconds(70))),
+            (69, 4_000.0, Some(seconds(70))),
+            (70, 20_000.0, None),
+        ];
         for (at, shows, until) in rows {
             let throughput = partitions.warm_throughput(seconds(at));
-            assert_eq!((throughput.write_units, throughput.updating_until), (shows, until), "at {at} s");
+            assert_eq!(
+                (throughput.write_units, throughput.updating_until),
+                (shows, until),
+                "at {at} s"
+            );
         }
         let lower = |access, current| Err(WarmRefusal::Lower { access, current });
         let most = 65_536.0 * 1_000.0;
         let rows = [
             (writes(19_999.0), lower(Access::Write, 20_000.0)),
             (reads(59_999.0), lower(Access::Read, 60_000.0)),
-            (WarmRequest { read_units: Some(1.0), ..writes(30_000.0) }, lower(Access::Read, 60_000.0)),
+            (
+                WarmRequest { read_units: Some(1.0), ..writes(30_000.0) },
+                lower(Access::Read, 60_000.0),
+            ),
             (writes(most + 1.0), Err(WarmRefusal::AboveQuota { access: Access::Write, most })),
             (writes(20_000.0), Ok(())),
             (WarmRequest::default(), Ok(())),
@@ -380,7 +415,11 @@ mod tests {
         }
         let throughput = partitions.warm_throughput(seconds(7_200));
         assert_eq!((throughput.write_units, throughput.updating_until), (20_000.0, None));
-        assert_eq!(partitions.warm(reads(60_001.0), seconds(7_200)), Ok(()), "reads need a partition more");
+        assert_eq!(
+            partitions.warm(reads(60_001.0), seconds(7_200)),
+            Ok(()),
+            "reads need a partition more"
+        );
         assert_eq!(shown(&mut partitions, 7_260), (21_000.0, 63_000.0));
     }
 
@@ -390,11 +429,20 @@ mod tests {
         for (while_warming, expected, shows) in
             [(WhileWarming::Refuses, refusal, 8_000.0), (WhileWarming::Joins, Ok(()), 12_000.0)]
         {
-            let mut partitions = Partitions::new(PartitionLimits { while_warming, ..YOUNG }, Duration::ZERO);
+            let mut partitions =
+                Partitions::new(PartitionLimits { while_warming, ..YOUNG }, Duration::ZERO);
             assert_eq!(partitions.warm(writes(8_000.0), seconds(0)), Ok(()));
-            assert_eq!(partitions.warm(writes(12_000.0), seconds(30)), expected, "{while_warming:?}");
+            assert_eq!(
+                partitions.warm(writes(12_000.0), seconds(30)),
+                expected,
+                "{while_warming:?}"
+            );
             let throughput = partitions.warm_throughput(seconds(60));
-            assert_eq!((throughput.write_units, throughput.updating_until), (shows, None), "{while_warming:?}");
+            assert_eq!(
+                (throughput.write_units, throughput.updating_until),
+                (shows, None),
+                "{while_warming:?}"
+            );
         }
     }
 
@@ -405,7 +453,11 @@ mod tests {
         serve(&mut partitions, &keys, Access::Write, 400.0, 0, 120);
         assert_eq!(partitions.warm(writes(20_000.0), seconds(120)), Ok(()));
         serve(&mut partitions, &keys, Access::Write, 400.0, 120, 3_700);
-        assert_eq!(partitions.count(), 20, "400 units are less than half of what 20 partitions of 100 give");
+        assert_eq!(
+            partitions.count(),
+            20,
+            "400 units are less than half of what 20 partitions of 100 give"
+        );
     }
 
     #[test]

@@ -27,12 +27,12 @@ use std::time::Duration;
 use dynoxide::Database;
 use serde_json::{Value, json};
 
+use crate::access::Access;
 use crate::capacity::Limits;
 use crate::dispatch::dispatch;
-use crate::response::Response;
 use crate::partition_limits::WarmRequest;
-use crate::access::Access;
 use crate::request;
+use crate::response::Response;
 use crate::table_growth::WarmRefusal;
 
 const FIELD: &str = "WarmThroughput";
@@ -121,7 +121,9 @@ impl Wanted {
             }
             WarmRefusal::Lower { access, .. } => {
                 let member = member(access);
-                invalid(&format!("Requested {member} for WarmThroughput for {name} is lower than {lower_than}"))
+                invalid(&format!(
+                    "Requested {member} for WarmThroughput for {name} is lower than {lower_than}"
+                ))
             }
             WarmRefusal::AboveQuota { access, .. } => {
                 let quota = match access {
@@ -142,11 +144,17 @@ impl Wanted {
 /// Removes the field from the JSON object that contains it.
 fn taken(holder: &mut Value) -> Result<Option<WarmRequest>, Response> {
     let wrong = |message: &str| Response::error(400, "SerializationException", message);
-    let field = holder.as_object_mut().and_then(|holder| holder.remove(FIELD)).filter(|field| !field.is_null());
+    let field = holder
+        .as_object_mut()
+        .and_then(|holder| holder.remove(FIELD))
+        .filter(|field| !field.is_null());
     let Some(field) = field else { return Ok(None) };
     let Some(members) = field.as_object() else { return Err(wrong("Unexpected field type")) };
     let units = |name: &str| members.get(name).map_or(Ok(None), whole_units).map_err(wrong);
-    Ok(Some(WarmRequest { write_units: units("WriteUnitsPerSecond")?, read_units: units("ReadUnitsPerSecond")? }))
+    Ok(Some(WarmRequest {
+        write_units: units("WriteUnitsPerSecond")?,
+        read_units: units("ReadUnitsPerSecond")?,
+    }))
 }
 
 fn whole_units(member: &Value) -> Result<Option<f64>, &'static str> {
@@ -165,7 +173,13 @@ fn index_name(part: &Value) -> Option<&str> {
     part.get("IndexName").and_then(Value::as_str)
 }
 
-fn create(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Response> {
+fn create(
+    db: &Database,
+    limits: &mut Limits,
+    table: &str,
+    mut body: Value,
+    now: Duration,
+) -> Result<Value, Response> {
     let mut wanted: Vec<Wanted> = Wanted::of_table(&mut body, table)?.into_iter().collect();
     for index in elements(&mut body, INDEXES) {
         wanted.extend(Wanted::of_index(index, table)?);
@@ -179,17 +193,32 @@ fn create(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now:
     Ok(response)
 }
 
-fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now: Duration) -> Result<Value, Response> {
+fn update(
+    db: &Database,
+    limits: &mut Limits,
+    table: &str,
+    mut body: Value,
+    now: Duration,
+) -> Result<Value, Response> {
     let of_table = Wanted::of_table(&mut body, table)?;
-    let is_alone = || body.as_object().is_none_or(|body| body.keys().all(|field| NAMES.contains(&field.as_str())));
-    let of_table = of_table.filter(|of_table| of_table.units != WarmRequest::default() || is_alone());
+    let is_alone = || {
+        body.as_object().is_none_or(|body| body.keys().all(|field| NAMES.contains(&field.as_str())))
+    };
+    let of_table =
+        of_table.filter(|of_table| of_table.units != WarmRequest::default() || is_alone());
     let mut wanted: Vec<Wanted> = of_table.into_iter().collect();
     for (at, update) in elements(&mut body, UPDATES).enumerate() {
         let Some(update) = update.get_mut("Update") else { continue };
         if update.get(FIELD).is_some() && index_name(update).is_none() {
             let member = format!("globalSecondaryIndexUpdates.{}.member.update.indexName", at + 1);
-            let failed = format!("Value null at '{member}' failed to satisfy constraint: Member must not be null");
-            return Err(Response::error(400, "ValidationException", &format!("1 validation error detected: {failed}")));
+            let failed = format!(
+                "Value null at '{member}' failed to satisfy constraint: Member must not be null"
+            );
+            return Err(Response::error(
+                400,
+                "ValidationException",
+                &format!("1 validation error detected: {failed}"),
+            ));
         }
         wanted.extend(Wanted::of_index(update, table)?);
     }
@@ -203,7 +232,9 @@ fn update(db: &Database, limits: &mut Limits, table: &str, mut body: Value, now:
     check_new(limits, &created)?;
     let response = dispatch(db, "UpdateTable", &body)?;
     for update in elements(&mut body, UPDATES) {
-        for index in ["Create", "Delete"].iter().filter_map(|action| index_name(update.get(action)?)) {
+        for index in
+            ["Create", "Delete"].iter().filter_map(|action| index_name(update.get(action)?))
+        {
             limits.forget(&request::index_resource(table, index));
         }
     }
@@ -226,20 +257,25 @@ fn warm(
     if let Some(empty) = wanted.iter().find(|one| one.units == WarmRequest::default()) {
         let name = empty.name().replacen(' ', ": ", 1);
         let members = "ReadUnitsPerSecond or WriteUnitsPerSecond";
-        return Err(invalid(&format!("{FIELD} must have at least one of {members} specified for {name}")));
+        return Err(invalid(&format!(
+            "{FIELD} must have at least one of {members} specified for {name}"
+        )));
     }
     if let Some(message) = other_operation(rest) {
         return Err(invalid(&message));
     }
     let mut seen = HashSet::new();
-    if let Some(twice) = wanted.iter().filter_map(Wanted::index).find(|index| !seen.insert(*index)) {
-        let message = "Only one global secondary index update per index is allowed simultaneously. Index:";
+    if let Some(twice) = wanted.iter().filter_map(Wanted::index).find(|index| !seen.insert(*index))
+    {
+        let message =
+            "Only one global secondary index update per index is allowed simultaneously. Index:";
         return Err(invalid(&format!("{message} {twice}")));
     }
     let mut described = dispatch(db, "DescribeTable", &json!({ "TableName": table }))?;
     let mut description = described.get_mut("Table").map(Value::take).unwrap_or_default();
-    let names: Vec<String> =
-        elements(&mut description, INDEXES).filter_map(|index| index_name(index).map(str::to_owned)).collect();
+    let names: Vec<String> = elements(&mut description, INDEXES)
+        .filter_map(|index| index_name(index).map(str::to_owned))
+        .collect();
     let unknown = |index: &&str| !names.iter().any(|name| name == index);
     if let Some(index) = wanted.iter().filter_map(Wanted::index).find(unknown) {
         let message = format!("Requested resource not found: Index {index} for table {table}");
@@ -269,10 +305,16 @@ fn other_operation(rest: &mut Value) -> Option<String> {
         return Some(format!("{name} must be the only operation in the request"));
     }
     if changes("OnDemandThroughput") {
-        return Some("OnDemandThroughput can only be combined with BillingMode in an UpdateTable request".to_owned());
+        return Some(
+            "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
+                .to_owned(),
+        );
     }
     if elements(rest, UPDATES).any(|update| update.get("Create").is_some()) {
-        return Some("Create global secondary index cannot be specified when updating WarmThroughput".to_owned());
+        return Some(
+            "Create global secondary index cannot be specified when updating WarmThroughput"
+                .to_owned(),
+        );
     }
     (!only_names(rest)).then(|| format!("{FIELD} must be the only operation in the request"))
 }
@@ -282,7 +324,8 @@ fn only_names(rest: &Value) -> bool {
     let only_index = |update: &Value| {
         let fields = update.as_object().map(|update| update.len());
         let named = update.get("Update").and_then(Value::as_object);
-        fields == Some(1) && named.is_some_and(|update| update.keys().all(|field| field == "IndexName"))
+        fields == Some(1)
+            && named.is_some_and(|update| update.keys().all(|field| field == "IndexName"))
     };
     let is_empty = |field: &str, value: &Value| match field {
         UPDATES => value.as_array().is_some_and(|updates| updates.iter().all(only_index)),
@@ -295,7 +338,9 @@ fn only_names(rest: &Value) -> bool {
 /// Checks that no new table or index asks for less than the initial warm throughput.
 fn check_new(limits: &Limits, wanted: &[Wanted]) -> Result<(), Response> {
     for one in wanted {
-        limits.check_new(&one.resource, one.units).map_err(|refusal| one.refused(refusal, INITIAL))?;
+        limits
+            .check_new(&one.resource, one.units)
+            .map_err(|refusal| one.refused(refusal, INITIAL))?;
     }
     Ok(())
 }
@@ -325,7 +370,11 @@ fn elements<'a>(body: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mu
 }
 
 fn invalid(message: &str) -> Response {
-    Response::error(400, "ValidationException", &format!("One or more parameter values were invalid: {message}"))
+    Response::error(
+        400,
+        "ValidationException",
+        &format!("One or more parameter values were invalid: {message}"),
+    )
 }
 
 #[cfg(test)]
@@ -352,7 +401,8 @@ mod tests {
 
         /// The response to an operation at this second, or the text of its error.
         fn send(&mut self, operation: &str, body: &Value, at: u64) -> Result<Value, String> {
-            let response = run(&self.db, &mut self.limits, operation, body.clone(), Duration::from_secs(at));
+            let response =
+                run(&self.db, &mut self.limits, operation, body.clone(), Duration::from_secs(at));
             response.map_err(|response| {
                 assert_eq!(response.status, 400);
                 String::from_utf8_lossy(&response.body).into_owned()
@@ -409,7 +459,8 @@ mod tests {
         assert_eq!(fixture.described(0), [before.clone(), before]);
 
         let of_replica = json!({"ReadUnitsPerSecond": 30_000, "WriteUnitsPerSecond": 9_500});
-        let increase = update_of(&[(FIELD, writes(20_000)), (UPDATES, of_index("replica", &of_replica))]);
+        let increase =
+            update_of(&[(FIELD, writes(20_000)), (UPDATES, of_index("replica", &of_replica))]);
         let updated = fixture.send("UpdateTable", &increase, 10).expect("updated");
         let updating = units(12_000, 4_000, "UPDATING");
         assert_eq!(reported(&updated, "TableDescription"), [updating.clone(), updating.clone()]);
@@ -418,7 +469,9 @@ mod tests {
         assert_eq!(fixture.described(69), [updating.clone(), updating]);
         let increased = [units(60_000, 20_000, "ACTIVE"), units(30_000, 10_000, "ACTIVE")];
         assert_eq!(fixture.described(70), increased);
-        fixture.send("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 80).expect("the same units are accepted");
+        fixture
+            .send("UpdateTable", &update_of(&[(FIELD, writes(20_000))]), 80)
+            .expect("the same units are accepted");
         assert_eq!(fixture.described(80), increased);
     }
 
@@ -426,14 +479,21 @@ mod tests {
     fn units_are_nominal_whatever_the_partitions_give() {
         for (partitions, asked) in [(4u64, 24_000), (64, 70_000)] {
             let of_table = u32::try_from(partitions).expect("few");
-            let small = PartitionLimits { partitions: of_table, write_units: 50.0, ..PartitionLimits::default() };
+            let small = PartitionLimits {
+                partitions: of_table,
+                write_units: 50.0,
+                ..PartitionLimits::default()
+            };
             let mut fixture = Fixture::new(small);
             let before = units(3_000 * partitions, 1_000 * partitions, "ACTIVE");
             assert_eq!(fixture.described(0), [before.clone(), before]);
             let lower = update_of(&[(FIELD, writes(1_000 * partitions - 1))]);
             let refusal = fixture.send("UpdateTable", &lower, 0).expect_err("refused");
             assert!(refusal.contains("lower than current"), "{refusal}");
-            let increase = update_of(&[(FIELD, writes(asked)), (UPDATES, of_index("replica", &writes(asked + 1)))]);
+            let increase = update_of(&[
+                (FIELD, writes(asked)),
+                (UPDATES, of_index("replica", &writes(asked + 1))),
+            ]);
             fixture.send("UpdateTable", &increase, 0).expect("updated");
             let of_replica = units(3 * asked + 3_000, asked + 1_000, "ACTIVE");
             assert_eq!(fixture.described(60), [units(3 * asked, asked, "ACTIVE"), of_replica]);
@@ -458,7 +518,9 @@ mod tests {
         let refusal = fixture.send("CreateTable", &short, 100).expect_err("refused");
         let initial = "ReadUnitsPerSecond for WarmThroughput for table is lower than initial throughput for OnDemand";
         assert!(refusal.contains("#ValidationException") && refusal.contains(initial), "{refusal}");
-        fixture.send("DescribeTable", &json!({"TableName": "others"}), 100).expect_err("it was not created");
+        fixture
+            .send("DescribeTable", &json!({"TableName": "others"}), 100)
+            .expect_err("it was not created");
     }
 
     #[test]
@@ -487,17 +549,33 @@ mod tests {
         let create = || (UPDATES, json!([{"Create": {"IndexName": "by-owner"}}]));
         let of_replica = || of_index("replica", &writes(8_000))[0].take();
         let rows = [
-            (vec![table(3_999)], "Validation", "WriteUnitsPerSecond for WarmThroughput for table is lower"),
-            (vec![table(8_000), index("replica", writes(1))], "Validation", "for index replica is lower than current"),
+            (
+                vec![table(3_999)],
+                "Validation",
+                "WriteUnitsPerSecond for WarmThroughput for table is lower",
+            ),
+            (
+                vec![table(8_000), index("replica", writes(1))],
+                "Validation",
+                "for index replica is lower than current",
+            ),
             (vec![(FIELD, empty())], "Validation", "specified for table"),
             (vec![index("replica", empty())], "Validation", "specified for index: replica"),
-            (vec![table(8_000), ("BillingMode", json!("PROVISIONED"))], "Validation", "WarmThroughput must be the"),
+            (
+                vec![table(8_000), ("BillingMode", json!("PROVISIONED"))],
+                "Validation",
+                "WarmThroughput must be the",
+            ),
             (
                 vec![table(8_000), ("DeletionProtectionEnabled", json!(true))],
                 "Validation",
                 "DeletionProtection modification must be the only operation",
             ),
-            (vec![table(8_000), create()], "Validation", "Create global secondary index cannot be specified when"),
+            (
+                vec![table(8_000), create()],
+                "Validation",
+                "Create global secondary index cannot be specified when",
+            ),
             (
                 vec![(UPDATES, json!([of_replica(), of_replica()]))],
                 "Validation",
@@ -508,19 +586,36 @@ mod tests {
                 "Validation",
                 "Value null at 'globalSecondaryIndexUpdates.1.member.update.indexName'",
             ),
-            (vec![(FIELD, json!({"WriteUnitsPerSecond": "8000"}))], "Serialization", "STRING_VALUE cannot be"),
+            (
+                vec![(FIELD, json!({"WriteUnitsPerSecond": "8000"}))],
+                "Serialization",
+                "STRING_VALUE cannot be",
+            ),
             (vec![(FIELD, json!(8_000))], "Serialization", "Unexpected field type"),
             (vec![table(1_000_000_000)], "LimitExceeded", "exceeds TableMaxWriteCapacityUnits"),
-            (vec![table(8_000), index("ghost", writes(8_000))], "ResourceNotFound", "Index ghost for table items"),
-            (vec![table(8_000), ("TableName", json!("nowhere"))], "ResourceNotFound", "Table: nowhere not found"),
+            (
+                vec![table(8_000), index("ghost", writes(8_000))],
+                "ResourceNotFound",
+                "Index ghost for table items",
+            ),
+            (
+                vec![table(8_000), ("TableName", json!("nowhere"))],
+                "ResourceNotFound",
+                "Table: nowhere not found",
+            ),
         ];
         let mut fixture = Fixture::new(PartitionLimits::default());
         for (fields, class, message) in rows {
             let refusal = fixture.send("UpdateTable", &update_of(&fields), 0).expect_err("refused");
-            assert!(refusal.contains(&format!("#{class}Exception")) && refusal.contains(message), "{refusal}");
+            assert!(
+                refusal.contains(&format!("#{class}Exception")) && refusal.contains(message),
+                "{refusal}"
+            );
         }
         let beside = update_of(&[(FIELD, empty()), ("DeletionProtectionEnabled", json!(false))]);
-        fixture.send("UpdateTable", &beside, 0).expect("beside another change it is ignored without a member");
+        fixture
+            .send("UpdateTable", &beside, 0)
+            .expect("beside another change it is ignored without a member");
         let unchanged = units(12_000, 4_000, "ACTIVE");
         assert_eq!(fixture.described(100), [unchanged.clone(), unchanged]);
     }
@@ -531,7 +626,8 @@ mod tests {
         for (while_warming, refusal, in_the_end) in
             [(WhileWarming::Refuses, Some(in_use), 8_000), (WhileWarming::Joins, None, 16_000)]
         {
-            let mut fixture = Fixture::new(PartitionLimits { while_warming, ..PartitionLimits::default() });
+            let mut fixture =
+                Fixture::new(PartitionLimits { while_warming, ..PartitionLimits::default() });
             fixture.send("UpdateTable", &update_of(&[(FIELD, writes(8_000))]), 0).expect("updated");
             let second = fixture.send("UpdateTable", &update_of(&[(FIELD, writes(16_000))]), 30);
             let refused = second.err().unwrap_or_default();
@@ -539,8 +635,16 @@ mod tests {
             let of_replica = update_of(&[(UPDATES, of_index("replica", &writes(8_000)))]);
             fixture.send("UpdateTable", &of_replica, 30).expect("the index is not being updated");
             let table = units(3 * in_the_end, in_the_end, "ACTIVE");
-            assert_eq!(fixture.described(60), [table.clone(), units(12_000, 4_000, "UPDATING")], "{while_warming:?}");
-            assert_eq!(fixture.described(90), [table, units(24_000, 8_000, "ACTIVE")], "{while_warming:?}");
+            assert_eq!(
+                fixture.described(60),
+                [table.clone(), units(12_000, 4_000, "UPDATING")],
+                "{while_warming:?}"
+            );
+            assert_eq!(
+                fixture.described(90),
+                [table, units(24_000, 8_000, "ACTIVE")],
+                "{while_warming:?}"
+            );
         }
     }
 
@@ -560,8 +664,12 @@ mod tests {
         let (_, described) = send("DescribeTable", &json!({"TableName": "items"}));
         assert_eq!(reported(&described, "Table"), [Value::Null, Value::Null]);
         let (status, response) = send("UpdateTable", &update_of(&[(FIELD, writes(8_000))]));
-        assert!(status == 400 && response.to_string().contains("At least one of ProvisionedThroughput"), "{response}");
-        let beside = update_of(&[(FIELD, writes(8_000)), ("DeletionProtectionEnabled", json!(false))]);
+        assert!(
+            status == 400 && response.to_string().contains("At least one of ProvisionedThroughput"),
+            "{response}"
+        );
+        let beside =
+            update_of(&[(FIELD, writes(8_000)), ("DeletionProtectionEnabled", json!(false))]);
         assert_eq!(send("UpdateTable", &beside).0, 200, "beside another change");
         assert_eq!(engine.warm_throughput("items").write_units, 4_000.0);
         engine.set_has_warm_throughput(true);

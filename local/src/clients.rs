@@ -49,5 +49,8 @@ pub fn clients_over(http: SharedHttpClient) -> Clients {
 /// Clients of another server that uses DynamoDB's protocol.
 pub(crate) async fn remote_clients(endpoint_url: &str) -> Clients {
     let aws = configuration_for(endpoint_url).await;
-    Clients { dynamodb: aws_sdk_dynamodb::Client::new(&aws), cloudwatch: aws_sdk_cloudwatch::Client::new(&aws) }
+    Clients {
+        dynamodb: aws_sdk_dynamodb::Client::new(&aws),
+        cloudwatch: aws_sdk_cloudwatch::Client::new(&aws),
+    }
 }

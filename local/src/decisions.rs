@@ -22,7 +22,9 @@ impl Decision {
             ScalingReason::Throttled(Pressure { attempts, throttled, .. }) => {
                 format!("{throttled} of {attempts} first attempts throttled")
             }
-            ScalingReason::Reported(Pressure { throttled, .. }) => format!("{throttled} throttles reported"),
+            ScalingReason::Reported(Pressure { throttled, .. }) => {
+                format!("{throttled} throttles reported")
+            }
             ScalingReason::Asked => "requested".to_owned(),
             ScalingReason::TakenOver => "another actor did not finish it".to_owned(),
         };
@@ -30,7 +32,9 @@ impl Decision {
             ScalingStep::Closed(to) => ("closing", to, why),
             ScalingStep::Opened(to) => ("scaled", to, why),
             ScalingStep::Drained(to) => ("drained", to, "its items were moved".to_owned()),
-            ScalingStep::Unchanged(decision) => ("unchanged", event.from, format!("{decision} ({why})")),
+            ScalingStep::Unchanged(decision) => {
+                ("unchanged", event.from, format!("{decision} ({why})"))
+            }
         };
         let by = match event.reason {
             ScalingReason::Throttled(_) => "writer",
@@ -58,8 +62,12 @@ mod tests {
             step,
             reason,
         };
-        let decision = Decision::of(&event(ScalingStep::Closed(count(13)), ScalingReason::Throttled(seen)));
-        assert_eq!((decision.from, decision.to, decision.outcome, decision.by), (4, 13, "closing", "writer"));
+        let decision =
+            Decision::of(&event(ScalingStep::Closed(count(13)), ScalingReason::Throttled(seen)));
+        assert_eq!(
+            (decision.from, decision.to, decision.outcome, decision.by),
+            (4, 13, "closing", "writer")
+        );
         assert_eq!(decision.reason, "62 of 80 first attempts throttled");
         let step = ScalingStep::Unchanged(ScalingDecision::AtMaximum);
         let decision = Decision::of(&event(step, ScalingReason::Reported(seen)));

@@ -23,14 +23,20 @@ async fn handle(State(engine): State<Engine>, request: Request) -> Response {
         return respond(status, "text/plain", health.unwrap_or("not found\n").into());
     }
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
-        return respond(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is over 16 MB\n".into());
+        return respond(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "text/plain",
+            "the body is over 16 MB\n".into(),
+        );
     };
     let target = parts.headers.get("x-amz-target").and_then(|value| value.to_str().ok());
     let reply = engine.respond(parts.uri.path(), target, &body);
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = respond(status, reply.content_type, reply.body);
     if reply.content_type == "application/cbor" {
-        response.headers_mut().insert("smithy-protocol", http::HeaderValue::from_static("rpc-v2-cbor"));
+        response
+            .headers_mut()
+            .insert("smithy-protocol", http::HeaderValue::from_static("rpc-v2-cbor"));
     }
     response
 }

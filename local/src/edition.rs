@@ -196,7 +196,10 @@ impl Edition {
     /// # Errors
     /// Fails if the operating system does not report an address.
     pub fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
-        Ok((self.api.local_addr()?, self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?))
+        Ok((
+            self.api.local_addr()?,
+            self.dynamodb.as_ref().map(TcpListener::local_addr).transpose()?,
+        ))
     }
 
     /// The embedded engine, if there is one.
@@ -220,7 +223,10 @@ impl Edition {
     ///
     /// # Errors
     /// [`EditionError::Server`] if a listener fails.
-    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), EditionError> {
+    pub async fn serve(
+        self,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), EditionError> {
         let (stopping, stopped) = tokio::sync::watch::channel(false);
         tokio::spawn(async move {
             stop.await;
@@ -276,7 +282,11 @@ impl Edition {
     }
 }
 
-async fn listen(host: IpAddr, port: u16, option: &'static str) -> Result<TcpListener, EditionError> {
+async fn listen(
+    host: IpAddr,
+    port: u16,
+    option: &'static str,
+) -> Result<TcpListener, EditionError> {
     let address = SocketAddr::new(host, port);
     TcpListener::bind(address).await.map_err(|cause| EditionError::Port { address, option, cause })
 }

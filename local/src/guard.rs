@@ -22,7 +22,13 @@ pub(crate) struct Hosts(Arc<[String]>);
 impl Hosts {
     /// Accepts `localhost` and these names.
     pub(crate) fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| name.to_ascii_lowercase()).chain(["localhost".to_owned()]).collect())
+        Self(
+            names
+                .iter()
+                .map(|name| name.to_ascii_lowercase())
+                .chain(["localhost".to_owned()])
+                .collect(),
+        )
     }
 
     /// Puts the guard in front of all routes.
@@ -32,7 +38,8 @@ impl Hosts {
 
     fn accepts(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
-        let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let name =
+            authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
 }
@@ -50,12 +57,16 @@ fn rejection(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Option<Stri
     if let Some(host) = host
         && !hosts.accepts(host)
     {
-        return Some(format!("{host:?} is not a known name of this machine; if it is one, start with --allowed-host\n"));
+        return Some(format!(
+            "{host:?} is not a known name of this machine; if it is one, start with --allowed-host\n"
+        ));
     }
     let origin = text(ORIGIN)?;
-    let of_this_server = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host));
+    let of_this_server =
+        host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host));
     let changes_nothing = matches!(*method, Method::GET | Method::HEAD);
-    (!of_this_server && !changes_nothing).then(|| format!("a page of {origin:?} may not change data on this server\n"))
+    (!of_this_server && !changes_nothing)
+        .then(|| format!("a page of {origin:?} may not change data on this server\n"))
 }
 
 #[cfg(test)]
@@ -72,7 +83,14 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_accepted() {
-        for host in ["127.0.0.1:3000", "[::1]:3000", "192.168.0.7", "localhost:3000", "LOCALHOST", "laptop.lan:8000"] {
+        for host in [
+            "127.0.0.1:3000",
+            "[::1]:3000",
+            "192.168.0.7",
+            "localhost:3000",
+            "LOCALHOST",
+            "laptop.lan:8000",
+        ] {
             assert!(!rejected(Method::POST, host, None), "{host}");
         }
         for host in ["evil.example", "localhost.evil.example:3000", "", "a b"] {
@@ -84,8 +102,16 @@ mod tests {
     fn a_page_of_another_site_changes_nothing() {
         let (host, own) = ("localhost:3000", Some("http://localhost:3000"));
         assert!(!rejected(Method::POST, host, own));
-        assert!(!rejected(Method::GET, host, Some("http://evil.example")), "it cannot read the response");
-        for origin in ["http://evil.example", "null", "http://localhost:3001", "http://localhost:3000.evil.example"] {
+        assert!(
+            !rejected(Method::GET, host, Some("http://evil.example")),
+            "it cannot read the response"
+        );
+        for origin in [
+            "http://evil.example",
+            "null",
+            "http://localhost:3001",
+            "http://localhost:3000.evil.example",
+        ] {
             assert!(rejected(Method::POST, host, Some(origin)), "{origin}");
             assert!(rejected(Method::DELETE, host, Some(origin)), "{origin}");
         }

@@ -41,10 +41,12 @@ impl Functions {
     /// such route. The meter counts it.
     pub(crate) async fn respond(&self, request: api::Request) -> api::Response<lambda_http::Body> {
         let began = Instant::now();
-        let function = route(request.method().as_str(), request.uri().path()).map(|(function, _)| function);
+        let function =
+            route(request.method().as_str(), request.uri().path()).map(|(function, _)| function);
         if function.unwrap_or(Function::Reader) == Function::Reader {
             // If reads have a shorter limit, a page ends early within the limit instead of failing.
-            let deadline = began + FUNCTION_TIME.min(self.table.config().longest_read.mul_f64(PART_OF_BOUND));
+            let deadline =
+                began + FUNCTION_TIME.min(self.table.config().longest_read.mul_f64(PART_OF_BOUND));
             let response = reader::handle(&self.table, request, deadline).await;
             self.meter.read(response.status(), began.elapsed());
             response
@@ -86,7 +88,8 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
         Ok(event) => event,
         Err(error) => {
             return to_axum(
-                Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")).into_response(),
+                Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}"))
+                    .into_response(),
             );
         }
     };

@@ -15,7 +15,12 @@ use local::{Edition, ServeOptions};
 /// The same variables as for the functions configure the table (SORT_KEY_TYPE, SHARD_PLACEMENT,
 /// ...). The defaults of TABLE_NAME and METADATA_TABLE_NAME are "items" and "items-metadata".
 #[derive(Parser)]
-#[command(name = "local", version, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "local",
+    version,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -56,7 +61,9 @@ async fn serve(options: &ServeOptions) -> Result<ExitCode, Box<dyn Error>> {
     }
     match &options.data_dir {
         Some(path) => text += &format!("data      {}\n", path.display()),
-        None if options.endpoint_url.is_none() => text += "data      in memory; use --data-dir to keep it\n",
+        None if options.endpoint_url.is_none() => {
+            text += "data      in memory; use --data-dir to keep it\n"
+        }
         None => {}
     }
     text += "stop with Ctrl-C\n";

@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
-    ScalarAttributeType, TableStatus,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
+    ProjectionType, ScalarAttributeType, TableStatus,
 };
 use sharding::internal::{SortKeyType, TableConfig};
 
@@ -19,7 +19,14 @@ const CREATION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30)
 /// Names the table that could not be created, and the cause.
 pub async fn create_tables(client: &Client, config: &TableConfig) -> Result<(), String> {
     let sort_key = (config.sort_key_name.as_str(), config.sort_key_type);
-    ensure(client, &config.table_name, &config.partition_key_name, Some(sort_key), &config.read_replicas).await?;
+    ensure(
+        client,
+        &config.table_name,
+        &config.partition_key_name,
+        Some(sort_key),
+        &config.read_replicas,
+    )
+    .await?;
     ensure(client, &config.metadata_table_name, &config.partition_key_name, None, &[]).await
 }
 
@@ -33,25 +40,34 @@ async fn ensure(
     let failed = |what: &str, cause: String| format!("the table {table} cannot be {what}: {cause}");
     match client.describe_table().table_name(table).send().await {
         Ok(_) => return Ok(()),
-        Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception()) => {}
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|error| error.is_resource_not_found_exception()) => {}
         Err(error) => return Err(failed("described", DisplayErrorContext(error).to_string())),
     }
-    let mut create = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    let mut create =
+        client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
     let mut schema = Vec::new();
-    let keys =
-        std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(sort_key.map(|(name, kind)| {
+    let keys = std::iter::once((partition_key, ScalarAttributeType::S, KeyType::Hash)).chain(
+        sort_key.map(|(name, kind)| {
             let kind = match kind {
                 SortKeyType::String => ScalarAttributeType::S,
                 SortKeyType::Number => ScalarAttributeType::N,
             };
             (name, kind, KeyType::Range)
-        }));
+        }),
+    );
     for (name, kind, role) in keys {
-        let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+        let definition =
+            AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
         let element = KeySchemaElement::builder().attribute_name(name).key_type(role).build();
-        let unusable = |error: aws_sdk_dynamodb::error::BuildError| failed("described to DynamoDB", error.to_string());
+        let unusable = |error: aws_sdk_dynamodb::error::BuildError| {
+            failed("described to DynamoDB", error.to_string())
+        };
         let element = element.map_err(unusable)?;
-        create = create.attribute_definitions(definition.map_err(unusable)?).key_schema(element.clone());
+        create =
+            create.attribute_definitions(definition.map_err(unusable)?).key_schema(element.clone());
         schema.push(element);
     }
     for name in replicas {
@@ -63,14 +79,20 @@ async fn ensure(
         let index = index.map_err(|error| failed("described to DynamoDB", error.to_string()))?;
         create = create.global_secondary_indexes(index);
     }
-    create.send().await.map_err(|error| failed("created", DisplayErrorContext(error).to_string()))?;
+    create
+        .send()
+        .await
+        .map_err(|error| failed("created", DisplayErrorContext(error).to_string()))?;
     let until = tokio::time::Instant::now() + CREATION_TIMEOUT;
     loop {
         let described = client.describe_table().table_name(table).send().await;
-        let described = described.map_err(|error| failed("described", DisplayErrorContext(error).to_string()))?;
+        let described = described
+            .map_err(|error| failed("described", DisplayErrorContext(error).to_string()))?;
         match described.table.and_then(|table| table.table_status) {
             Some(TableStatus::Active) => return Ok(()),
-            _ if tokio::time::Instant::now() > until => return Err(failed("used", "it does not become active".into())),
+            _ if tokio::time::Instant::now() > until => {
+                return Err(failed("used", "it does not become active".into()));
+            }
             _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
         }
     }

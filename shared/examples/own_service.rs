@@ -20,15 +20,22 @@ struct Download {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tls = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
     let http = Builder::new().tls_provider(tls).build_https();
-    let aws = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
-    let table = ShardedTable::new(&aws_sdk_dynamodb::Client::new(&aws), TableConfig::new("items", "items-metadata"));
+    let aws =
+        aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
+    let table = ShardedTable::new(
+        &aws_sdk_dynamodb::Client::new(&aws),
+        TableConfig::new("items", "items-metadata"),
+    );
 
     let file = "/shared/firetvGen2.txt";
-    for (time, country) in [("123456789101", "NO"), ("123456789102", "PE"), ("123456789103", "JP")] {
-        let written = table.put(file, time, Download { country: country.to_owned(), bytes: 10_240 }).await?;
+    for (time, country) in [("123456789101", "NO"), ("123456789102", "PE"), ("123456789103", "JP")]
+    {
+        let written =
+            table.put(file, time, Download { country: country.to_owned(), bytes: 10_240 }).await?;
         println!("{time}: stored on shard {} of {}", written.shard, written.number_of_shards);
     }
-    let mut downloads = table.query::<Download>(file).from("123456789102").consistent(true).stream();
+    let mut downloads =
+        table.query::<Download>(file).from("123456789102").consistent(true).stream();
     while let Some(entry) = downloads.try_next().await? {
         println!("{}: {} bytes to {}", entry.sort_key, entry.value.bytes, entry.value.country);
     }

@@ -14,7 +14,8 @@ use std::num::NonZeroUsize;
 
 use serde_json::Value;
 use sharding::stream::{
-    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, Tracked, failed_items, item_identifier,
+    Change, ChangeTracker, Decoded, KeyWidths, Reading, StreamDecoder, Tracked, failed_items,
+    item_identifier,
 };
 use sharding::{PartitionKey, TableConfig};
 
@@ -60,9 +61,11 @@ impl Consumer {
                 Ok(())
             }
             // A function reads the item now, and takes the change if there is none.
-            Decoded::Ambiguous(change, doubt) => {
-                Err(format!("a {} or none ({doubt:?}): the item must be read", change.kind.as_str()).into())
-            }
+            Decoded::Ambiguous(change, doubt) => Err(format!(
+                "a {} or none ({doubt:?}): the item must be read",
+                change.kind.as_str()
+            )
+            .into()),
         }
     }
 

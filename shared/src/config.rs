@@ -25,7 +25,8 @@ pub enum ScalingActors {
 }
 
 impl ScalingActors {
-    const NAMES: [(&'static str, Self); 3] = [("writer", Self::Writer), ("alarm", Self::Alarm), ("both", Self::Both)];
+    const NAMES: [(&'static str, Self); 3] =
+        [("writer", Self::Writer), ("alarm", Self::Alarm), ("both", Self::Both)];
 
     /// Whether a throttled writer scales its key.
     #[must_use]
@@ -148,7 +149,8 @@ pub enum Writes {
 impl Writes {
     /// Every value with its name in the configuration.
     #[doc(hidden)]
-    pub const NAMES: [(&'static str, Self); 2] = [("items", Self::Items), ("appends", Self::Appends)];
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("items", Self::Items), ("appends", Self::Appends)];
 }
 
 /// A missing or wrong setting. The process must not start. The text names the setting, its value
@@ -253,7 +255,11 @@ impl TableConfig {
     /// The waits of a drain.
     pub(crate) fn waits(&self) -> Waits {
         let pace = self.drain;
-        Waits { lease: self.write_lease(), reads: pace.wait_for_reads, signatures: pace.wait_for_requests }
+        Waits {
+            lease: self.write_lease(),
+            reads: pace.wait_for_reads,
+            signatures: pace.wait_for_requests,
+        }
     }
 
     /// The longest waits of any drain.
@@ -266,7 +272,8 @@ impl TableConfig {
     #[doc(hidden)]
     #[must_use]
     pub fn is_cured_by_shards(&self, scope: CapacityScope) -> bool {
-        scope.is_cured_by_shards() || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())
+        scope.is_cured_by_shards()
+            || (scope == CapacityScope::IndexKeyRange && !self.read_replicas.is_empty())
     }
 
     /// Reads the variables from `lookup`. An empty value counts as not set.
@@ -285,7 +292,9 @@ impl TableConfig {
     /// # Errors
     /// [`ConfigError`] names the first variable that is missing or wrong, its value and what is
     /// allowed.
-    pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn from_variables(
+        lookup: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let read = Variables::new(lookup);
         let mut config = Self::new(
             &read.required("TABLE_NAME", TABLE, table_name)?,
@@ -301,22 +310,37 @@ impl TableConfig {
             _ => None,
         })?;
         let placements = "calculated, random, modulo-sha256, modulo-md5 or code-points";
-        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| named(&Placement::NAMES, value))?;
+        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| {
+            named(&Placement::NAMES, value)
+        })?;
         let separators = "1 to 16 bytes without a digit";
-        read.set(&mut config.shard_keys, "SHARD_SEPARATOR", separators, |v| Separator::new(v).map(ShardKeys::new))?;
+        read.set(&mut config.shard_keys, "SHARD_SEPARATOR", separators, |v| {
+            Separator::new(v).map(ShardKeys::new)
+        })?;
         let counts = "a whole number from 1 to 10000";
-        read.set(&mut config.policy.max_shards, "MAX_SHARDS", counts, |value| shards(value, 10_000))?;
+        read.set(&mut config.policy.max_shards, "MAX_SHARDS", counts, |value| {
+            shards(value, 10_000)
+        })?;
         let seconds = "a whole number from 0 to 86400";
-        read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| number(v, 0, 86_400))?;
+        read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| {
+            number(v, 0, 86_400)
+        })?;
         let policies = "proportional, plus-one or doubling";
-        read.set(&mut config.policy.growth, "SCALING_POLICY", policies, |value| named(&Growth::NAMES, value))?;
+        read.set(&mut config.policy.growth, "SCALING_POLICY", policies, |value| {
+            named(&Growth::NAMES, value)
+        })?;
         let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
         read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
-        read.set(&mut config.writes, "WRITES", "items or appends", |value| named(&Writes::NAMES, value))?;
-        read.set(&mut config.register_keys, "REGISTER_KEYS", "true or false", |value| value.parse().ok())?;
-        read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| named(&ScalingActors::NAMES, v))?;
-        let indexes =
-            "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
+        read.set(&mut config.writes, "WRITES", "items or appends", |value| {
+            named(&Writes::NAMES, value)
+        })?;
+        read.set(&mut config.register_keys, "REGISTER_KEYS", "true or false", |value| {
+            value.parse().ok()
+        })?;
+        read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| {
+            named(&ScalingActors::NAMES, v)
+        })?;
+        let indexes = "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
         read.set(&mut config.read_replicas, "READ_REPLICAS", indexes, index_names)?;
         let ttl = "an attribute name of 1 to 255 bytes that is none of the keys' and none of the product's own";
         read.set(&mut config.ttl_attribute, "TTL_ATTRIBUTE", ttl, |name| {
@@ -324,8 +348,15 @@ impl TableConfig {
             attribute_name(name).filter(|_| !is_key).map(Some)
         })?;
         let expiry = |value: &str| number(value, 0, 31_536_000).map(Duration::from_secs);
-        read.set(&mut config.let_expire, "LET_EXPIRE_SECONDS", "a whole number from 0 to 31536000", expiry)?;
-        read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| value.parse().ok())?;
+        read.set(
+            &mut config.let_expire,
+            "LET_EXPIRE_SECONDS",
+            "a whole number from 0 to 31536000",
+            expiry,
+        )?;
+        read.set(&mut config.adopt_unsharded, "ADOPT_UNSHARDED", "true or false", |value| {
+            value.parse().ok()
+        })?;
         let highest = if config.adopt_unsharded { 1 } else { 10_000 };
         let counts = "a whole number from 1 to 10000; with ADOPT_UNSHARDED=true, 1";
         read.set(&mut config.adopt_shards, "ADOPT_SHARDS", counts, |value| shards(value, highest))?;
@@ -384,13 +415,15 @@ fn table_name(name: &str) -> Option<String> {
 
 fn index_names(list: &str) -> Option<Vec<String>> {
     let names: Vec<String> = list.split(',').map(|name| name.trim().to_owned()).collect();
-    let is_good = |name: &String| is_plain(name) && names.iter().filter(|other| *other == name).count() == 1;
+    let is_good =
+        |name: &String| is_plain(name) && names.iter().filter(|other| *other == name).count() == 1;
     (names.iter().all(is_good) && names.len() <= MAX_INDEXES).then_some(names)
 }
 
 /// Whether the text is a valid name of a table or an index.
 fn is_plain(name: &str) -> bool {
-    (3..=255).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+    (3..=255).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
 fn attribute_name(name: &str) -> Option<String> {
@@ -398,7 +431,8 @@ fn attribute_name(name: &str) -> Option<String> {
 }
 
 fn key_name(name: &str) -> Option<String> {
-    attribute_name(name).filter(|_| !METADATA_ATTRIBUTES.contains(&name) && !name.starts_with(ENTRY_PREFIX))
+    attribute_name(name)
+        .filter(|_| !METADATA_ATTRIBUTES.contains(&name) && !name.starts_with(ENTRY_PREFIX))
 }
 
 fn shards(value: &str, highest: u64) -> Option<ShardCount> {
@@ -455,14 +489,22 @@ mod tests {
                 assert!(error.to_string().starts_with(&start), "{error}");
             }
         }
-        assert!(matches!(with("TABLE_NAME", ""), Err(ConfigError::Missing { variable: "TABLE_NAME", .. })));
+        assert!(matches!(
+            with("TABLE_NAME", ""),
+            Err(ConfigError::Missing { variable: "TABLE_NAME", .. })
+        ));
     }
 
     #[test]
     fn a_hot_partition_of_a_replica_is_cured_by_shards() {
-        let replicated = TableConfig { read_replicas: vec!["replica".into()], ..TableConfig::new("items", "metadata") };
+        let replicated = TableConfig {
+            read_replicas: vec!["replica".into()],
+            ..TableConfig::new("items", "metadata")
+        };
         assert!(replicated.is_cured_by_shards(CapacityScope::IndexKeyRange));
-        assert!(!TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange));
+        assert!(
+            !TableConfig::new("items", "metadata").is_cured_by_shards(CapacityScope::IndexKeyRange)
+        );
         assert!(!replicated.is_cured_by_shards(CapacityScope::Table));
     }
 

@@ -54,13 +54,21 @@ impl Environment {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the edge where chance comes in")]
     pub fn system() -> Self {
-        Self { clock: Box::new(SystemClock::default()), rng: Mutex::new(rand::make_rng()), wait: OPENING_WAIT }
+        Self {
+            clock: Box::new(SystemClock::default()),
+            rng: Mutex::new(rand::make_rng()),
+            wait: OPENING_WAIT,
+        }
     }
 
     /// A given clock and seed: the same inputs give the same run.
     #[must_use]
     pub fn seeded(clock: impl Clock, seed: u64) -> Self {
-        Self { clock: Box::new(clock), rng: Mutex::new(StdRng::seed_from_u64(seed)), wait: OPENING_WAIT }
+        Self {
+            clock: Box::new(clock),
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
+            wait: OPENING_WAIT,
+        }
     }
 
     /// Breaks the protocol: a closing opens at once, while other instances use earlier views.

@@ -8,8 +8,8 @@ pub use crate::core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
 pub use crate::core::growth::GrowthRecord;
 pub use crate::core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::core::key::{
-    KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount, ShardKeys, ShardNumber,
-    SortKey, SortKeyType,
+    KeyError, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, PartitionKey, Separator, ShardCount,
+    ShardKeys, ShardNumber, SortKey, SortKeyType,
 };
 pub use crate::core::load::Load;
 pub use crate::core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
@@ -23,7 +23,9 @@ pub use crate::core::pressure::{Pressure, PressureTracker, Seen};
 pub use crate::core::query::{Order, PageQuery};
 pub use crate::core::survey::{KeyFindings, Survey};
 pub use crate::core::tag::{Conditions, ItemTag, Tags};
-pub use crate::core::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units};
+pub use crate::core::throughput::{
+    PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units,
+};
 pub use crate::core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use crate::environment::{Clock, Environment, SystemClock};
 pub use crate::protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES};
@@ -32,8 +34,8 @@ pub use crate::protocol::layout::{Layout, Places};
 pub use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 pub use crate::protocol::version::Version;
 pub use crate::protocol::view::{
-    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE, SIGNATURE_VALIDITY,
-    View,
+    APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE,
+    SIGNATURE_VALIDITY, View,
 };
 pub use crate::sharded_table::drain::{DrainRefused, Drained};
 pub use crate::sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};

@@ -35,7 +35,8 @@ struct Measured {
 }
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(run());
 }
 
@@ -71,7 +72,8 @@ async fn run() {
     let (mut ready_of_minimal, mut zip_of_minimal) = (f64::NAN, f64::NAN);
     for ((name, _), measured) in FUNCTIONS.iter().zip(measured) {
         let zip = zipped(&folder.join(name)) as f64 / 1e6;
-        let [ready, first, hundredth] = [measured.ready, measured.first, measured.hundredth].map(median);
+        let [ready, first, hundredth] =
+            [measured.ready, measured.first, measured.hundredth].map(median);
         if ready_of_minimal.is_nan() {
             (ready_of_minimal, zip_of_minimal) = (ready, zip);
         }
@@ -86,7 +88,8 @@ async fn run() {
 
 /// The size of the binary in a zip file, in bytes.
 fn zipped(binary: &Path) -> usize {
-    let bytes = std::fs::read(binary).unwrap_or_else(|error| panic!("{}: {error}; build it first", binary.display()));
+    let bytes = std::fs::read(binary)
+        .unwrap_or_else(|error| panic!("{}: {error}; build it first", binary.display()));
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).expect("memory takes it");
     encoder.finish().expect("memory takes it").len()

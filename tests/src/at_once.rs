@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -27,14 +28,19 @@ const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"wr
 const PAGE: &str = r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"}}}"#;
 
 impl HttpClient for AtOnce {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for AtOnce {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let is_get = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
+        let is_get =
+            request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
         let asked = request.body().bytes().filter(|_| is_get).unwrap_or_default();
         let asks_for = |key: &str| asked.windows(key.len()).any(|part| part == key.as_bytes());
         let body = if asks_for("_sharding:table") {
@@ -45,10 +51,9 @@ impl HttpConnector for AtOnce {
             "{}"
         };
         let response = 200.try_into().map(|status| HttpResponse::new(status, SdkBody::from(body)));
-        HttpConnectorFuture::ready(
-            response
-                .map_err(|error| aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)),
-        )
+        HttpConnectorFuture::ready(response.map_err(|error| {
+            aws_smithy_runtime_api::client::result::ConnectorError::other(Box::new(error), None)
+        }))
     }
 }
 

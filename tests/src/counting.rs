@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -43,14 +44,21 @@ impl CountingMetadata {
 }
 
 impl HttpClient for CountingMetadata {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for CountingMetadata {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let is_update = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("UpdateItem"));
+        let is_update = request
+            .headers()
+            .get("x-amz-target")
+            .is_some_and(|target| target.ends_with("UpdateItem"));
         let body = request.body().bytes().unwrap_or_default();
         let is_update = is_update && !body.windows(EVIDENCE.len()).any(|part| part == EVIDENCE);
         let (tried, made) = (Arc::clone(&self.tried), Arc::clone(&self.made));

@@ -53,7 +53,15 @@ impl TestEdition {
             // A dropped sender also stops the server.
             let _ = stopped.await;
         }));
-        Self { api, dynamodb, engine, table, http: reqwest::Client::new(), stop: Some(stop), server }
+        Self {
+            api,
+            dynamodb,
+            engine,
+            table,
+            http: reqwest::Client::new(),
+            stop: Some(stop),
+            server,
+        }
     }
 
     /// The API's URL.
@@ -90,7 +98,13 @@ impl TestEdition {
     ///
     /// # Panics
     /// If the server does not respond.
-    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Response {
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Vec<u8>>,
+    ) -> Response {
         let method = method.parse().expect("a method");
         let mut request = self.http.request(method, format!("{}{path}", self.url()));
         for (name, value) in headers {
@@ -110,7 +124,12 @@ impl TestEdition {
     /// # Panics
     /// If the status is not 200.
     pub async fn text(&self, path: &str) -> String {
-        let response = self.http.get(format!("{}{path}", self.url())).send().await.expect("the server responds");
+        let response = self
+            .http
+            .get(format!("{}{path}", self.url()))
+            .send()
+            .await
+            .expect("the server responds");
         assert_eq!(response.status(), 200, "{path}");
         response.text().await.expect("the body comes")
     }
@@ -122,7 +141,13 @@ impl TestEdition {
 
     /// Sends a POST of JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Response {
-        self.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().into_bytes())).await
+        self.send(
+            "POST",
+            path,
+            &[("content-type", "application/json")],
+            Some(body.to_string().into_bytes()),
+        )
+        .await
     }
 
     /// Reads every page of a key. Returns the items and the number of pages.
@@ -133,7 +158,8 @@ impl TestEdition {
         let (mut items, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
             let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
-            let page = self.get(&format!("/items?partition_key={}{parameters}{place}", encode(key))).await;
+            let page =
+                self.get(&format!("/items?partition_key={}{parameters}{place}", encode(key))).await;
             assert_eq!(page.status, 200, "{:?}", page.body);
             items.extend(page.body["items"].as_array().expect("items is an array").iter().cloned());
             pages += 1;

@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[must_use]
 pub fn event(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../events").join(format!("{name}.json"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -43,13 +44,17 @@ pub fn event(name: &str) -> Value {
 pub fn event_of_now(name: &str) -> Value {
     let now = aws_smithy_types::DateTime::from(std::time::SystemTime::now());
     let now = now.fmt(aws_smithy_types::date_time::Format::DateTime).expect("a current time");
-    let text = STATE_CHANGES.iter().fold(event(name).to_string(), |text, time| text.replace(time, &now));
+    let text =
+        STATE_CHANGES.iter().fold(event(name).to_string(), |text, time| text.replace(time, &now));
     serde_json::from_str(&text).expect("JSON, as before")
 }
 
 /// The times at which the alarms of the samples changed their state.
-const STATE_CHANGES: [&str; 3] =
-    ["2026-11-20T12:03:09.412+0000", "2026-11-20T12:09:09.401+0000", "2026-11-19T08:15:41.093+0000"];
+const STATE_CHANGES: [&str; 3] = [
+    "2026-11-20T12:03:09.412+0000",
+    "2026-11-20T12:09:09.401+0000",
+    "2026-11-19T08:15:41.093+0000",
+];
 /// The environment variable that names a folder with other builds of the functions' binaries, in
 /// the layout of `cargo lambda build` in `target/lambda`.
 const BINARIES: &str = "FUNCTION_BINARIES";
@@ -83,16 +88,23 @@ impl Function {
         let (events, waiting) = mpsc::channel(1);
         let (sender, responses) = mpsc::channel(1);
         let (first, asked) = watch::channel(None);
-        let state = RuntimeApi { events: Arc::new(Mutex::new(waiting)), responses: sender, asked: first };
+        let state =
+            RuntimeApi { events: Arc::new(Mutex::new(waiting)), responses: sender, asked: first };
         let routes = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
             .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(receive_response))
             .route("/2018-06-01/runtime/init/error", post(init_error))
             .with_state(state);
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        let name = PathBuf::from(binary).file_name().expect("the binary has a name").to_string_lossy().into_owned();
-        let binary = std::env::var_os(BINARIES)
-            .map_or_else(|| PathBuf::from(binary), |folder| Path::new(&folder).join(&name).join("bootstrap"));
+        let name = PathBuf::from(binary)
+            .file_name()
+            .expect("the binary has a name")
+            .to_string_lossy()
+            .into_owned();
+        let binary = std::env::var_os(BINARIES).map_or_else(
+            || PathBuf::from(binary),
+            |folder| Path::new(&folder).join(&name).join("bootstrap"),
+        );
         let mut command = Command::new(&binary);
         command
             .env_clear()
@@ -111,7 +123,8 @@ impl Function {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let started = Instant::now();
-        let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
+        let mut process =
+            command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
         let mut stdout = process.stdout.take().expect("it is piped");
         let log = tokio::spawn(async move {
             let mut bytes = Vec::new();
@@ -163,8 +176,13 @@ impl Function {
     /// The peak resident memory of the process, in kilobytes; 0 if the system does not report it.
     #[must_use]
     pub fn peak_kilobytes(&self) -> u64 {
-        let status = self.process.id().and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
-        let line = status.as_deref().and_then(|status| status.lines().find(|line| line.starts_with("VmHWM:")));
+        let status = self
+            .process
+            .id()
+            .and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
+        let line = status
+            .as_deref()
+            .and_then(|status| status.lines().find(|line| line.starts_with("VmHWM:")));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
     }
 
@@ -203,16 +221,27 @@ async fn next(State(api): State<RuntimeApi>) -> Response {
     Response::builder()
         .header("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd")
         .header("lambda-runtime-deadline-ms", deadline.to_string())
-        .header("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:test")
-        .header("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0")
+        .header(
+            "lambda-runtime-invoked-function-arn",
+            "arn:aws:lambda:us-east-1:123456789012:function:test",
+        )
+        .header(
+            "lambda-runtime-trace-id",
+            "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0",
+        )
         .header("content-type", "application/json")
         .body(Body::from(event))
         .expect("the parts are valid")
 }
 
-async fn receive_response(UrlPath((_, kind)): UrlPath<(String, String)>, State(api): State<RuntimeApi>, body: Bytes) -> Response {
+async fn receive_response(
+    UrlPath((_, kind)): UrlPath<(String, String)>,
+    State(api): State<RuntimeApi>,
+    body: Bytes,
+) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let response = if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
+    let response =
+        if kind == "error" { serde_json::json!({ "function_error": body }) } else { body };
     // The test may have ended.
     let _ = api.responses.send(response).await;
     respond(StatusCode::ACCEPTED, Body::from("{\"status\":\"OK\"}"))
@@ -226,8 +255,12 @@ fn respond(status: StatusCode, body: Body) -> Response {
     Response::builder().status(status).body(body).expect("the parts are valid")
 }
 
-#[expect(clippy::disallowed_methods, reason = "the emulator gives deadlines as wall-clock time, as Lambda does")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the emulator gives deadlines as wall-clock time, as Lambda does"
+)]
 fn deadline_ms() -> u128 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (now + Duration::from_secs(10)).as_millis()
 }

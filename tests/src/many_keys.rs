@@ -9,7 +9,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::in_process_clients;
-use sharding::internal::{Attributes, Environment, Item, PartitionKey, SortKey, SortKeyType, TableEngine, Value};
+use sharding::internal::{
+    Attributes, Environment, Item, PartitionKey, SortKey, SortKeyType, TableEngine, Value,
+};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -75,11 +77,18 @@ pub struct Side {
 impl Side {
     async fn tables() -> (Engine, Client) {
         let engine = Engine::in_memory().expect("an engine");
-        let unlimited =
-            PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        let unlimited = PartitionLimits {
+            partitions: 1,
+            write_units: 1e9,
+            read_units: 1e9,
+            ..PartitionLimits::default()
+        };
         engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
-        let client = in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME)).dynamodb;
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+            .await;
+        let client =
+            in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME))
+                .dynamodb;
         (engine, client)
     }
 
@@ -98,7 +107,11 @@ impl Side {
     /// If the engine does not respond.
     pub async fn ours() -> Self {
         let (engine, client) = Self::tables().await;
-        let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        let table = TableEngine::with_environment(
+            &client,
+            config(),
+            Environment::seeded(TestClock::default(), 1),
+        );
         Box::pin(table.claim_mode(soon())).await.expect("it agrees");
         Self { engine, client, table: Some(table) }
     }
@@ -107,7 +120,12 @@ impl Side {
     ///
     /// # Panics
     /// If an operation fails.
-    pub async fn carry_out(&self, operation: Operation, keys: std::ops::Range<usize>, at_once: usize) -> Cost {
+    pub async fn carry_out(
+        &self,
+        operation: Operation,
+        keys: std::ops::Range<usize>,
+        at_once: usize,
+    ) -> Cost {
         let before = self.counts();
         let next = Arc::new(AtomicUsize::new(keys.start));
         let mut workers = JoinSet::new();
@@ -135,22 +153,37 @@ impl Side {
         let key = format!("/shared/path-{number:07}.txt");
         match (operation, &self.table) {
             (Operation::Post, Some(table)) => {
-                let attributes = Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
+                let attributes =
+                    Attributes::from([("bytes".to_owned(), Value::N("1024".to_owned()))]);
                 let item = Item { partition_key: logical(&key), sort_key: sort_key(), attributes };
                 table.put(&item, soon()).await.expect("stored");
             }
             (Operation::Get, Some(table)) => {
-                let found = table.get(&logical(&key), &sort_key(), true, soon()).await.expect("a response");
+                let found =
+                    table.get(&logical(&key), &sort_key(), true, soon()).await.expect("a response");
                 assert!(found.is_some(), "{key}");
             }
             (Operation::Post, None) => {
-                let put = self.client.put_item().table_name("items").item("partition_key", AttributeValue::S(key));
+                let put = self
+                    .client
+                    .put_item()
+                    .table_name("items")
+                    .item("partition_key", AttributeValue::S(key));
                 let put = put.item("sort_key", AttributeValue::S(SORT_KEY.to_owned()));
-                put.item("bytes", AttributeValue::N("1024".to_owned())).send().await.expect("stored");
+                put.item("bytes", AttributeValue::N("1024".to_owned()))
+                    .send()
+                    .await
+                    .expect("stored");
             }
             (Operation::Get, None) => {
-                let get = self.client.get_item().table_name("items").key("partition_key", AttributeValue::S(key));
-                let get = get.key("sort_key", AttributeValue::S(SORT_KEY.to_owned())).consistent_read(true);
+                let get = self
+                    .client
+                    .get_item()
+                    .table_name("items")
+                    .key("partition_key", AttributeValue::S(key));
+                let get = get
+                    .key("sort_key", AttributeValue::S(SORT_KEY.to_owned()))
+                    .consistent_read(true);
                 assert!(get.send().await.expect("a response").item.is_some());
             }
         }
@@ -161,7 +194,8 @@ impl Side {
         let tables = ["items", "items-metadata"];
         let traffic = tables.map(|table| self.engine.traffic(table));
         let heat = tables.map(|table| self.engine.heat(table));
-        let units = heat.iter().flatten().map(|partition| partition.read_units + partition.write_units);
+        let units =
+            heat.iter().flatten().map(|partition| partition.read_units + partition.write_units);
         (traffic.iter().map(|of_table| of_table.reads + of_table.writes).sum(), units.sum())
     }
 }

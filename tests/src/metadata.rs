@@ -35,7 +35,11 @@ pub async fn claimed_tables(client: &Client, config: &TableConfig) {
 /// # Panics
 /// If the table does not respond.
 pub async fn read(client: &Client, key: &str) -> Option<Stored> {
-    let get = client.get_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned())).consistent_read(true);
+    let get = client
+        .get_item()
+        .table_name(TABLE)
+        .key(KEY, AttributeValue::S(key.to_owned()))
+        .consistent_read(true);
     get.send().await.expect("a response").item
 }
 
@@ -43,8 +47,13 @@ pub async fn read(client: &Client, key: &str) -> Option<Stored> {
 ///
 /// # Panics
 /// If the table does not respond.
-pub async fn store<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
-    let mut item: Stored = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+pub async fn store<const N: usize>(
+    client: &Client,
+    key: &str,
+    attributes: [(&str, AttributeValue); N],
+) {
+    let mut item: Stored =
+        attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     item.insert(KEY.to_owned(), AttributeValue::S(key.to_owned()));
     put_back(client, item).await;
 }
@@ -61,14 +70,19 @@ pub async fn put_back(client: &Client, item: Stored) {
 ///
 /// # Panics
 /// If the table does not respond.
-pub async fn set<const N: usize>(client: &Client, key: &str, attributes: [(&str, AttributeValue); N]) {
+pub async fn set<const N: usize>(
+    client: &Client,
+    key: &str,
+    attributes: [(&str, AttributeValue); N],
+) {
     let update = client.update_item().table_name(TABLE).key(KEY, AttributeValue::S(key.to_owned()));
     let terms: Vec<String> = (0..N).map(|index| format!("#a{index} = :a{index}")).collect();
     let update = update.update_expression(format!("SET {}", terms.join(", ")));
-    let update = attributes.into_iter().enumerate().fold(update, |update, (index, (name, value))| {
-        let update = update.expression_attribute_names(format!("#a{index}"), name);
-        update.expression_attribute_values(format!(":a{index}"), value)
-    });
+    let update =
+        attributes.into_iter().enumerate().fold(update, |update, (index, (name, value))| {
+            let update = update.expression_attribute_names(format!("#a{index}"), name);
+            update.expression_attribute_values(format!(":a{index}"), value)
+        });
     update.send().await.expect("set");
 }
 

@@ -10,7 +10,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ReturnConsumedCapacity
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use sharding::internal::{
-    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, SortKey, SortKeyType, TableEngine, Version,
+    Deadline, PageQuery, PartitionKey, Placement, ShardCount, ShardKeys, SortKey, SortKeyType,
+    TableEngine, Version,
 };
 use tokio::task::JoinSet;
 
@@ -83,20 +84,36 @@ impl PageBench {
     /// If the engine does not respond.
     pub async fn new(width: u32, keys: Keys) -> Self {
         let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        let limits = PartitionLimits {
+            partitions: 1,
+            write_units: 1e9,
+            read_units: 1e9,
+            ..PartitionLimits::default()
+        };
         engine.set_limits([("items".to_owned(), limits)]);
         let bench = Self { engine, shard_keys: config().shard_keys, keys, width };
         let client = bench.client(Duration::ZERO);
         create_tables(&client, &config()).await.expect("tables");
         let table = TableEngine::new(&client, config());
         let soon = Deadline::now() + Duration::from_secs(30);
-        table.set_shards(&key(), ShardCount::new(width).expect("a count"), soon).await.expect("scaled");
+        table
+            .set_shards(&key(), ShardCount::new(width).expect("a count"), soon)
+            .await
+            .expect("scaled");
         for chunk in (0..ITEMS).collect::<Vec<_>>().chunks(25) {
             let puts = chunk.iter().map(|number| {
-                let put = PutRequest::builder().set_item(Some(bench.item(*number))).build().expect("a put");
+                let put = PutRequest::builder()
+                    .set_item(Some(bench.item(*number)))
+                    .build()
+                    .expect("a put");
                 WriteRequest::builder().put_request(put).build()
             });
-            client.batch_write_item().request_items("items", puts.collect()).send().await.expect("stored");
+            client
+                .batch_write_item()
+                .request_items("items", puts.collect())
+                .send()
+                .await
+                .expect("stored");
         }
         bench
     }
@@ -104,7 +121,8 @@ impl PageBench {
     /// A client with this service time per request.
     #[must_use]
     pub fn client(&self, service_time: Duration) -> Client {
-        in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time)).dynamodb
+        in_process_clients(&InProcess::new(self.engine.clone()).with_service_time(service_time))
+            .dynamodb
     }
 
     fn shard_key(&self, shard: u32) -> String {
@@ -121,11 +139,14 @@ impl PageBench {
         let (era, tie_breaker) = (if self.width == 1 { 1 } else { 2 }, 123_456_789 + number as u32);
         let version = Version::new(era, 1_764_000_000_000_000, tie_breaker);
         // A number of 28 digits takes 15 bytes.
-        let own: usize =
-            texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>() + "_version".len() + 15;
+        let own: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
+            + "_version".len()
+            + 15;
         texts.insert("filler", "x".repeat(ITEM_BYTES - own - "filler".len()));
-        let mut item: std::collections::HashMap<_, _> =
-            texts.into_iter().map(|(name, text)| (name.to_owned(), AttributeValue::S(text))).collect();
+        let mut item: std::collections::HashMap<_, _> = texts
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), AttributeValue::S(text)))
+            .collect();
         item.insert("_version".into(), AttributeValue::N(version.to_string()));
         item
     }
@@ -157,7 +178,8 @@ impl PageBench {
     pub async fn ask_all(&self, client: &Client, after: usize) -> f64 {
         let mut asked = JoinSet::new();
         for shard in 1..=self.width {
-            let (client, shard_key, after) = (client.clone(), self.shard_key(shard), self.keys.sort_key(after));
+            let (client, shard_key, after) =
+                (client.clone(), self.shard_key(shard), self.keys.sort_key(after));
             asked.spawn(async move { ask(&client, shard_key, after, PAGE as i32).await });
         }
         asked.join_all().await.into_iter().sum()
@@ -169,7 +191,8 @@ impl PageBench {
     /// If it is not the right page.
     pub async fn ours(&self, table: &TableEngine, after: usize) -> f64 {
         let query = PageQuery { after: Some(self.keys.sort_key(after)), ..PageQuery::new(key()) };
-        let page = table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
+        let page =
+            table.query(&query, Deadline::now() + Duration::from_secs(10)).await.expect("a page");
         let first = page.items.first().map(|item| item.sort_key.clone());
         assert_eq!((page.items.len(), first), (PAGE, Some(self.keys.sort_key(after + 1))));
         page.consumed_capacity
@@ -182,7 +205,10 @@ impl PageBench {
         for number in after + 1..=after + PAGE {
             contributes[self.keys.home(number, self.width) as usize - 1] += 1;
         }
-        contributes.into_iter().map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5).sum()
+        contributes
+            .into_iter()
+            .map(|items| (items * ITEM_BYTES).div_ceil(UNIT_BYTES).max(1) as f64 * 0.5)
+            .sum()
     }
 }
 

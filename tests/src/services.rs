@@ -36,7 +36,10 @@ impl Services {
     ///
     /// # Panics
     /// If no port is free.
-    pub async fn start(edition: &str, responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
+    pub async fn start(
+        edition: &str,
+        responses: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("the port is known"));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -82,16 +85,19 @@ async fn handle(State(port): State<Port>, uri: Uri, headers: HeaderMap, body: By
 fn respond(status: u16, in_cbor: bool, value: &Value) -> Response {
     let status = StatusCode::from_u16(status).expect("a status");
     if !in_cbor {
-        return (status, [("content-type", "application/x-amz-json-1.0")], value.to_string()).into_response();
+        return (status, [("content-type", "application/x-amz-json-1.0")], value.to_string())
+            .into_response();
     }
     let mut body = Vec::new();
     ciborium::into_writer(value, &mut body).expect("memory takes it");
-    (status, [("content-type", "application/cbor"), ("smithy-protocol", "rpc-v2-cbor")], body).into_response()
+    (status, [("content-type", "application/cbor"), ("smithy-protocol", "rpc-v2-cbor")], body)
+        .into_response()
 }
 
 async fn forward(port: &Port, uri: &Uri, mut headers: HeaderMap, body: Bytes) -> Response {
     headers.remove("host");
-    let request = port.http.post(format!("{}{}", port.edition, uri.path())).headers(headers).body(body);
+    let request =
+        port.http.post(format!("{}{}", port.edition, uri.path())).headers(headers).body(body);
     let response = request.send().await.expect("the edition responds");
     let (status, headers) = (response.status(), response.headers().clone());
     (status, headers, response.bytes().await.expect("the response is complete")).into_response()

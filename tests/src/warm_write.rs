@@ -60,7 +60,8 @@ pub fn item(number: usize) -> Item {
         ("bytes".to_owned(), Value::N("1024".into())),
         ("filler".to_owned(), Value::S("x".repeat(800))),
     ]);
-    let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
+    let sort_key =
+        SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
     Item { partition_key: PartitionKey::new("k").expect("a key"), sort_key, attributes }
 }
 
@@ -98,11 +99,13 @@ pub async fn ours(table: &TableEngine, item: &Item) {
 pub fn run_side() -> bool {
     let Ok(side) = std::env::var(SIDE) else { return false };
     let times = std::env::var(TIMES).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = at_once::client();
     runtime.block_on(async {
         // Under valgrind a second passes quickly. The clock stands still, so that no view ages.
-        let table = TableEngine::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
+        let table =
+            TableEngine::with_environment(&client, config(), Environment::seeded(StandingClock, 1));
         ours(&table, &item(0)).await;
         table.finish_background_work().await;
         for number in 0..times {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -96,16 +97,22 @@ impl Wire {
 }
 
 impl HttpClient for Wire {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let operation = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
+        let operation =
+            request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
         let operation = operation.unwrap_or_default().to_owned();
-        let body: Value = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        let body: Value =
+            serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
         let to_items = body["TableName"] == "items" || !body["RequestItems"]["items"].is_null();
         let named = if body["Item"].is_object() { &body["Item"] } else { &body["Key"] };
         let key = named["partition_key"]["S"].as_str().map(str::to_owned);
@@ -113,7 +120,10 @@ impl HttpConnector for Wire {
         let keys = body["RequestItems"]["items"]["Keys"].as_array().map_or(0, Vec::len);
         let call = {
             let mut calls = self.lock();
-            let before = calls.iter().filter(|call| call.operation == operation && call.to_items == to_items).count();
+            let before = calls
+                .iter()
+                .filter(|call| call.operation == operation && call.to_items == to_items)
+                .count();
             let call = Call { operation, to_items, key, index, keys, before };
             calls.push(call.clone());
             call
@@ -145,7 +155,9 @@ impl HttpConnector for Wire {
                     std::future::pending().await
                 }
                 Fate::Refuse(body) => {
-                    let status = 400.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+                    let status = 400
+                        .try_into()
+                        .map_err(|error| ConnectorError::other(Box::new(error), None))?;
                     Ok(HttpResponse::new(status, SdkBody::from(body)))
                 }
             }
@@ -160,13 +172,18 @@ async fn hold_back(
     mut body: Value,
 ) -> Result<HttpResponse, ConnectorError> {
     let wanted = &mut body["RequestItems"]["items"];
-    let held = wanted["Keys"].as_array_mut().and_then(Vec::pop).expect("a BatchGetItem of this table has keys");
+    let held = wanted["Keys"]
+        .as_array_mut()
+        .and_then(Vec::pop)
+        .expect("a BatchGetItem of this table has keys");
     let consistent = wanted["ConsistentRead"].clone();
     *request.body_mut() = SdkBody::from(body.to_string());
     let response = inner.call(request).await?;
     let status = response.status();
-    let mut body: Value = serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
-    body["UnprocessedKeys"] = serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
+    let mut body: Value =
+        serde_json::from_slice(response.body().bytes().unwrap_or_default()).unwrap_or_default();
+    body["UnprocessedKeys"] =
+        serde_json::json!({"items": {"Keys": [held], "ConsistentRead": consistent}});
     Ok(HttpResponse::new(status, SdkBody::from(body.to_string())))
 }
 

@@ -35,9 +35,9 @@ fn as_built(seed: u64) -> Plan {
 }
 
 fn variable(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}; a whole number is needed")))
+    std::env::var(name).ok().map(|value| {
+        value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}; a whole number is needed"))
+    })
 }
 
 /// The seeds to run: the default number of a large or small run, or what the variables set. A group
@@ -58,21 +58,25 @@ fn run_seeds(
     plan: impl Fn(u64) -> Plan + Sync,
 ) -> Result<(u64, Totals), (u64, Failure)> {
     let seeds = Mutex::new(seeds);
-    let (count, totals, found) = (AtomicU64::new(0), Mutex::new(Totals::default()), Mutex::new(None::<(u64, Failure)>));
+    let (count, totals, found) =
+        (AtomicU64::new(0), Mutex::new(Totals::default()), Mutex::new(None::<(u64, Failure)>));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while found.lock().expect("no seed panics while it holds the lock").is_none()
-                    && let Some(seed) = { seeds.lock().expect("no seed panics while it holds the lock").next() }
+                    && let Some(seed) =
+                        { seeds.lock().expect("no seed panics while it holds the lock").next() }
                 {
                     match run(plan(seed)) {
                         Ok(of_seed) => {
                             count.fetch_add(1, Ordering::Relaxed);
-                            let mut totals = totals.lock().expect("no seed panics while it holds the lock");
+                            let mut totals =
+                                totals.lock().expect("no seed panics while it holds the lock");
                             *totals = totals.plus(&of_seed);
                         }
                         Err(failure) => {
-                            let mut found = found.lock().expect("no seed panics while it holds the lock");
+                            let mut found =
+                                found.lock().expect("no seed panics while it holds the lock");
                             if found.as_ref().is_none_or(|(before, _)| seed < *before) {
                                 *found = Some((seed, failure));
                             }
@@ -84,20 +88,34 @@ fn run_seeds(
     });
     match found.into_inner().expect("no seed panics while it holds the lock") {
         Some(found) => Err(found),
-        None => Ok((count.into_inner(), totals.into_inner().expect("no seed panics while it holds the lock"))),
+        None => Ok((
+            count.into_inner(),
+            totals.into_inner().expect("no seed panics while it holds the lock"),
+        )),
     }
 }
 
 /// Runs the seeds and prints their totals. The totals must satisfy `enough`, unless one seed is
 /// replayed.
-fn hold(about: &str, seeds: Range<u64>, plan: impl Fn(u64) -> Plan + Sync, enough: impl Fn(u64, &Totals) -> bool) {
+fn hold(
+    about: &str,
+    seeds: Range<u64>,
+    plan: impl Fn(u64) -> Plan + Sync,
+    enough: impl Fn(u64, &Totals) -> bool,
+) {
     let began = Instant::now();
     match run_seeds(seeds, plan) {
         Ok((count, totals)) => {
-            println!("{about}: {count} seeds without a violation, {} s\n{totals}", began.elapsed().as_secs());
+            println!(
+                "{about}: {count} seeds without a violation, {} s\n{totals}",
+                began.elapsed().as_secs()
+            );
             let is_enough = variable("SIMULATION_SEED").is_some() || enough(count, &totals);
             assert!(is_enough, "the runs must do something:\n{totals}");
-            assert!(totals.undecided * 20 <= totals.registers.max(20), "too few registers are decided:\n{totals}");
+            assert!(
+                totals.undecided * 20 <= totals.registers.max(20),
+                "too few registers are decided:\n{totals}"
+            );
         }
         Err((seed, failure)) => panic!("{about}: {failure}\nreplay with SIMULATION_SEED={seed}"),
     }
@@ -117,7 +135,10 @@ fn no_seed_finds_a_violation() {
 
 /// Clients race with `If-Match`, and add to counters under keys that they repeat.
 fn updates_enough(count: u64, totals: &Totals) -> bool {
-    totals.changed > 5 * count && totals.differed > count && totals.added > 10 * count && totals.repeated_additions > 0
+    totals.changed > 5 * count
+        && totals.differed > count
+        && totals.added > 10 * count
+        && totals.repeated_additions > 0
 }
 
 #[test]
@@ -130,7 +151,12 @@ fn no_seed_finds_a_violation_while_items_are_updated() {
 
 #[test]
 fn no_seed_finds_a_violation_while_items_are_updated_and_keys_shrink_again() {
-    let plan = |seed| Plan { updates: true, shrinking: Shrinking::AsBuilt, settling: seed % 2 == 0, ..as_built(seed) };
+    let plan = |seed| Plan {
+        updates: true,
+        shrinking: Shrinking::AsBuilt,
+        settling: seed % 2 == 0,
+        ..as_built(seed)
+    };
     hold("updates, shrinking and settling", seeds(SHRINKING_SEEDS), plan, |count, totals| {
         totals.shrinks + totals.settlings > 0 && updates_enough(count, totals)
     });
@@ -176,7 +202,9 @@ fn no_seed_finds_a_violation_while_keys_of_an_append_only_table_shrink_again() {
         None => 2..2 + seeds(APPENDING_SEEDS[1]).end,
     };
     let plan = |seed| Plan { shrinking: Shrinking::AsBuilt, appends: true, ..as_built(seed) };
-    hold("shrinking, append-only", some, plan, |count, totals| totals.shrinks > 0 && totals.reads > 100 * count);
+    hold("shrinking, append-only", some, plan, |count, totals| {
+        totals.shrinks > 0 && totals.reads > 100 * count
+    });
 }
 
 /// Runs seeds of a build without one of its waits until one finds a violation, and prints it. The
@@ -186,7 +214,10 @@ fn caught(about: &str, known: u64, broken: impl Fn(u64) -> Plan) {
     for seed in first..first + 40 {
         match run(broken(seed)) {
             Err(Failure::Violation(what)) => {
-                println!("{about}: seed {seed} finds, after {} s: {what}", began.elapsed().as_secs());
+                println!(
+                    "{about}: seed {seed} finds, after {} s: {what}",
+                    began.elapsed().as_secs()
+                );
                 return;
             }
             // A failed simulation proves nothing.
@@ -211,13 +242,21 @@ fn a_shrink_that_does_not_wait_for_reads_is_caught() {
 
 #[test]
 fn a_settling_that_does_not_wait_for_reads_is_caught() {
-    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, settling: true, ..as_built(seed) };
+    let broken = |seed| Plan {
+        shrinking: Shrinking::WithoutWaitingForReads,
+        settling: true,
+        ..as_built(seed)
+    };
     caught("settling without waiting for reads", 0, broken);
 }
 
 #[test]
 fn a_migration_that_does_not_wait_for_reads_is_caught() {
-    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForReads, adopting: true, ..as_built(seed) };
+    let broken = |seed| Plan {
+        shrinking: Shrinking::WithoutWaitingForReads,
+        adopting: true,
+        ..as_built(seed)
+    };
     caught("migrating without waiting for reads", 13, broken);
 }
 
@@ -229,7 +268,11 @@ fn a_shrink_that_does_not_wait_for_requests_is_caught() {
 
 #[test]
 fn a_settling_that_does_not_wait_for_requests_is_caught() {
-    let broken = |seed| Plan { shrinking: Shrinking::WithoutWaitingForRequests, settling: true, ..as_built(seed) };
+    let broken = |seed| Plan {
+        shrinking: Shrinking::WithoutWaitingForRequests,
+        settling: true,
+        ..as_built(seed)
+    };
     caught("settling without waiting for requests", 5, broken);
 }
 

@@ -1,6 +1,9 @@
 //! Write units of items, and the shards that a rate needs.
 
-use sharding::internal::{PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+use sharding::internal::{
+    PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount,
+    ShardMetadata,
+};
 
 use crate::plan::kept_partitions;
 
@@ -32,11 +35,14 @@ pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
         ..ScalingPolicy::default()
     };
     let accepted = units_a_second.min(PARTITION_WRITE_UNITS);
-    let pressure = Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
+    let pressure =
+        Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
     let seen = Seen { partitions: Some(kept_partitions(units_a_second as f64)), ..pressure.into() };
     match policy.decide(&ShardMetadata::unregistered(), seen, 0) {
         ScalingDecision::ScaleOut(count) => u64::from(count.get()),
-        ScalingDecision::AtMaximum | ScalingDecision::ShortOfPartitions { .. } => u64::from(MOST_SHARDS),
+        ScalingDecision::AtMaximum | ScalingDecision::ShortOfPartitions { .. } => {
+            u64::from(MOST_SHARDS)
+        }
         ScalingDecision::Calm
         | ScalingDecision::CoolingDown { .. }
         | ScalingDecision::Closing(_)

@@ -85,7 +85,9 @@ impl KeyCounts {
             count.units += units;
             return;
         }
-        if self.exact.len() < self.room.exact_keys && self.bytes + key.len() <= self.room.exact_bytes {
+        if self.exact.len() < self.room.exact_keys
+            && self.bytes + key.len() <= self.room.exact_bytes
+        {
             self.bytes += key.len();
             self.exact.insert(key.into(), Count { items: 1, units });
             return;
@@ -93,7 +95,8 @@ impl KeyCounts {
         let mut sketches = Sketches::new(self.room.heavy_keys);
         // The errors of the sketches depend on the order of the keys. Sorting them makes runs
         // reproducible.
-        let mut exact: Vec<(Box<str>, Count)> = std::mem::take(&mut self.exact).into_iter().collect();
+        let mut exact: Vec<(Box<str>, Count)> =
+            std::mem::take(&mut self.exact).into_iter().collect();
         exact.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for (key, count) in exact {
             sketches.add(&key, count.units);
@@ -122,7 +125,8 @@ impl KeyCounts {
 impl Sketches {
     fn new(heavy_keys: usize) -> Self {
         Self {
-            distinct: HllSketch::new(REGISTERS_LOG2, HllType::Hll8).expect("a number of registers that is allowed"),
+            distinct: HllSketch::new(REGISTERS_LOG2, HllType::Hll8)
+                .expect("a number of registers that is allowed"),
             heavy: FrequentItemsSketch::new(heavy_keys).expect("a power of two"),
         }
     }
@@ -141,11 +145,15 @@ impl Sketches {
             upper: bound(self.distinct.upper_bound(NumStdDev::Two)),
         };
         let mut rows = self.heavy.frequent_items_with_threshold(ErrorType::NoFalseNegatives, 0);
-        rows.sort_by(|a, b| b.upper_bound().cmp(&a.upper_bound()).then_with(|| a.item().cmp(b.item())));
+        rows.sort_by(|a, b| {
+            b.upper_bound().cmp(&a.upper_bound()).then_with(|| a.item().cmp(b.item()))
+        });
         let next = rows.get(listed).map_or(0, |row| row.upper_bound());
         let unlisted_at_most = next.max(self.heavy.maximum_error());
         let heaviest = rows.iter().take(listed);
-        let heaviest = heaviest.map(|row| (row.item().clone(), Count { items: 0, units: row.estimate() })).collect();
+        let heaviest = heaviest
+            .map(|row| (row.item().clone(), Count { items: 0, units: row.estimate() }))
+            .collect();
         Ranking { distinct, heaviest, is_exact: false, unlisted_at_most }
     }
 }
@@ -154,7 +162,11 @@ impl Sketches {
 /// compared.
 pub(super) fn sort(keys: &mut [(String, Count)]) {
     keys.sort_unstable_by(|a, b| {
-        (Reverse(a.1.units), Reverse(a.1.items), &a.0).cmp(&(Reverse(b.1.units), Reverse(b.1.items), &b.0))
+        (Reverse(a.1.units), Reverse(a.1.items), &a.0).cmp(&(
+            Reverse(b.1.units),
+            Reverse(b.1.items),
+            &b.0,
+        ))
     });
 }
 
@@ -217,25 +229,40 @@ mod tests {
     #[test]
     fn there_are_never_more_keys_than_items() {
         for draw in 0..4 {
-            let mut counts = KeyCounts::new(Room { exact_keys: 10, exact_bytes: usize::MAX, heavy_keys: 8 });
+            let mut counts =
+                KeyCounts::new(Room { exact_keys: 10, exact_bytes: usize::MAX, heavy_keys: 8 });
             for i in 0..50_000u32 {
                 counts.add(&format!("{draw}-{i}"), 1);
             }
-            let Distinct::About { estimate, lower, upper } = counts.rank(10).distinct else { panic!("{draw}") };
-            assert!(lower <= estimate && estimate <= upper && upper <= 50_000, "{lower} {estimate} {upper}");
+            let Distinct::About { estimate, lower, upper } = counts.rank(10).distinct else {
+                panic!("{draw}")
+            };
+            assert!(
+                lower <= estimate && estimate <= upper && upper <= 50_000,
+                "{lower} {estimate} {upper}"
+            );
         }
     }
 
     #[test]
     fn a_million_keys_are_counted_to_a_percent_and_the_heavy_ones_found() {
-        let mut counts = KeyCounts::new(Room { exact_keys: 1_000, exact_bytes: usize::MAX, heavy_keys: 1 << 16 });
+        let mut counts = KeyCounts::new(Room {
+            exact_keys: 1_000,
+            exact_bytes: usize::MAX,
+            heavy_keys: 1 << 16,
+        });
         for i in 0..1_000_000u32 {
             counts.add(&format!("key-{i}"), 1);
             counts.add(&format!("heavy-{}", i % 20), u64::from(i % 20 + 1));
         }
         let ranking = counts.rank(20);
-        let Distinct::About { estimate, lower, upper } = ranking.distinct else { panic!("{:?}", ranking.distinct) };
-        assert!((990_000..1_010_000).contains(&estimate) && lower <= estimate && estimate <= upper, "{estimate}");
+        let Distinct::About { estimate, lower, upper } = ranking.distinct else {
+            panic!("{:?}", ranking.distinct)
+        };
+        assert!(
+            (990_000..1_010_000).contains(&estimate) && lower <= estimate && estimate <= upper,
+            "{estimate}"
+        );
         let mut names: Vec<_> = ranking.heaviest.iter().map(|(key, _)| key.clone()).collect();
         names.sort();
         let mut expected: Vec<_> = (0..20).map(|i| format!("heavy-{i}")).collect();

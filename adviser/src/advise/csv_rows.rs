@@ -31,7 +31,11 @@ struct Header {
 }
 
 impl CsvRows {
-    pub(super) fn new(path: &Path, reader: Box<dyn BufRead + Send>, wanted: &[String]) -> Result<Self, RecordsError> {
+    pub(super) fn new(
+        path: &Path,
+        reader: Box<dyn BufRead + Send>,
+        wanted: &[String],
+    ) -> Result<Self, RecordsError> {
         let lines = Lines::new(path, reader);
         let mut rows = Self {
             path: path.to_owned(),
@@ -41,9 +45,14 @@ impl CsvRows {
             header: Header::default(),
         };
         let Some(line) = rows.read()? else { return Ok(rows) };
-        let names: Vec<&str> = (0..rows.record.fields).map(|place| rows.record.field(place).trim()).collect();
+        let names: Vec<&str> =
+            (0..rows.record.fields).map(|place| rows.record.field(place).trim()).collect();
         for name in wanted {
-            let mut places = names.iter().enumerate().filter(|(_, column)| *column == name).map(|(place, _)| place);
+            let mut places = names
+                .iter()
+                .enumerate()
+                .filter(|(_, column)| *column == name)
+                .map(|(place, _)| place);
             let refuse = |why: &str| {
                 let fields = shortened(&names.join(", "));
                 refused(path, line, format!("the header {why} {name:?}; its fields are {fields}"))
@@ -62,10 +71,15 @@ impl CsvRows {
         let (has, needs) = (self.record.fields, self.header.fields);
         if has != needs {
             let s = if has == 1 { "" } else { "s" };
-            return Err(refused(&self.path, line, format!("it has {has} field{s}, the header has {needs}")));
+            return Err(refused(
+                &self.path,
+                line,
+                format!("it has {has} field{s}, the header has {needs}"),
+            ));
         }
         let texts = self.columns.iter().map(|column| self.record.field(*column));
-        let values = texts.map(|text| Scalar { text: Cow::Borrowed(text), is_number: false }).collect();
+        let values =
+            texts.map(|text| Scalar { text: Cow::Borrowed(text), is_number: false }).collect();
         Ok(Some(Row { line, values, bytes: self.header.bytes + self.record.bytes() }))
     }
 
@@ -78,7 +92,9 @@ impl CsvRows {
             let Some((number, line)) = self.lines.next_untrimmed()? else {
                 return match first {
                     None => Ok(None),
-                    Some(first) => Err(refused(&self.path, first, "its last quote is not closed".to_owned())),
+                    Some(first) => {
+                        Err(refused(&self.path, first, "its last quote is not closed".to_owned()))
+                    }
                 };
             };
             if first.is_none() && line.trim_ascii().is_empty() {
@@ -87,7 +103,11 @@ impl CsvRows {
             let first = *first.get_or_insert(number);
             bytes += line.len() as u64 + 1;
             if bytes > MAX_RECORD_BYTES {
-                return Err(refused(&self.path, first, format!("{}; a quote may be unclosed", records::too_long())));
+                return Err(refused(
+                    &self.path,
+                    first,
+                    format!("{}; a quote may be unclosed", records::too_long()),
+                ));
             }
             if self.record.push(line) {
                 return Ok(Some(first));
@@ -145,6 +165,9 @@ impl Record {
         let end = |place: usize| self.ends.get(place).copied().unwrap_or(0);
         let from = place.checked_sub(1).map_or(0, end);
         // Lines are UTF-8 and are cut at ASCII characters, so fields are also UTF-8.
-        self.text.get(from..end(place)).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+        self.text
+            .get(from..end(place))
+            .and_then(|text| std::str::from_utf8(text).ok())
+            .unwrap_or_default()
     }
 }

@@ -29,8 +29,10 @@ pub(super) fn evenness(writes: &[u64]) -> Option<Evenness> {
     if total == 0 {
         return None;
     }
-    let (busiest, most) =
-        writes.iter().enumerate().fold((0, 0), |best, (shard, n)| if *n > best.1 { (shard, *n) } else { best });
+    let (busiest, most) = writes
+        .iter()
+        .enumerate()
+        .fold((0, 0), |best, (shard, n)| if *n > best.1 { (shard, *n) } else { best });
     let expected = total as f64 / writes.len() as f64;
     let squares: f64 = writes.iter().map(|n| (*n as f64 - expected).powi(2)).sum();
     let degrees = writes.len().saturating_sub(1).max(1) as f64;
@@ -52,7 +54,10 @@ pub(super) struct Spread {
 
 impl Spread {
     pub(super) fn new(widths: &[ShardCount]) -> Self {
-        let shards = widths.iter().map(|width| std::array::from_fn(|_| vec![0; width.get() as usize])).collect();
+        let shards = widths
+            .iter()
+            .map(|width| std::array::from_fn(|_| vec![0; width.get() as usize]))
+            .collect();
         Self { widths: widths.to_vec(), shards, chance: StdRng::seed_from_u64(SEED) }
     }
 
@@ -87,7 +92,10 @@ mod tests {
     use proptest::prelude::*;
     use sharding::internal::SortKeyType;
 
-    fn spread(sort_keys: impl Iterator<Item = String>, width: u32) -> Vec<(&'static str, Evenness)> {
+    fn spread(
+        sort_keys: impl Iterator<Item = String>,
+        width: u32,
+    ) -> Vec<(&'static str, Evenness)> {
         let mut spread = Spread::new(&[ShardCount::new(width).unwrap()]);
         let key = PartitionKey::new("2014-07-09").unwrap();
         for sort_key in sort_keys {
@@ -98,14 +106,21 @@ mod tests {
 
     #[test]
     fn code_points_crowd_one_shard_and_the_others_spread() {
-        let ids = (0..20_000u64).map(|i| format!("{:010}", i.wrapping_mul(2_654_435_761) % 10_000_000_000));
+        let ids = (0..20_000u64)
+            .map(|i| format!("{:010}", i.wrapping_mul(2_654_435_761) % 10_000_000_000));
         for (name, evenness) in spread(ids, 200) {
             if name == "code-points" {
                 assert_eq!(evenness.busiest_shard, 1);
                 assert!((0.70..0.80).contains(&evenness.busiest_share), "{evenness:?}");
-                assert!(evenness.worth_shards < 1.5 && evenness.chi_squared_per_degree > 1_000.0, "{evenness:?}");
+                assert!(
+                    evenness.worth_shards < 1.5 && evenness.chi_squared_per_degree > 1_000.0,
+                    "{evenness:?}"
+                );
             } else {
-                assert!(evenness.busiest_share < 0.01 && evenness.chi_squared_per_degree < 1.5, "{name} {evenness:?}");
+                assert!(
+                    evenness.busiest_share < 0.01 && evenness.chi_squared_per_degree < 1.5,
+                    "{name} {evenness:?}"
+                );
             }
         }
     }

@@ -130,7 +130,8 @@ fn advise_within(options: &AdviseOptions, bounds: &Bounds) -> Result<Advice, Adv
     if totals.items == 0 {
         return Err(AdviseError::Empty { path: source.path().to_owned() });
     }
-    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals).map_err(AdviseError::Records)?;
+    let hottest = passes::analyze_hottest(&source, &roles, options, bounds, &totals)
+        .map_err(AdviseError::Records)?;
     Ok(report::advice(&source, &totals, hottest))
 }
 

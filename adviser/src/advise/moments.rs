@@ -70,7 +70,10 @@ impl Moments {
         self.lines += 1;
         self.late_lines += u64::from(second < self.latest - TOLERANCE_SECONDS);
         self.latest = self.latest.max(second);
-        let halves = self.stretch.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(key)).or_default();
+        let halves = self
+            .stretch
+            .entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(key))
+            .or_default();
         let [one, other] = halves;
         *(if coin(self.lines) { other } else { one }) += units;
         self.stretch_lines += 1;
@@ -91,19 +94,22 @@ impl Moments {
     pub(super) fn finish(&self) -> Option<Momentary> {
         let in_order = self.late_lines * LINES_PER_LATE_LINE <= self.lines;
         let units = self.units as f64;
-        (in_order && self.units > 0)
-            .then(|| Momentary { mean_share: self.taken / units, noise_at_half: self.squares.sqrt() / units / 2.0 })
+        (in_order && self.units > 0).then(|| Momentary {
+            mean_share: self.taken / units,
+            noise_at_half: self.squares.sqrt() / units / 2.0,
+        })
     }
 }
 
 /// The units in the second half of the key that is the heaviest of the first half; the average if
 /// several keys are.
 fn of_heaviest(keys: impl Iterator<Item = [u64; 2]>) -> f64 {
-    let (_, number, taken) = keys.fold((0, 0u64, 0), |(most, number, taken), [first, second]| match first.cmp(&most) {
-        std::cmp::Ordering::Less => (most, number, taken),
-        std::cmp::Ordering::Equal => (most, number + 1, taken + second),
-        std::cmp::Ordering::Greater => (first, 1, second),
-    });
+    let (_, number, taken) =
+        keys.fold((0, 0u64, 0), |(most, number, taken), [first, second]| match first.cmp(&most) {
+            std::cmp::Ordering::Less => (most, number, taken),
+            std::cmp::Ordering::Equal => (most, number + 1, taken + second),
+            std::cmp::Ordering::Greater => (first, 1, second),
+        });
     taken as f64 / number.max(1) as f64
 }
 
@@ -134,9 +140,11 @@ mod tests {
     #[test]
     fn a_date_takes_every_write_of_its_day() {
         for units in [1, 4, 10, 100, 400] {
-            let by_day = momentary((0..100_000).map(|i| (format!("day {}", i / 10_000), i)), units).unwrap();
+            let by_day =
+                momentary((0..100_000).map(|i| (format!("day {}", i / 10_000), i)), units).unwrap();
             assert!((by_day.mean_share - 1.0).abs() < 1e-9 && by_day.exceeds(0.1), "{by_day:?}");
-            let by_device = momentary((0..100_000).map(|i| (format!("device {}", i % 500), i)), units).unwrap();
+            let by_device =
+                momentary((0..100_000).map(|i| (format!("device {}", i % 500), i)), units).unwrap();
             assert!(!by_device.exceeds(0.002), "{by_device:?}");
         }
     }
@@ -150,7 +158,8 @@ mod tests {
 
     #[test]
     fn lines_that_are_sorted_by_key_have_no_momentary_share() {
-        let by_key = momentary((0..100_000).map(|i| (format!("device {}", i / 1_000), i % 1_000)), 1);
+        let by_key =
+            momentary((0..100_000).map(|i| (format!("device {}", i / 1_000), i % 1_000)), 1);
         assert_eq!(by_key, None);
         assert_eq!(momentary((0..999).map(|i| ("few".to_owned(), i)), 400), None);
     }

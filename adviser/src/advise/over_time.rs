@@ -98,17 +98,27 @@ impl RateSeries {
 }
 
 /// Summarizes the rates of all keys (the first) and of each of `keys`.
-pub(super) fn over_time(rates: &Rates, (from, to): (i64, i64), units: u64, keys: &[(String, Count)]) -> OverTime {
+pub(super) fn over_time(
+    rates: &Rates,
+    (from, to): (i64, i64),
+    units: u64,
+    keys: &[(String, Count)],
+) -> OverTime {
     let names = || keys.iter().map(|(key, _)| key);
-    let mut overloads: Vec<Overload> =
-        names().zip(rates.keys.iter().skip(1)).filter_map(|(key, rate)| overload(key, rate)).collect();
+    let mut overloads: Vec<Overload> = names()
+        .zip(rates.keys.iter().skip(1))
+        .filter_map(|(key, rate)| overload(key, rate))
+        .collect();
     overloads.sort_by(|a, b| {
         let peaks = b.peak.write_units_per_second.cmp(&a.peak.write_units_per_second);
         peaks.then_with(|| a.partition_key.cmp(&b.partition_key))
     });
     let mut series: Vec<RateSeries> = names()
         .enumerate()
-        .map(|(number, key)| RateSeries { partition_key: Some(key.clone()), peaks: rates.series.of(number + 1) })
+        .map(|(number, key)| RateSeries {
+            partition_key: Some(key.clone()),
+            peaks: rates.series.of(number + 1),
+        })
         .take_while(|series| !series.peaks.is_empty())
         .collect();
     series.sort_by_key(|series| std::cmp::Reverse(series.highest()));

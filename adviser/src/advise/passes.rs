@@ -60,7 +60,11 @@ pub(super) struct HottestKeys {
 }
 
 /// Counts the keys. Fails at the first invalid line.
-pub(super) fn count(source: &Source, roles: &Roles, bounds: &Bounds) -> Result<Totals, RecordsError> {
+pub(super) fn count(
+    source: &Source,
+    roles: &Roles,
+    bounds: &Bounds,
+) -> Result<Totals, RecordsError> {
     let mut counts = KeyCounts::new(bounds.keys);
     let mut moments = Moments::default();
     let (mut items, mut units, mut span) = (0, 0, None);
@@ -74,7 +78,13 @@ pub(super) fn count(source: &Source, roles: &Roles, bounds: &Bounds) -> Result<T
             span = Some((second.min(first), second.max(last)));
         }
     })?;
-    Ok(Totals { items, units, span, momentary: moments.finish(), ranking: counts.rank(bounds.followed) })
+    Ok(Totals {
+        items,
+        units,
+        span,
+        momentary: moments.finish(),
+        ranking: counts.rank(bounds.followed),
+    })
 }
 
 /// Reads the file again for the hottest keys, unless the first pass has all results.
@@ -87,12 +97,18 @@ pub(super) fn analyze_hottest(
 ) -> Result<HottestKeys, RecordsError> {
     let ranking = &totals.ranking;
     if ranking.is_exact && options.time.is_none() && options.sort_key.is_empty() {
-        return Ok(HottestKeys { keys: ranking.heaviest.clone(), rates: None, spreads: Vec::new() });
+        return Ok(HottestKeys {
+            keys: ranking.heaviest.clone(),
+            rates: None,
+            spreads: Vec::new(),
+        });
     }
-    let numbers: HashMap<&str, KeyNumber> = ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
+    let numbers: HashMap<&str, KeyNumber> =
+        ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
     let mut counts = vec![Count::default(); numbers.len()];
     let mut seconds = SecondCounts::new(numbers.len() + 1, SERIES, bounds.seconds);
-    let widths: Vec<ShardCount> = options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
+    let widths: Vec<ShardCount> =
+        options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
     let mut spreads: Vec<Spread> = match options.sort_key.is_empty() {
         true => Vec::new(),
         false => numbers.keys().take(SPREAD_KEYS).map(|_| Spread::new(&widths)).collect(),
@@ -111,7 +127,8 @@ pub(super) fn analyze_hottest(
         if let Some(second) = write.second {
             seconds.add(number + 1, second, write.units);
         }
-        if let (Some(sort_key), Some(spread)) = (&write.sort_key, spreads.get_mut(*number as usize)) {
+        if let (Some(sort_key), Some(spread)) = (&write.sort_key, spreads.get_mut(*number as usize))
+        {
             spread.add(&write.partition_key, sort_key);
         }
     })?;

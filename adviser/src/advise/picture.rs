@@ -69,20 +69,33 @@ fn draw(advice: &Advice, svg: &mut String) -> Result<(), Box<dyn Error>> {
 fn draw_shares(advice: &Advice, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let (keys, drawn) = (advice.partition_keys.distinct, advice.hottest_keys.len() as u64);
     let units = counted(advice.write_units, "write unit");
-    title(area, &format!("The hottest of {}, by share of {units}", counted(keys, "partition key")))?;
+    title(
+        area,
+        &format!("The hottest of {}, by share of {units}", counted(keys, "partition key")),
+    )?;
     let bars = advice.hottest_keys.iter().map(|key| (plain(&key.partition_key), key.share, true));
     let others = keys.saturating_sub(drawn);
     // The row of the other keys has only the number, because its bar would dwarf all others.
-    let rest =
-        (format!("{} together", counted(others, "other key")), 1.0 - advice.partition_keys.ten_hottest_share, false);
+    let rest = (
+        format!("{} together", counted(others, "other key")),
+        1.0 - advice.partition_keys.ten_hottest_share,
+        false,
+    );
     let widest = advice.partition_keys.hottest_share.max(f64::MIN_POSITIVE);
     let room = f64::from(WIDTH) - f64::from(NAMES_WIDTH) - 90.0;
     for (row, (name, share, has_bar)) in (0..).zip(bars.chain((others > 0).then_some(rest))) {
         let (top, middle) = (48 + row * 29, 59 + row * 29);
         let length = if has_bar { (share / widest * room) as i32 } else { 0 };
-        area.draw(&Rectangle::new([(NAMES_WIDTH, top), (NAMES_WIDTH + length, top + 22)], BAR.filled()))?;
+        area.draw(&Rectangle::new(
+            [(NAMES_WIDTH, top), (NAMES_WIDTH + length, top + 22)],
+            BAR.filled(),
+        ))?;
         area.draw(&Text::new(name, (NAMES_WIDTH - 8, middle), label(HPos::Right)))?;
-        area.draw(&Text::new(percent(share.max(0.0)), (NAMES_WIDTH + length + 8, middle), label(HPos::Left)))?;
+        area.draw(&Text::new(
+            percent(share.max(0.0)),
+            (NAMES_WIDTH + length + 8, middle),
+            label(HPos::Left),
+        ))?;
     }
     Ok(())
 }
@@ -128,7 +141,11 @@ fn draw_keys(over_time: &OverTime, area: &Area<'_>) -> Result<(), Box<dyn Error>
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordi64, RangedCoordf64>>;
 
 /// Axes of time and write units, with room for a legend.
-fn chart<'a>(over_time: &OverTime, area: &Area<'a>, highest: f64) -> Result<Chart<'a>, Box<dyn Error>> {
+fn chart<'a>(
+    over_time: &OverTime,
+    area: &Area<'a>,
+    highest: f64,
+) -> Result<Chart<'a>, Box<dyn Error>> {
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_top(40)

@@ -5,8 +5,8 @@ use sharding::internal::PARTITION_WRITE_UNITS;
 
 use super::counts::{Count, Distinct, sort};
 use super::evenness::{Evenness, Spread};
-use super::passes::{HottestKeys, Totals};
 use super::over_time::{OverTime, Peak, over_time};
+use super::passes::{HottestKeys, Totals};
 use super::rows::FileFormat;
 use super::source::Source;
 use super::verdict::{Facts, Verdict, verdict};
@@ -134,7 +134,10 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         .iter()
         .filter_map(|key| Some(key_spread(key, spreads.get(position(&key.partition_key)?)?)))
         .collect();
-    let over_time = rates.as_ref().zip(totals.span).map(|(rates, span)| over_time(rates, span, totals.units, &keys));
+    let over_time = rates
+        .as_ref()
+        .zip(totals.span)
+        .map(|(rates, span)| over_time(rates, span, totals.units, &keys));
     let partition_keys = partition_keys(totals, &hottest_keys);
     let hottest = hottest_keys.first().map_or("", |key| key.partition_key.as_str());
     let followed = rates.iter().flat_map(|rates| rates.keys.iter().skip(1));
@@ -152,7 +155,8 @@ pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> 
         overloads: over_time.as_ref().map_or(&[], |over_time| over_time.overloads.as_slice()),
     };
     let breaking_rate = BreakingRate {
-        write_units_per_second: (PARTITION_WRITE_UNITS as f64 / facts.share().max(f64::MIN_POSITIVE)) as u64,
+        write_units_per_second: (PARTITION_WRITE_UNITS as f64
+            / facts.share().max(f64::MIN_POSITIVE)) as u64,
         partition_key: (facts.share() <= facts.hottest_share).then(|| hottest.to_owned()),
     };
     Advice {
@@ -187,10 +191,12 @@ fn partition_keys(totals: &Totals, hottest_keys: &[HotKey]) -> PartitionKeys {
 }
 
 fn key_spread(key: &HotKey, spread: &Spread) -> KeySpread {
-    let placements = spread.finish().into_iter().map(|(shards, placement, evenness)| PlacementSpread {
-        shards: shards.get(),
-        placement,
-        evenness,
+    let placements = spread.finish().into_iter().map(|(shards, placement, evenness)| {
+        PlacementSpread { shards: shards.get(), placement, evenness }
     });
-    KeySpread { partition_key: key.partition_key.clone(), writes: key.items, placements: placements.collect() }
+    KeySpread {
+        partition_key: key.partition_key.clone(),
+        writes: key.items,
+        placements: placements.collect(),
+    }
 }

@@ -36,7 +36,9 @@ impl FileFormat {
             return Self::Csv;
         }
         let start = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii_start();
-        if ends(&[".json", ".jsonl", ".ndjson"]) || matches!(start.first(), None | Some(b'{' | b'[')) {
+        if ends(&[".json", ".jsonl", ".ndjson"])
+            || matches!(start.first(), None | Some(b'{' | b'['))
+        {
             return Self::JsonLines;
         }
         Self::Csv
@@ -58,10 +60,14 @@ impl Rows {
     ) -> Result<Self, RecordsError> {
         let wanted = wanted.to_vec();
         match format {
-            FileFormat::JsonLines => {
-                Ok(Self::JsonLines { path: path.to_owned(), lines: records::Lines::new(path, reader), wanted })
+            FileFormat::JsonLines => Ok(Self::JsonLines {
+                path: path.to_owned(),
+                lines: records::Lines::new(path, reader),
+                wanted,
+            }),
+            FileFormat::Csv => {
+                CsvRows::new(path, reader, &wanted).map(|rows| Self::Csv(Box::new(rows)))
             }
-            FileFormat::Csv => CsvRows::new(path, reader, &wanted).map(|rows| Self::Csv(Box::new(rows))),
         }
     }
 
@@ -86,7 +92,8 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
         Category::Io | Category::Syntax | Category::Eof => {
             // The text is one line, so the line number of serde_json is always 1 and is removed.
             let message = error.to_string();
-            let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
+            let reason =
+                message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
             format!("it is not JSON: {reason}, column {}", error.column())
         }
     })?;
@@ -105,7 +112,8 @@ fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
             return Ok(Scalar { text: Cow::Borrowed(inner), is_number: false });
         }
         // The text is valid JSON, so its escapes can only fail by a lone surrogate.
-        let text = serde_json::from_str(raw).map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
+        let text = serde_json::from_str(raw)
+            .map_err(|_| ", which has a lone surrogate: no Unicode text has one")?;
         return Ok(Scalar { text: Cow::Owned(text), is_number: false });
     }
     if raw.len() < 19 && raw.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -114,7 +122,8 @@ fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
     if !raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return Err("; a string or a number is allowed");
     }
-    let number: serde_json::Number = serde_json::from_str(raw).map_err(|_| ", too large a number")?;
+    let number: serde_json::Number =
+        serde_json::from_str(raw).map_err(|_| ", too large a number")?;
     Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
 }
 
@@ -177,7 +186,11 @@ mod tests {
     use super::*;
 
     /// Every row's values, or the line and the reason of the first error.
-    fn read(name: &str, content: &[u8], wanted: &[&str]) -> Result<Vec<Vec<String>>, (u64, String)> {
+    fn read(
+        name: &str,
+        content: &[u8],
+        wanted: &[&str],
+    ) -> Result<Vec<Vec<String>>, (u64, String)> {
         let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
         let path = Path::new(name);
         let reader = Box::new(std::io::Cursor::new(content.to_vec()));
@@ -185,7 +198,8 @@ mod tests {
             RecordsError::Line { line, why, .. } => (line, why),
             RecordsError::File { cause, .. } => panic!("{cause}"),
         };
-        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted).map_err(line_and_reason)?;
+        let mut rows = Rows::new(path, FileFormat::of(path, content), reader, &wanted)
+            .map_err(line_and_reason)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next().map_err(line_and_reason)? {
             all.push(row.values.iter().map(|value| value.text.clone().into_owned()).collect());
@@ -213,10 +227,16 @@ mod tests {
     fn the_same_rows_are_read_from_both_formats() {
         let json = "{\"b\":\"x\\n\\\"\",\"c\":[{}],\"a\":1}\n\n{\"a\":2.50,\"b\":\"\u{e9},\"}";
         let csv = "b,c,a\r\n\"x\n\"\"\",,1\n\n\"\u{e9},\",z,2.5\n";
-        let expected = vec![vec!["1".to_owned(), "x\n\"".to_owned()], vec!["2.5".to_owned(), "\u{e9},".to_owned()]];
+        let expected = vec![
+            vec!["1".to_owned(), "x\n\"".to_owned()],
+            vec!["2.5".to_owned(), "\u{e9},".to_owned()],
+        ];
         assert_eq!(read("f", json.as_bytes(), &["a", "b"]), Ok(expected.clone()));
         assert_eq!(read("f", csv.as_bytes(), &["a", "b"]), Ok(expected));
-        assert_eq!(read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]), Ok(vec![vec!["1".to_owned()]]));
+        assert_eq!(
+            read("f.csv", b"\xef\xbb\xbfa,b\n1,2\n", &["a"]),
+            Ok(vec![vec!["1".to_owned()]])
+        );
     }
 
     #[test]
@@ -227,11 +247,31 @@ mod tests {
         let rows: &[(&str, Vec<u8>, u64, &str)] = &[
             ("j", format!("{good}\n{good}nonsense{{").into(), 4, "it is not JSON: expected"),
             ("f.json", format!("{good}{{\"a\":1}}").into(), 2, "it has no field \"b\""),
-            ("j", format!("{good}{{\"a\":1,\"b\":null}}").into(), 2, "its field \"b\" is null; a string or a number"),
-            ("j", format!("{good}{{\"a\":1,\"b\":-1e400}}").into(), 2, "its field \"b\" is -1e400, too large a number"),
-            ("j", format!("{good}{{\"a\":1,\"b\":\"\\ud800\"}}").into(), 2, "\"\\ud800\", which has a lone surrogate"),
+            (
+                "j",
+                format!("{good}{{\"a\":1,\"b\":null}}").into(),
+                2,
+                "its field \"b\" is null; a string or a number",
+            ),
+            (
+                "j",
+                format!("{good}{{\"a\":1,\"b\":-1e400}}").into(),
+                2,
+                "its field \"b\" is -1e400, too large a number",
+            ),
+            (
+                "j",
+                format!("{good}{{\"a\":1,\"b\":\"\\ud800\"}}").into(),
+                2,
+                "\"\\ud800\", which has a lone surrogate",
+            ),
             ("j", format!("{good}[1]").into(), 2, "it is not a JSON object"),
-            ("j", format!("{good}{good} {{}} x").replacen("\n ", " ", 1).into(), 2, "it is not JSON: trailing"),
+            (
+                "j",
+                format!("{good}{good} {{}} x").replacen("\n ", " ", 1).into(),
+                2,
+                "it is not JSON: trailing",
+            ),
             ("j", [good.as_bytes(), b"{\"a\":\"\xff\"}"].concat(), 2, "it is not UTF-8"),
             ("j", long.into(), 2, "longer than"),
             ("c", "a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
@@ -239,13 +279,20 @@ mod tests {
             ("c", "a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
             ("c", b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
             ("c", unclosed.into(), 2, "a quote may be unclosed"),
-            ("c", "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields, the header has 2"),
+            (
+                "c",
+                "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(),
+                4,
+                "it has 3 fields, the header has 2",
+            ),
             ("c", "a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
         ];
         for (name, content, line, why) in rows {
             let start = String::from_utf8_lossy(&content[..content.len().min(80)]).into_owned();
             match read(name, content, &["a", "b"]) {
-                Err((at, message)) => assert!(at == *line && message.contains(why), "{start}: line {at}: {message}"),
+                Err((at, message)) => {
+                    assert!(at == *line && message.contains(why), "{start}: line {at}: {message}")
+                }
                 Ok(rows) => panic!("{start}: {rows:?}"),
             }
         }

@@ -90,10 +90,14 @@ impl SecondCounts {
         let old = self.latest.saturating_sub(YOUNG_SECONDS);
         // Counts above the limit are kept. There is at most one for every 1,000 write units of the
         // file.
-        let small = |second: i64, units: u64, before: i64| second < before && units <= PARTITION_WRITE_UNITS;
-        let of_age = self.counts.iter().filter(|((second, _), units)| small(*second, **units, old)).count();
+        let small = |second: i64, units: u64, before: i64| {
+            second < before && units <= PARTITION_WRITE_UNITS
+        };
+        let of_age =
+            self.counts.iter().filter(|((second, _), units)| small(*second, **units, old)).count();
         let before = if of_age * 4 >= self.counts.len() { old } else { i64::MAX };
-        let candidates = self.counts.iter().filter(|((second, _), units)| small(*second, **units, before));
+        let candidates =
+            self.counts.iter().filter(|((second, _), units)| small(*second, **units, before));
         let mut sizes: Vec<u64> = candidates.map(|(_, units)| *units).collect();
         if !sizes.is_empty() {
             let middle = sizes.len() / 2;
@@ -118,7 +122,8 @@ impl SecondCounts {
     }
 
     pub(super) fn finish(mut self) -> Rates {
-        let mut counts: Vec<((i64, KeyNumber), u64)> = std::mem::take(&mut self.counts).into_iter().collect();
+        let mut counts: Vec<((i64, KeyNumber), u64)> =
+            std::mem::take(&mut self.counts).into_iter().collect();
         counts.sort_unstable();
         for ((second, key), units) in counts {
             raise(&mut self.keys, &mut self.series, key, second, units);
@@ -157,7 +162,13 @@ mod tests {
             *counts.entry((*key, *second)).or_default() += units;
         }
         (0..4)
-            .map(|key| counts.range((key, i64::MIN)..=(key, i64::MAX)).map(|(_, units)| *units).max().unwrap_or(0))
+            .map(|key| {
+                counts
+                    .range((key, i64::MIN)..=(key, i64::MAX))
+                    .map(|(_, units)| *units)
+                    .max()
+                    .unwrap_or(0)
+            })
             .collect()
     }
 
@@ -209,14 +220,27 @@ mod tests {
             assert!(counts.counts.len() <= 130, "{}", counts.counts.len());
         }
         let rates = counts.finish();
-        assert_eq!((rates.keys[0].peak_units, rates.keys[0].peak_at, rates.at_most_more), (900, 1_234, 0));
+        assert_eq!(
+            (rates.keys[0].peak_units, rates.keys[0].peak_at, rates.at_most_more),
+            (900, 1_234, 0)
+        );
     }
 
     #[test]
     fn runs_above_the_limit_are_separate() {
-        let rows = [(0, 10, 1_001), (0, 11, 2_000), (0, 12, 1_000), (0, 13, 1_500), (1, 12, 9_000), (0, 11, 1)];
+        let rows = [
+            (0, 10, 1_001),
+            (0, 11, 2_000),
+            (0, 12, 1_000),
+            (0, 13, 1_500),
+            (1, 12, 9_000),
+            (0, 11, 1),
+        ];
         let rates = rates(&rows, 100);
-        assert_eq!(rates.keys[0].over, [Run { from: 10, seconds: 2 }, Run { from: 13, seconds: 1 }]);
+        assert_eq!(
+            rates.keys[0].over,
+            [Run { from: 10, seconds: 2 }, Run { from: 13, seconds: 1 }]
+        );
         assert_eq!((rates.keys[0].peak_units, rates.keys[0].peak_at), (2_001, 11));
         assert_eq!(rates.keys[1].over, [Run { from: 12, seconds: 1 }]);
         assert!(rates.keys[2].over.is_empty());

@@ -50,9 +50,13 @@ impl Series {
 
     /// Returns the first second of each bucket, and the write units of its busiest second.
     pub(super) fn of(&self, key: usize) -> Vec<(i64, u64)> {
-        let Some(peaks) = self.peaks.get(key).filter(|_| self.first <= self.last) else { return Vec::new() };
+        let Some(peaks) = self.peaks.get(key).filter(|_| self.first <= self.last) else {
+            return Vec::new();
+        };
         let buckets = self.first.div_euclid(self.width)..=self.last.div_euclid(self.width);
-        buckets.map(|bucket| (bucket * self.width, peaks.get(&bucket).copied().unwrap_or(0))).collect()
+        buckets
+            .map(|bucket| (bucket * self.width, peaks.get(&bucket).copied().unwrap_or(0)))
+            .collect()
     }
 }
 

@@ -26,9 +26,12 @@ impl Source {
             let copied = copy(io::stdin().lock());
             (shown.clone(), copied.map_err(|cause| RecordsError::File { path: shown, cause })?)
         } else {
-            let opened =
-                File::open(path).and_then(|file| if file.metadata()?.is_file() { Ok(file) } else { copy(file) });
-            (path.to_owned(), opened.map_err(|cause| RecordsError::File { path: path.to_owned(), cause })?)
+            let opened = File::open(path)
+                .and_then(|file| if file.metadata()?.is_file() { Ok(file) } else { copy(file) });
+            (
+                path.to_owned(),
+                opened.map_err(|cause| RecordsError::File { path: path.to_owned(), cause })?,
+            )
         };
         let mut source = Self { path, file, format: FileFormat::JsonLines };
         let mut reader = source.reader(None)?;
@@ -47,8 +50,13 @@ impl Source {
     }
 
     /// Returns the rows from the start of the file, with a progress bar that names the activity.
-    pub(super) fn rows(&self, activity: &str, wanted: &[String]) -> Result<(Rows, ProgressBar), RecordsError> {
-        let bar = ProgressBar::new(0).with_style(bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
+    pub(super) fn rows(
+        &self,
+        activity: &str,
+        wanted: &[String],
+    ) -> Result<(Rows, ProgressBar), RecordsError> {
+        let bar = ProgressBar::new(0)
+            .with_style(bar_style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
         let bar = bar.with_message(activity.to_owned());
         let reader = self.reader(Some(&bar))?;
         Ok((Rows::new(&self.path, self.format, reader, wanted)?, bar))

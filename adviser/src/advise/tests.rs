@@ -27,9 +27,18 @@ fn audit_log() -> AdviseOptions {
 /// The expected numbers were counted by a short Python script.
 fn assert_is_the_audit_log(advice: &Advice) {
     assert_eq!((advice.items, advice.write_units), (61_299, 61_299));
-    let hottest: Vec<(&str, u64)> =
-        advice.hottest_keys.iter().take(4).map(|key| (key.partition_key.as_str(), key.items)).collect();
-    let expected = [("Cargo.lock", 3_952), ("Cargo.toml", 3_595), ("package.json", 3_491), ("pnpm-lock.yaml", 2_504)];
+    let hottest: Vec<(&str, u64)> = advice
+        .hottest_keys
+        .iter()
+        .take(4)
+        .map(|key| (key.partition_key.as_str(), key.items))
+        .collect();
+    let expected = [
+        ("Cargo.lock", 3_952),
+        ("Cargo.toml", 3_595),
+        ("package.json", 3_491),
+        ("pnpm-lock.yaml", 2_504),
+    ];
     assert_eq!(hottest, expected);
     let time = advice.over_time.as_ref().unwrap();
     assert_eq!((time.from, time.to), (1_403_710_614, 1_787_345_599));
@@ -51,14 +60,24 @@ fn the_audit_log_is_counted_exactly() {
     assert!((momentary - 0.082_131_147_541).abs() < 1e-11, "{momentary}");
     // This is more than the 6.4 % of the hottest file, and not by chance: different files are hot
     // at different times.
-    assert_eq!((advice.breaking_rate.write_units_per_second, &advice.breaking_rate.partition_key), (12_175, &None));
+    assert_eq!(
+        (advice.breaking_rate.write_units_per_second, &advice.breaking_rate.partition_key),
+        (12_175, &None)
+    );
     let spread = &advice.spreads[0];
     let busiest = |name: &str, shards: u32| {
-        let found = spread.placements.iter().find(|row| (row.placement, row.shards) == (name, shards)).unwrap();
+        let found = spread
+            .placements
+            .iter()
+            .find(|row| (row.placement, row.shards) == (name, shards))
+            .unwrap();
         (found.evenness.busiest_shard, (found.evenness.busiest_share * 3_952.0).round() as u64)
     };
     assert_eq!((busiest("modulo-md5", 10), busiest("code-points", 200)), ((6, 430), (1, 3_907)));
-    assert_eq!((spread.partition_key.as_str(), spread.writes, spread.placements.len()), ("Cargo.lock", 3_952, 10));
+    assert_eq!(
+        (spread.partition_key.as_str(), spread.writes, spread.placements.len()),
+        ("Cargo.lock", 3_952, 10)
+    );
     for placement in &spread.placements {
         let uneven = placement.placement == "code-points";
         assert_eq!(placement.evenness.chi_squared_per_degree > 2.0, uneven, "{placement:?}");
@@ -79,7 +98,8 @@ fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
     let keys = &advice.partition_keys;
     assert!((keys.distinct_at_least..=keys.distinct_at_most).contains(&5_301), "{keys:?}");
     let time = advice.over_time.as_ref().unwrap();
-    let reported = time.peak.write_units_per_second..=time.peak.write_units_per_second + time.peaks_at_most_more;
+    let reported = time.peak.write_units_per_second
+        ..=time.peak.write_units_per_second + time.peaks_at_most_more;
     assert!(reported.contains(&504), "{reported:?}");
     assert_eq!(advice.hottest_keys[0].items, 3_952);
 }
@@ -90,7 +110,9 @@ fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
     for second in 0..4 {
         for write in 0..(if second == 3 { 900 } else { 1_200 }) {
             lines.push_str(&format!("hot,2026-01-01T00:00:0{second}Z,{second}-{write},2000\n"));
-            lines.push_str(&format!("cold-{write},2026-01-01T00:00:0{second}Z,{second}-{write},100\n"));
+            lines.push_str(&format!(
+                "cold-{write},2026-01-01T00:00:0{second}Z,{second}-{write},100\n"
+            ));
         }
     }
     let csv = file(&lines);
@@ -103,9 +125,17 @@ fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
     })
     .unwrap();
     assert_eq!((advice.format, advice.items, advice.write_units), (FileFormat::Csv, 9_000, 13_500));
-    let [overload] = advice.over_time.as_ref().unwrap().overloads.as_slice() else { panic!("{advice:?}") };
-    assert_eq!((overload.partition_key.as_str(), overload.peak.write_units_per_second), ("hot", 2_400));
-    assert_eq!((overload.first_at, overload.seconds, overload.longest_run_seconds), (1_767_225_600, 4, 4));
+    let [overload] = advice.over_time.as_ref().unwrap().overloads.as_slice() else {
+        panic!("{advice:?}")
+    };
+    assert_eq!(
+        (overload.partition_key.as_str(), overload.peak.write_units_per_second),
+        ("hot", 2_400)
+    );
+    assert_eq!(
+        (overload.first_at, overload.seconds, overload.longest_run_seconds),
+        (1_767_225_600, 4, 4)
+    );
     let by_policy = capacity::shards_by_policy(2_400);
     assert_eq!((overload.fewest_shards, overload.shards_by_policy), (3, by_policy));
     assert_eq!(advice.verdict.uniformity, Uniformity::Bad);
@@ -124,20 +154,27 @@ fn a_date_is_bad_though_no_date_takes_much() {
     };
     let log = file(&(0..120_000).map(line).collect::<String>());
     let advise_on = |field: &str| {
-        let options = AdviseOptions { time: Some("time".into()), ..AdviseOptions::of(log.path().into(), field.into()) };
+        let options = AdviseOptions {
+            time: Some("time".into()),
+            ..AdviseOptions::of(log.path().into(), field.into())
+        };
         advise(&options).unwrap()
     };
     let (by_date, by_device) = (advise_on("day"), advise_on("device"));
     assert!(by_date.partition_keys.hottest_share < 0.01);
     assert_eq!(by_date.verdict.uniformity, Uniformity::Bad);
     assert!(by_date.verdict.reason.contains("by turns"), "{}", by_date.verdict.reason);
-    assert!(by_date.breaking_rate.partition_key.is_none() && by_date.breaking_rate.write_units_per_second < 2_000);
+    assert!(
+        by_date.breaking_rate.partition_key.is_none()
+            && by_date.breaking_rate.write_units_per_second < 2_000
+    );
     assert_eq!(by_device.verdict.uniformity, Uniformity::Good);
 }
 
 /// The advice for a log of this number of writes of one size, ten per second.
 fn log(writes: u64, bytes: u64, mut key: impl FnMut(u64) -> u64) -> Advice {
-    let line = |i: u64| format!("{{\"k\":{},\"t\":{},\"n\":{bytes}}}\n", key(i), 1_700_000_000 + i / 10);
+    let line =
+        |i: u64| format!("{{\"k\":{},\"t\":{},\"n\":{bytes}}}\n", key(i), 1_700_000_000 + i / 10);
     let log = file(&(0..writes).map(line).collect::<String>());
     let options = AdviseOptions {
         time: Some("t".into()),
@@ -158,23 +195,41 @@ fn the_verdict_does_not_depend_on_the_size_of_the_items() {
         assert_eq!(few.verdict.uniformity, Uniformity::Good, "{kb} KB: {}", few.verdict.reason);
         let breaks = &few.breaking_rate;
         assert!((52_000..60_000).contains(&breaks.write_units_per_second), "{kb} KB: {breaks:?}");
-        assert_eq!(breaks.partition_key.as_ref(), Some(&few.hottest_keys[0].partition_key), "{kb} KB");
+        assert_eq!(
+            breaks.partition_key.as_ref(),
+            Some(&few.hottest_keys[0].partition_key),
+            "{kb} KB"
+        );
 
-        let hot = log(40_000, kb * 1_024, |_| if rng.random_bool(0.46) { 7 } else { rng.random_range(10..2_000) });
+        let hot = log(40_000, kb * 1_024, |_| {
+            if rng.random_bool(0.46) { 7 } else { rng.random_range(10..2_000) }
+        });
         assert_eq!(hot.breaking_rate.partition_key.as_deref(), Some("7"), "{kb} KB");
 
         let by_date = log(40_000, kb * 1_024, |i| i / 2_000);
-        assert_eq!(by_date.verdict.uniformity, Uniformity::Bad, "{kb} KB: {}", by_date.verdict.reason);
+        assert_eq!(
+            by_date.verdict.uniformity,
+            Uniformity::Bad,
+            "{kb} KB: {}",
+            by_date.verdict.reason
+        );
         assert!(by_date.verdict.reason.contains("by turns"), "{kb} KB: {}", by_date.verdict.reason);
         let breaks = &by_date.breaking_rate;
-        assert_eq!((breaks.write_units_per_second, &breaks.partition_key), (1_000, &None), "{kb} KB");
+        assert_eq!(
+            (breaks.write_units_per_second, &breaks.partition_key),
+            (1_000, &None),
+            "{kb} KB"
+        );
     }
 }
 
 #[test]
 fn a_count_of_one_is_singular() {
     let one = file("{\"k\":\"a\",\"s\":1}\n");
-    let options = AdviseOptions { sort_key: vec!["s".into()], ..AdviseOptions::of(one.path().into(), "k".into()) };
+    let options = AdviseOptions {
+        sort_key: vec!["s".into()],
+        ..AdviseOptions::of(one.path().into(), "k".into())
+    };
     let text = text(&advise(&options).unwrap());
     for part in [": 1 item, 1 write unit\n", "1 item is too few", "| 1 write of \"a\" on "] {
         assert!(text.contains(part), "{part}: {text}");
@@ -183,8 +238,10 @@ fn a_count_of_one_is_singular() {
 
 #[test]
 fn wrong_input_is_an_error_that_names_it() {
-    let options =
-        |path: &Path| AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(path.to_owned(), "k".into()) };
+    let options = |path: &Path| AdviseOptions {
+        time: Some("t".into()),
+        ..AdviseOptions::of(path.to_owned(), "k".into())
+    };
     let rows = [
         ("", "the file has no item"),
         ("\n \n", "the file has no item"),
@@ -196,7 +253,10 @@ fn wrong_input_is_an_error_that_names_it() {
     for (content, message) in rows {
         let file = file(content);
         let error = advise(&options(file.path())).unwrap_err().to_string();
-        assert!(error.contains(message) && error.contains(&file.path().display().to_string()), "{error}");
+        assert!(
+            error.contains(message) && error.contains(&file.path().display().to_string()),
+            "{error}"
+        );
     }
     let error = advise(&options(Path::new("no/such/file"))).unwrap_err().to_string();
     assert!(error.starts_with("no/such/file: No such file"), "{error}");
@@ -205,12 +265,18 @@ fn wrong_input_is_an_error_that_names_it() {
 
 #[test]
 fn the_picture_names_keys_of_any_kind() {
-    let lines: String =
-        (0..2_000).map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\u{fffe}\u{202e}\",\"t\":{i}}}\n", i % 7)).collect();
+    let lines: String = (0..2_000)
+        .map(|i| format!("{{\"k\":\"<{}&\\u001b\\\"\u{fffe}\u{202e}\",\"t\":{i}}}\n", i % 7))
+        .collect();
     let log = file(&lines);
-    let options = AdviseOptions { time: Some("t".into()), ..AdviseOptions::of(log.path().into(), "k".into()) };
+    let options = AdviseOptions {
+        time: Some("t".into()),
+        ..AdviseOptions::of(log.path().into(), "k".into())
+    };
     let svg = tempfile::NamedTempFile::new().unwrap();
     render_svg(&advise(&options).unwrap(), svg.path()).unwrap();
     let drawn = std::fs::read_to_string(svg.path()).unwrap();
-    assert!(drawn.contains("&lt;3&amp;\\u{1b}") && !drawn.contains(['\u{1b}', '\u{fffe}', '\u{202e}']));
+    assert!(
+        drawn.contains("&lt;3&amp;\\u{1b}") && !drawn.contains(['\u{1b}', '\u{fffe}', '\u{202e}'])
+    );
 }

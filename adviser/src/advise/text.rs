@@ -27,7 +27,10 @@ fn mean_rate(units_per_second: f64) -> String {
 #[must_use]
 pub fn text(advice: &Advice) -> String {
     let mut out = String::new();
-    for paragraph in [Some(head(advice)), Some(hottest(advice)), overloads(advice), spread(advice)].into_iter().flatten() {
+    for paragraph in [Some(head(advice)), Some(hottest(advice)), overloads(advice), spread(advice)]
+        .into_iter()
+        .flatten()
+    {
         if !out.is_empty() {
             out.push('\n');
         }
@@ -70,32 +73,59 @@ fn key_lines(advice: &Advice) -> [Line; 4] {
     };
     let (one, ten) = (percent(keys.hottest_share), percent(keys.ten_hottest_share));
     let momentary = keys.momentary_share.map_or_else(String::new, |share| {
-        format!("; the hottest of a moment ({} lines in a row) {} on average", count(STRETCH_LINES), percent(share))
+        format!(
+            "; the hottest of a moment ({} lines in a row) {} on average",
+            count(STRETCH_LINES),
+            percent(share)
+        )
     });
     let limiting = advice.breaking_rate.partition_key.as_deref();
     let limiting = limiting.map_or_else(|| "the key of the moment".to_owned(), quoted);
-    let (rate, partition) = (count(advice.breaking_rate.write_units_per_second), count(PARTITION_WRITE_UNITS));
+    let (rate, partition) =
+        (count(advice.breaking_rate.write_units_per_second), count(PARTITION_WRITE_UNITS));
     [
         ("file", format!("{} ({format}): {items}, {units}", plain(&advice.file))),
         ("keys", distinct),
-        ("shares", format!("the hottest key takes {one} of the write units, the ten hottest {ten}{momentary}")),
-        ("breaks", format!("above {rate} write units a second in total, {limiting} exceeds a partition ({partition})")),
+        (
+            "shares",
+            format!(
+                "the hottest key takes {one} of the write units, the ten hottest {ten}{momentary}"
+            ),
+        ),
+        (
+            "breaks",
+            format!(
+                "above {rate} write units a second in total, {limiting} exceeds a partition ({partition})"
+            ),
+        ),
     ]
 }
 
 fn time_lines(advice: &Advice, time: &OverTime) -> Vec<Line> {
     let (from, to) = (rfc3339(time.from), rfc3339(time.to));
-    let (mean, peak) = (mean_rate(time.mean_write_units_per_second), count(time.peak.write_units_per_second));
+    let (mean, peak) =
+        (mean_rate(time.mean_write_units_per_second), count(time.peak.write_units_per_second));
     let at = time.peak.at_rfc3339();
-    let mut lines = vec![("time", format!("{from} to {to}: {mean} on average, at most {peak} in a second ({at})"))];
+    let mut lines = vec![(
+        "time",
+        format!("{from} to {to}: {mean} on average, at most {peak} in a second ({at})"),
+    )];
     if advice.partition_keys.momentary_share.is_none() {
         let few = advice.items < STRETCH_LINES;
         let why = if few { "too few lines" } else { "the lines are not in the order of time" };
-        lines.push(("", format!("{why}, so keys that are hot by turns, as dates are, cannot be found")));
+        lines.push((
+            "",
+            format!("{why}, so keys that are hot by turns, as dates are, cannot be found"),
+        ));
     }
     if time.peaks_at_most_more > 0 {
         let more = count(time.peaks_at_most_more);
-        lines.push(("", format!("the file is long and not in the order of time: peaks may be higher by up to {more}")));
+        lines.push((
+            "",
+            format!(
+                "the file is long and not in the order of time: peaks may be higher by up to {more}"
+            ),
+        ));
     }
     lines
 }
@@ -108,7 +138,12 @@ fn hottest(advice: &Advice) -> String {
     }
     let mut table = table(&header);
     for key in &advice.hottest_keys {
-        let mut row = vec![plain(&key.partition_key), count(key.items), count(key.write_units), percent(key.share)];
+        let mut row = vec![
+            plain(&key.partition_key),
+            count(key.items),
+            count(key.write_units),
+            percent(key.share),
+        ];
         if let Some(peak) = key.peak {
             row.extend([count(peak.write_units_per_second), peak.at_rfc3339()]);
         }
@@ -117,7 +152,10 @@ fn hottest(advice: &Advice) -> String {
     let keys = &advice.partition_keys;
     let note = match (keys.is_exact, keys.others_at_most_write_units) {
         (false, most) => {
-            format!("\nCounts are exact; a key of at most {} may be missing.", counted(most, "write unit"))
+            format!(
+                "\nCounts are exact; a key of at most {} may be missing.",
+                counted(most, "write unit")
+            )
         }
         (true, _) => String::new(),
     };
@@ -170,13 +208,23 @@ fn blind_spot(advice: &Advice, time: &OverTime) -> String {
         return String::new();
     }
     let (followed, most) = (count(time.followed_keys), count(most));
-    format!(" Only the {followed} hottest keys were analyzed. Any other key takes at most {most} write units.")
+    format!(
+        " Only the {followed} hottest keys were analyzed. Any other key takes at most {most} write units."
+    )
 }
 
 fn spread(advice: &Advice) -> Option<String> {
     let key = advice.spreads.first()?;
     let of = format!("{} of {} on", counted(key.writes, "write"), quoted(&key.partition_key));
-    let header = [of.as_str(), "placement", "busiest shard", "its share", "even share", "worth shards", "chi²/df"];
+    let header = [
+        of.as_str(),
+        "placement",
+        "busiest shard",
+        "its share",
+        "even share",
+        "worth shards",
+        "chi²/df",
+    ];
     let mut table = table(&header);
     for row in &key.placements {
         let even = 1.0 / f64::from(row.shards);

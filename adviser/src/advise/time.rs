@@ -14,7 +14,10 @@ const END: i64 = 253_402_300_800;
 /// # Errors
 /// The allowed formats, if the text has none of them.
 pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
-    let number = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.'));
+    let number = text
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.'));
     let second = match text.parse::<f64>() {
         Ok(number) if number < FIRST_MILLISECONDS => Some(number.floor()),
         Ok(milliseconds) => Some((milliseconds / 1_000.0).floor()),
@@ -39,7 +42,12 @@ pub(crate) fn rfc3339(second: i64) -> String {
         |_| second.to_string(),
         |at| {
             let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
-            format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", at.hour(), at.minute(), at.second())
+            format!(
+                "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+                at.hour(),
+                at.minute(),
+                at.second()
+            )
         },
     )
 }
@@ -68,7 +76,18 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_a_time_is_refused() {
-        for text in ["", "now", "-1", "NaN", "inf", "1e400", "253402300800000", "2014-07-09", "1403710614s", "12:00"] {
+        for text in [
+            "",
+            "now",
+            "-1",
+            "NaN",
+            "inf",
+            "1e400",
+            "253402300800000",
+            "2014-07-09",
+            "1403710614s",
+            "12:00",
+        ] {
             assert!(epoch_second(text).is_err(), "{text}");
         }
     }

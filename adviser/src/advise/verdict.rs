@@ -119,7 +119,8 @@ impl Facts<'_> {
 
     fn uniformity(&self) -> Uniformity {
         let share = self.share();
-        let dominates = self.hottest_share > GOOD_SHARE && self.hottest_share >= self.next_share * FAR_MORE;
+        let dominates =
+            self.hottest_share > GOOD_SHARE && self.hottest_share >= self.next_share * FAR_MORE;
         if share >= BAD_SHARE || dominates || self.needs_shards().is_some() {
             Uniformity::Bad
         } else if share > GOOD_SHARE {
@@ -135,7 +136,9 @@ impl Facts<'_> {
         let keys = count(self.distinct);
         let by_share = match self.cause() {
             _ if self.share() <= GOOD_SHARE => {
-                format!("of {keys} partition keys, the hottest, {hottest}, takes {share} of the writes")
+                format!(
+                    "of {keys} partition keys, the hottest, {hottest}, takes {share} of the writes"
+                )
             }
             Cause::ByTurns => {
                 let momentary = percent(self.momentary_share.unwrap_or(0.0));
@@ -144,12 +147,18 @@ impl Facts<'_> {
                      of all: keys are hot by turns, as dates are"
                 )
             }
-            Cause::FewValues if self.distinct == 1 => format!("there is only one partition key, {hottest}"),
+            Cause::FewValues if self.distinct == 1 => {
+                format!("there is only one partition key, {hottest}")
+            }
             Cause::FewValues => {
-                format!("there are only {keys} partition keys, and the hottest, {hottest}, takes {share} of the writes")
+                format!(
+                    "there are only {keys} partition keys, and the hottest, {hottest}, takes {share} of the writes"
+                )
             }
             Cause::OneDominates if self.hottest_share >= self.next_share * FAR_MORE => {
-                format!("{hottest} takes {share} of the writes, far more than any other of {keys} partition keys")
+                format!(
+                    "{hottest} takes {share} of the writes, far more than any other of {keys} partition keys"
+                )
             }
             Cause::OneDominates => {
                 let times = count((self.hottest_share * self.distinct as f64).round() as u64);
@@ -161,11 +170,15 @@ impl Facts<'_> {
         match self.overloads {
             [] => by_share,
             [only] => {
-                let (key, peak) = (quoted(&only.partition_key), count(only.peak.write_units_per_second));
-                format!("{key} took {peak} write units in a second, and a partition serves {partition}; {by_share}")
+                let (key, peak) =
+                    (quoted(&only.partition_key), count(only.peak.write_units_per_second));
+                format!(
+                    "{key} took {peak} write units in a second, and a partition serves {partition}; {by_share}"
+                )
             }
             [first, ..] => {
-                let (keys, peak) = (count(self.overloads.len() as u64), count(first.peak.write_units_per_second));
+                let (keys, peak) =
+                    (count(self.overloads.len() as u64), count(first.peak.write_units_per_second));
                 let key = quoted(&first.partition_key);
                 format!(
                     "{keys} keys took more write units in a second than a partition serves ({partition}), {key} up to \
@@ -198,7 +211,9 @@ impl Facts<'_> {
             ));
             let highest = u64::from(ScalingPolicy::default().max_shards.get());
             if first.is_some_and(|overload| overload.shards_by_policy > highest) {
-                advice.push(format!("Raise MAX_SHARDS: by default, a key gets at most {highest} shards."));
+                advice.push(format!(
+                    "Raise MAX_SHARDS: by default, a key gets at most {highest} shards."
+                ));
             }
             advice.push(match self.cause() {
                 Cause::ByTurns => {
@@ -229,7 +244,10 @@ impl Facts<'_> {
         }
         if self.items < FEW_ITEMS {
             let are = if self.items == 1 { "is" } else { "are" };
-            advice.push(format!("Be careful: {} {are} too few for a reliable verdict.", counted(self.items, "item")));
+            advice.push(format!(
+                "Be careful: {} {are} too few for a reliable verdict.",
+                counted(self.items, "item")
+            ));
         }
         advice
     }
@@ -275,14 +293,24 @@ mod tests {
                 Uniformity::Bad,
                 "by turns",
             ),
-            ("Device ID, at similar intervals", facts(5_000, 0.000_3, 0.000_3), Uniformity::Good, "of 5,000"),
+            (
+                "Device ID, at similar intervals",
+                facts(5_000, 0.000_3, 0.000_3),
+                Uniformity::Good,
+                "of 5,000",
+            ),
             (
                 "Device ID, one by far more popular",
                 facts(1_000_000, 0.05, 0.001),
                 Uniformity::Bad,
                 "far more than any other",
             ),
-            ("Something between", facts(5_000, 0.06, 0.05), Uniformity::Uneven, "300 times an even share"),
+            (
+                "Something between",
+                facts(5_000, 0.06, 0.05),
+                Uniformity::Uneven,
+                "300 times an even share",
+            ),
             (
                 "Campaigns, one after the other",
                 Facts { momentary_share: Some(0.06), ..facts(5_000, 0.01, 0.01) },
@@ -316,16 +344,29 @@ mod tests {
     fn the_shards_of_a_key_are_reported_if_it_needs_more_than_one() {
         let rows = [
             (1_005, Uniformity::Good, "k\" took 1,005 write units", "Keep it"),
-            (2_000, Uniformity::Bad, "k\" took 2,000 write units", "needs at least 2 shards, and would get"),
+            (
+                2_000,
+                Uniformity::Bad,
+                "k\" took 2,000 write units",
+                "needs at least 2 shards, and would get",
+            ),
             (90_000, Uniformity::Bad, "k\" took 90,000 write units", "Raise MAX_SHARDS"),
         ];
         for (units, uniformity, reason, advice) in rows {
             let overloads = [overload(units)];
-            let facts = Facts { peak_units: Some(units), overloads: &overloads, ..facts(5_000, 0.001, 0.001) };
+            let facts = Facts {
+                peak_units: Some(units),
+                overloads: &overloads,
+                ..facts(5_000, 0.001, 0.001)
+            };
             let verdict = verdict(&facts);
             assert_eq!(verdict.uniformity, uniformity, "{units}");
             assert!(verdict.reason.contains(reason), "{}", verdict.reason);
-            assert!(verdict.advice.iter().any(|line| line.contains(advice)), "{:?}", verdict.advice);
+            assert!(
+                verdict.advice.iter().any(|line| line.contains(advice)),
+                "{:?}",
+                verdict.advice
+            );
         }
     }
 

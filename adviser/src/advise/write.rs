@@ -54,13 +54,16 @@ impl Roles {
     /// Converts a row with the fields of [`names`](Self::names).
     pub(super) fn write(&self, row: &Row<'_>) -> Result<Write, String> {
         let (partition_key, text) = self.value(row, self.partition_key)?;
-        let key =
-            PartitionKey::new(&text.text).map_err(|error| self.wrong(partition_key, &text.text, &error.to_string()))?;
+        let key = PartitionKey::new(&text.text)
+            .map_err(|error| self.wrong(partition_key, &text.text, &error.to_string()))?;
         let second = match self.time {
             None => None,
             Some(time) => {
                 let (name, value) = self.value(row, time)?;
-                Some(epoch_second(&value.text).map_err(|allowed| self.wrong(name, &value.text, &allowed))?)
+                Some(
+                    epoch_second(&value.text)
+                        .map_err(|allowed| self.wrong(name, &value.text, &allowed))?,
+                )
             }
         };
         let bytes = match self.size {
@@ -74,7 +77,8 @@ impl Roles {
             None => row.bytes,
             Some(size) => {
                 let (name, value) = self.value(row, size)?;
-                let bytes = value.text.parse::<u64>().ok().filter(|bytes| *bytes <= MAX_ITEM_BYTES as u64);
+                let bytes =
+                    value.text.parse::<u64>().ok().filter(|bytes| *bytes <= MAX_ITEM_BYTES as u64);
                 bytes.ok_or_else(|| {
                     self.wrong(
                         name,
@@ -84,7 +88,12 @@ impl Roles {
                 })?
             }
         };
-        Ok(Write { partition_key: key, sort_key: self.sort_key(row)?, second, units: write_units(bytes) })
+        Ok(Write {
+            partition_key: key,
+            sort_key: self.sort_key(row)?,
+            second,
+            units: write_units(bytes),
+        })
     }
 
     /// Creates the sort key as `load` does: a number in one field stays a number, and several
@@ -94,23 +103,37 @@ impl Roles {
             [] => return Ok(None),
             [only] => {
                 let (name, value) = self.value(row, *only)?;
-                let key_type = if value.is_number { SortKeyType::Number } else { SortKeyType::String };
+                let key_type =
+                    if value.is_number { SortKeyType::Number } else { SortKeyType::String };
                 (name.to_owned(), Cow::Borrowed(value.text.as_ref()), key_type)
             }
             several => {
-                let texts = several.iter().map(|place| self.value(row, *place).map(|(_, value)| value.text.as_ref()));
+                let texts = several
+                    .iter()
+                    .map(|place| self.value(row, *place).map(|(_, value)| value.text.as_ref()));
                 let joined = texts.collect::<Result<Vec<&str>, _>>()?.join("#");
-                let names: Vec<&str> =
-                    several.iter().filter_map(|place| self.names.get(*place).map(String::as_str)).collect();
+                let names: Vec<&str> = several
+                    .iter()
+                    .filter_map(|place| self.names.get(*place).map(String::as_str))
+                    .collect();
                 (names.join("#"), Cow::Owned(joined), SortKeyType::String)
             }
         };
-        SortKey::parse(key_type, &text).map(Some).map_err(|error| self.wrong(&name, &text, &error.to_string()))
+        SortKey::parse(key_type, &text)
+            .map(Some)
+            .map_err(|error| self.wrong(&name, &text, &error.to_string()))
     }
 
-    fn value<'r, 'v>(&self, row: &'r Row<'v>, place: usize) -> Result<(&str, &'r Scalar<'v>), String> {
+    fn value<'r, 'v>(
+        &self,
+        row: &'r Row<'v>,
+        place: usize,
+    ) -> Result<(&str, &'r Scalar<'v>), String> {
         let name = self.names.get(place).map_or("", String::as_str);
-        row.values.get(place).map(|value| (name, value)).ok_or_else(|| format!("it has no field {name:?}"))
+        row.values
+            .get(place)
+            .map(|value| (name, value))
+            .ok_or_else(|| format!("it has no field {name:?}"))
     }
 
     fn wrong(&self, name: &str, value: &str, why: &str) -> String {
@@ -133,7 +156,9 @@ mod tests {
     }
 
     fn row<'a>(values: &[(&'a str, bool)]) -> Row<'a> {
-        let values = values.iter().map(|(text, is_number)| Scalar { text: (*text).into(), is_number: *is_number });
+        let values = values
+            .iter()
+            .map(|(text, is_number)| Scalar { text: (*text).into(), is_number: *is_number });
         Row { line: 1, values: values.collect(), bytes: 10 }
     }
 
@@ -160,7 +185,10 @@ mod tests {
         let by_line = Roles::new(&AdviseOptions::of("f".into(), "k".into()));
         assert_eq!(by_line.write(&long(409_600)).unwrap().units, 400);
         let message = by_line.write(&long(2_000_000)).unwrap_err();
-        assert!(message.contains("it has 2000000 bytes") && message.contains("--size"), "{message}");
+        assert!(
+            message.contains("it has 2000000 bytes") && message.contains("--size"),
+            "{message}"
+        );
         assert_eq!(roles(&["t"]).write(&long(2_000_000)).unwrap().units, 1);
     }
 
@@ -173,7 +201,10 @@ mod tests {
                 "its field \"k\" is \"\": it is empty; a key has at least one byte",
             ),
             ([(long.as_str(), false), ("7", true), ("1", true)], "at most 2048 are allowed"),
-            ([("a", false), ("noon", false), ("1", true)], "its field \"t\" is \"noon\": epoch seconds"),
+            (
+                [("a", false), ("noon", false), ("1", true)],
+                "its field \"t\" is \"noon\": epoch seconds",
+            ),
             ([("a", false), ("7", true), ("1.5", true)], "its field \"n\" is \"1.5\": whole bytes"),
             ([("a", false), ("7", true), ("409601", true)], "0 to 409600"),
         ];
@@ -181,7 +212,12 @@ mod tests {
             let message = roles(&["t"]).write(&row(&values)).unwrap_err();
             assert!(message.contains(why), "{message}");
         }
-        let message = roles(&["t", "k"]).write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)])).unwrap_err();
-        assert!(message.contains("its field \"t#k\"") && message.contains("at most 1024"), "{message}");
+        let message = roles(&["t", "k"])
+            .write(&row(&[(&long[..1_024], false), ("7", true), ("1", true)]))
+            .unwrap_err();
+        assert!(
+            message.contains("its field \"t#k\"") && message.contains("at most 1024"),
+            "{message}"
+        );
     }
 }

@@ -35,7 +35,9 @@ impl Admission {
     /// holds the units of one second.
     pub(super) fn new(rate: f64, units_per_write: u32) -> Self {
         let refused = (0..=TABLED_RATES * STEPS_PER_RATE)
-            .map(|step| refused_part(step as f64 / STEPS_PER_RATE as f64, f64::from(units_per_write), rate))
+            .map(|step| {
+                refused_part(step as f64 / STEPS_PER_RATE as f64, f64::from(units_per_write), rate)
+            })
             .collect();
         Self { rate, refused }
     }
@@ -80,7 +82,9 @@ fn refused_part(rho: f64, k: f64, holds: f64) -> f64 {
     let mut sums = Vec::with_capacity(last + 2);
     sums.push(1.0f64);
     for at in 0..last {
-        let earlier = at.checked_sub(steps_per_request).and_then(|from| Some((*sums.get(from)?, *sums.get(from + 1)?)));
+        let earlier = at
+            .checked_sub(steps_per_request)
+            .and_then(|from| Some((*sums.get(from)?, *sums.get(from + 1)?)));
         let Some(now) = sums.last().copied() else { break };
         let next = match earlier {
             Some((from, to)) => now * growth - from * flat - (to - from) * slope,
@@ -133,7 +137,12 @@ mod tests {
     #[test]
     fn large_writes_are_refused_before_the_rate_is_reached() {
         let refused = |units| Admission::new(1_000.0, units).refused(800.0);
-        assert!(refused(1) < 1e-9 && refused(100) > 0.001 && refused(400) > 0.05, "{} {}", refused(100), refused(400));
+        assert!(
+            refused(1) < 1e-9 && refused(100) > 0.001 && refused(400) > 0.05,
+            "{} {}",
+            refused(100),
+            refused(400)
+        );
     }
 
     proptest! {

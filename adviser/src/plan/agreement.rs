@@ -47,7 +47,12 @@ impl Workload {
 
     fn calculated(&self) -> f64 {
         let demand = self.demand();
-        throttled(&demand, &Admission::new(1_000.0, demand.units_per_write), self.shards, self.partitions)
+        throttled(
+            &demand,
+            &Admission::new(1_000.0, demand.units_per_write),
+            self.shards,
+            self.partitions,
+        )
     }
 
     /// The mean over this number of placements, with its standard error.
@@ -55,7 +60,8 @@ impl Workload {
         let shares: Vec<f64> = (0..placements).map(|placement| self.measure(placement)).collect();
         let count = shares.len() as f64;
         let mean = shares.iter().sum::<f64>() / count;
-        let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let variance =
+            shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1.0);
         (mean, (variance / count).sqrt())
     }
 
@@ -63,13 +69,20 @@ impl Workload {
     fn measure(&self, placement: u64) -> f64 {
         let demand = self.demand();
         let units = f64::from(demand.units_per_write);
-        let limits = PartitionLimits { partitions: self.partitions, split_after: None, ..PartitionLimits::default() };
+        let limits = PartitionLimits {
+            partitions: self.partitions,
+            split_after: None,
+            ..PartitionLimits::default()
+        };
         let mut model = Partitions::new(limits, Duration::ZERO);
         let names = (0..self.keys).flat_map(|key| (1..=self.shards).map(move |shard| (key, shard)));
-        let shards: Vec<StoredKey> =
-            names.map(|(key, shard)| StoredKey::new(format!("hot-{placement}-{key}.{shard}"))).collect();
+        let shards: Vec<StoredKey> = names
+            .map(|(key, shard)| StoredKey::new(format!("hot-{placement}-{key}.{shard}")))
+            .collect();
         let mut rng = StdRng::seed_from_u64(placement);
-        let per_step = Poisson::new(demand.writes_per_second / shards.len() as f64 * STEP.as_secs_f64()).unwrap();
+        let per_step =
+            Poisson::new(demand.writes_per_second / shards.len() as f64 * STEP.as_secs_f64())
+                .unwrap();
         let (mut attempts, mut accepted) = (0.0, 0.0);
         for step in 0..STEPS {
             let now = STEP * step;
@@ -78,7 +91,8 @@ impl Workload {
                 let taken = if units > 1.0 {
                     // As in the engine, a write is accepted while there is any token, and then
                     // charged in full.
-                    (0..writes as u64).filter(|_| write(&mut model, shard, units, now)).count() as f64
+                    (0..writes as u64).filter(|_| write(&mut model, shard, units, now)).count()
+                        as f64
                 } else {
                     model.take(shard, None, writes, now)
                 };
@@ -109,7 +123,8 @@ fn the_calculation_agrees_with_the_partition_model() {
     println!("writes/s  bytes   keys  shards  partitions  calculated  measured (standard error)");
     for workload in DEMANDING {
         let placements = 5_600 / u64::from(workload.shards * workload.keys);
-        let (calculated, (measured, error)) = (workload.calculated(), workload.measured(placements));
+        let (calculated, (measured, error)) =
+            (workload.calculated(), workload.measured(placements));
         let Workload { writes, item_bytes, keys, shards, partitions } = workload;
         println!(
             "{writes:8}  {item_bytes:6}  {keys:4}  {shards:6}  {partitions:10}  {:9.2}%  {:7.2}% ({:.2})",
@@ -118,7 +133,10 @@ fn the_calculation_agrees_with_the_partition_model() {
             error * 100.0
         );
         assert!(error < 0.05 * measured, "{workload:?}: too few placements: {measured} +- {error}");
-        assert!(!differ(calculated, measured), "{workload:?}: calculated {calculated}, measured {measured} +- {error}");
+        assert!(
+            !differ(calculated, measured),
+            "{workload:?}: calculated {calculated}, measured {measured} +- {error}"
+        );
     }
 }
 
@@ -137,26 +155,45 @@ fn the_calculation_agrees_if_nothing_is_throttled() {
 fn the_comparison_detects_a_wrong_calculation() {
     let measured = DEMANDING.map(|workload| workload.measured(60).0);
     let caught = |wrong: &dyn Fn(&Workload) -> f64| {
-        DEMANDING.iter().zip(measured).filter(|(workload, measured)| differ(wrong(workload), *measured)).count()
+        DEMANDING
+            .iter()
+            .zip(measured)
+            .filter(|(workload, measured)| differ(wrong(workload), *measured))
+            .count()
     };
     let each_shard_alone = |workload: &Workload| {
         let demand = workload.demand();
-        Admission::new(1_000.0, demand.units_per_write).refused(demand.units_per_shard(workload.shards))
+        Admission::new(1_000.0, demand.units_per_write)
+            .refused(demand.units_per_shard(workload.shards))
     };
     let evenly_over_partitions = |workload: &Workload| {
         let load = workload.demand().write_units_per_second / f64::from(workload.partitions);
         (1.0 - 1_000.0 / load).max(0.0)
     };
     let every_write_of_one_unit = |workload: &Workload| {
-        throttled(&workload.demand(), &Admission::new(1_000.0, 1), workload.shards, workload.partitions)
+        throttled(
+            &workload.demand(),
+            &Admission::new(1_000.0, 1),
+            workload.shards,
+            workload.partitions,
+        )
     };
     let smaller_partitions = |workload: &Workload| {
         let demand = workload.demand();
-        throttled(&demand, &Admission::new(850.0, demand.units_per_write), workload.shards, workload.partitions)
+        throttled(
+            &demand,
+            &Admission::new(850.0, demand.units_per_write),
+            workload.shards,
+            workload.partitions,
+        )
     };
     assert_eq!(caught(&Workload::calculated), 0);
     assert_eq!(caught(&each_shard_alone), 7, "shards that share partitions");
     assert_eq!(caught(&evenly_over_partitions), 7, "uneven partitions");
     assert_eq!(caught(&every_write_of_one_unit), 1, "the one of the largest items");
-    assert!(caught(&smaller_partitions) >= 4, "a rate that is wrong: {}", caught(&smaller_partitions));
+    assert!(
+        caught(&smaller_partitions) >= 4,
+        "a rate that is wrong: {}",
+        caught(&smaller_partitions)
+    );
 }

@@ -53,8 +53,22 @@ const PROFILES: [Profile; 3] = [
         traced: false,
         encrypted_by_kms: false,
     },
-    Profile { name: "standard", canary: false, dashboard: true, log_days: 30, traced: false, encrypted_by_kms: false },
-    Profile { name: "production", canary: true, dashboard: true, log_days: 365, traced: true, encrypted_by_kms: true },
+    Profile {
+        name: "standard",
+        canary: false,
+        dashboard: true,
+        log_days: 30,
+        traced: false,
+        encrypted_by_kms: false,
+    },
+    Profile {
+        name: "production",
+        canary: true,
+        dashboard: true,
+        log_days: 365,
+        traced: true,
+        encrypted_by_kms: true,
+    },
 ];
 
 /// The costs of a month of idle stacks, at list prices without free allowances.
@@ -109,7 +123,8 @@ pub enum IdlePart {
 
 impl IdlePart {
     /// Every part, in the order of the table.
-    pub(super) const ALL: [Self; 4] = [Self::Alarms, Self::Dashboard, Self::ContributorInsights, Self::Schedule];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Alarms, Self::Dashboard, Self::ContributorInsights, Self::Schedule];
 
     /// The name in the text.
     pub(super) const fn name(self) -> &'static str {
@@ -133,17 +148,23 @@ impl IdleStack {
 pub(super) fn at_rest(architecture: Architecture, prices: &Prices) -> AtRest {
     AtRest {
         profiles: PROFILES.iter().map(|profile| idle(profile, architecture, prices)).collect(),
-        usd_per_stored_gb: prices.dynamodb_storage.of(1.0) + prices.dynamodb_point_in_time_recovery.of(1.0),
+        usd_per_stored_gb: prices.dynamodb_storage.of(1.0)
+            + prices.dynamodb_point_in_time_recovery.of(1.0),
     }
 }
 
 fn idle(profile: &Profile, architecture: Architecture, prices: &Prices) -> IdleStack {
     let alarm_metrics = ALARM_METRICS + if profile.canary { CANARY_ALARM_METRICS } else { 0 };
-    let mut lines = vec![line(IdlePart::Alarms, f64::from(alarm_metrics), &prices.cloudwatch_alarm_metrics)];
+    let mut lines =
+        vec![line(IdlePart::Alarms, f64::from(alarm_metrics), &prices.cloudwatch_alarm_metrics)];
     if profile.dashboard {
         lines.push(line(IdlePart::Dashboard, 1.0, &prices.cloudwatch_dashboards));
     }
-    lines.push(line(IdlePart::ContributorInsights, INSIGHT_RULES, &prices.contributor_insights_rules));
+    lines.push(line(
+        IdlePart::ContributorInsights,
+        INSIGHT_RULES,
+        &prices.contributor_insights_rules,
+    ));
     lines.extend(schedule(profile, architecture, prices));
     IdleStack { profile: profile.name, usd: lines.iter().map(|line| line.usd).sum(), lines }
 }
@@ -176,7 +197,13 @@ fn schedule(profile: &Profile, architecture: Architecture, prices: &Prices) -> V
 }
 
 fn line(part: IdlePart, quantity: f64, price: &Price) -> IdleLine {
-    IdleLine { part, quantity, unit: price.unit.clone(), usd: price.of(quantity), evidence: price.evidence }
+    IdleLine {
+        part,
+        quantity,
+        unit: price.unit.clone(),
+        usd: price.of(quantity),
+        evidence: price.evidence,
+    }
 }
 
 #[cfg(test)]
@@ -204,7 +231,11 @@ mod tests {
         for (stack, (profile, usd)) in at_rest.profiles.iter().zip(rows) {
             assert_eq!(stack.profile, profile);
             for (part, usd) in IdlePart::ALL.into_iter().zip(usd) {
-                assert!((stack.usd_of(part) - usd).abs() < 0.000_01, "{profile}, {part:?}: {}", stack.usd_of(part));
+                assert!(
+                    (stack.usd_of(part) - usd).abs() < 0.000_01,
+                    "{profile}, {part:?}: {}",
+                    stack.usd_of(part)
+                );
             }
             assert!((stack.usd - usd.iter().sum::<f64>()).abs() < 0.000_1, "{stack:?}");
         }
@@ -242,17 +273,26 @@ mod tests {
 
     /// The resources of the root template and of those that it nests.
     fn resources() -> Vec<Resource> {
-        let nested = std::fs::read_dir(root().join("templates")).unwrap().map(|file| file.unwrap().path());
+        let nested =
+            std::fs::read_dir(root().join("templates")).unwrap().map(|file| file.unwrap().path());
         let nested = nested.filter(|path| path.extension().is_some_and(|is| is == "yaml"));
-        let nested: Vec<String> = nested.map(|path| std::fs::read_to_string(path).unwrap()).collect();
-        nested.iter().chain([&root_template()]).flat_map(|template| resources_of(template)).collect()
+        let nested: Vec<String> =
+            nested.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        nested
+            .iter()
+            .chain([&root_template()])
+            .flat_map(|template| resources_of(template))
+            .collect()
     }
 
     fn resources_of(template: &str) -> Vec<Resource> {
         let section = template.lines().skip_while(|line| *line != "Resources:").skip(1);
         let mut resources: Vec<Resource> = Vec::new();
         for line in section.take_while(|line| line.is_empty() || line.starts_with(' ')) {
-            if line.starts_with("  ") && !line.starts_with("   ") && !line.trim_start().starts_with('#') {
+            if line.starts_with("  ")
+                && !line.starts_with("   ")
+                && !line.trim_start().starts_with('#')
+            {
                 resources.push(Resource(Vec::new()));
             }
             if let Some(resource) = resources.last_mut() {
@@ -273,24 +313,37 @@ mod tests {
                 None => of_all += metrics,
                 Some("Canary") => of_canaries += metrics,
                 Some(other) => {
-                    panic!("{} exists on the condition {other}, which no profile includes", alarm.0[0])
+                    panic!(
+                        "{} exists on the condition {other}, which no profile includes",
+                        alarm.0[0]
+                    )
                 }
             }
             // Alarms of 10 and 30 seconds cost three times as much.
-            assert!(!alarm.0.iter().any(|line| line.ends_with("Period: 10") || line.ends_with("Period: 30")));
+            assert!(
+                !alarm
+                    .0
+                    .iter()
+                    .any(|line| line.ends_with("Period: 10") || line.ends_with("Period: 30"))
+            );
         }
         assert_eq!((of_all, of_canaries), (ALARM_METRICS, CANARY_ALARM_METRICS));
         for other in ["CompositeAlarm", "AnomalyDetector", "InsightRule", "MetricStream"] {
             let kind = format!("AWS::CloudWatch::{other}");
-            assert!(!resources.iter().any(|resource| resource.is(&kind)), "{kind} has a price of its own");
+            assert!(
+                !resources.iter().any(|resource| resource.is(&kind)),
+                "{kind} has a price of its own"
+            );
         }
         assert_eq!(of("AWS::CloudWatch::Dashboard").count(), 1);
-        let schedules: Vec<&Resource> =
-            of("AWS::Scheduler::Schedule").filter(|schedule| schedule.condition().is_none()).collect();
+        let schedules: Vec<&Resource> = of("AWS::Scheduler::Schedule")
+            .filter(|schedule| schedule.condition().is_none())
+            .collect();
         let expression = format!("      ScheduleExpression: rate({REARM_MINUTES} minutes)");
         assert!(matches!(schedules[..], [only] if only.has(&expression)), "{expression}");
-        let with_insights: Vec<&Resource> =
-            of("AWS::DynamoDB::Table").filter(|table| table.has("      ContributorInsightsSpecification:")).collect();
+        let with_insights: Vec<&Resource> = of("AWS::DynamoDB::Table")
+            .filter(|table| table.has("      ContributorInsightsSpecification:"))
+            .collect();
         assert!(matches!(with_insights[..], [only] if only.has("        Mode: THROTTLED_KEYS")));
     }
 
@@ -305,8 +358,12 @@ mod tests {
             ("CanaryDeployment", |profile| profile.canary.to_string()),
             ("Dashboard", |profile| profile.dashboard.to_string()),
             ("LogRetentionDays", |profile| profile.log_days.to_string()),
-            ("XRayTracing", |profile| if profile.traced { "Active" } else { "PassThrough" }.to_owned()),
-            ("EncryptionKey", |profile| if profile.encrypted_by_kms { "aws-managed" } else { "aws-owned" }.to_owned()),
+            ("XRayTracing", |profile| {
+                if profile.traced { "Active" } else { "PassThrough" }.to_owned()
+            }),
+            ("EncryptionKey", |profile| {
+                if profile.encrypted_by_kms { "aws-managed" } else { "aws-owned" }.to_owned()
+            }),
             ("ShardScalerMemory", |_| "256".to_owned()),
             ("CapacityMode", |_| "on-demand".to_owned()),
             ("ReadReplicas", |_| "0".to_owned()),
@@ -314,9 +371,14 @@ mod tests {
             ("DrainSchedule", |_| String::new()),
         ];
         for (setting, value) in settings {
-            let columns = PROFILES.map(|profile| format!("{}: \"{}\"", profile.name, value(&profile))).join(", ");
+            let columns = PROFILES
+                .map(|profile| format!("{}: \"{}\"", profile.name, value(&profile)))
+                .join(", ");
             let line = format!("    {setting}: {{{columns}}}");
-            assert!(template.lines().any(|own| own.starts_with(&line)), "template.yaml has no line '{line}'");
+            assert!(
+                template.lines().any(|own| own.starts_with(&line)),
+                "template.yaml has no line '{line}'"
+            );
         }
     }
 }

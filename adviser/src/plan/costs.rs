@@ -29,8 +29,7 @@ pub(super) const INSIGHT_RULES: f64 = 2.0;
 const STORED_WITH_ITEM: f64 = 100.0;
 pub(super) const GB: f64 = 1e9;
 /// The assumptions in words.
-pub(super) const ASSUMED: &str =
-    "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
+pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
 /// A billed service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -136,7 +135,12 @@ pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
         ),
         own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
-        storage_of_a_months_items: line(Service::DynamoDB, "storage", stored, &prices.dynamodb_storage),
+        storage_of_a_months_items: line(
+            Service::DynamoDB,
+            "storage",
+            stored,
+            &prices.dynamodb_storage,
+        ),
     }
 }
 
@@ -145,7 +149,10 @@ pub(super) fn hour(usage: &Usage<'_>, indexes: u32, prices: &Prices) -> HourlyCo
     let usd = |lines: &[Line]| lines.iter().map(|line| line.usd).sum::<f64>();
     let of_indexes = writes(usage, prices, 1.0).usd * f64::from(indexes);
     let own_service_usd = usd(&sharded(usage, prices, 1.0)) + of_indexes;
-    HourlyCost { own_service_usd, functions_usd: own_service_usd + usd(&around(usage, prices, 1.0)) }
+    HourlyCost {
+        own_service_usd,
+        functions_usd: own_service_usd + usd(&around(usage, prices, 1.0)),
+    }
 }
 
 /// The lines of the sharded table and the directory.
@@ -161,7 +168,9 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices, hours: f64) -> 
     let units = usage.pages_per_second * units_of_page;
     let (price, each) = match usage.capacity {
         CapacityMode::OnDemand => (&prices.dynamodb_read_request_units, hours * HOUR_SECONDS),
-        CapacityMode::Provisioned => (&prices.dynamodb_read_capacity_hours, hours / TARGET_UTILISATION),
+        CapacityMode::Provisioned => {
+            (&prices.dynamodb_read_capacity_hours, hours / TARGET_UTILISATION)
+        }
     };
     vec![writes(usage, prices, hours), line(Service::DynamoDB, "reads", units * each, price)]
 }
@@ -169,7 +178,9 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices, hours: f64) -> 
 fn writes(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
     let (price, each) = match usage.capacity {
         CapacityMode::OnDemand => (&prices.dynamodb_write_request_units, hours * HOUR_SECONDS),
-        CapacityMode::Provisioned => (&prices.dynamodb_write_capacity_hours, hours / TARGET_UTILISATION),
+        CapacityMode::Provisioned => {
+            (&prices.dynamodb_write_capacity_hours, hours / TARGET_UTILISATION)
+        }
     };
     line(Service::DynamoDB, "writes", usage.demand.write_units_per_second * each, price)
 }
@@ -185,8 +196,11 @@ fn directory_reads(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
 fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
     let seconds = hours * HOUR_SECONDS;
     let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second);
-    let gb_seconds = MEMORY_GB * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
-    let steps = |items: u32| (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0);
+    let gb_seconds = MEMORY_GB
+        * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
+    let steps = |items: u32| {
+        (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
+    };
     let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
     let per_gb_second = match usage.architecture {
         Architecture::Arm64 => &prices.lambda_gb_seconds_arm64,
@@ -197,14 +211,24 @@ fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
         line(Service::Lambda, "requests", (writes + pages) * seconds, &prices.lambda_requests),
         line(Service::Lambda, "compute", gb_seconds * seconds, per_gb_second),
         line(Service::ApiGateway, "requests", metered * seconds, &prices.http_api_requests),
-        line(Service::CloudWatch, "logs", (writes + pages) * LOG_BYTES * seconds / GB, &prices.log_ingestion),
+        line(
+            Service::CloudWatch,
+            "logs",
+            (writes + pages) * LOG_BYTES * seconds / GB,
+            &prices.log_ingestion,
+        ),
         line(
             Service::CloudWatch,
             "Contributor Insights",
             INSIGHT_RULES * hours / MONTH_HOURS,
             &prices.contributor_insights_rules,
         ),
-        line(Service::CloudWatch, "throttles counted", throttles * seconds, &prices.contributor_insights_events),
+        line(
+            Service::CloudWatch,
+            "throttles counted",
+            throttles * seconds,
+            &prices.contributor_insights_events,
+        ),
     ]
 }
 
@@ -214,16 +238,29 @@ fn billed(seconds: f64) -> f64 {
 }
 
 fn line(service: Service, what: &'static str, quantity: f64, price: &Price) -> Line {
-    Line { service, what, quantity, unit: price.unit.clone(), usd: price.of(quantity), evidence: price.evidence }
+    Line {
+        service,
+        what,
+        quantity,
+        unit: price.unit.clone(),
+        usd: price.of(quantity),
+        evidence: price.evidence,
+    }
 }
 
 fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
     let usd: f64 = lines.iter().map(|line| line.usd).sum();
     let shares = Service::ALL.map(|service| {
-        let own: f64 = lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
+        let own: f64 =
+            lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
         ServiceShare { service, share: if usd > 0.0 { own / usd } else { 0.0 } }
     });
-    Bill { name, lines, usd, shares: shares.into_iter().filter(|share| share.share > 0.0).collect() }
+    Bill {
+        name,
+        lines,
+        usd,
+        shares: shares.into_iter().filter(|share| share.share > 0.0).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -258,7 +295,11 @@ mod tests {
     }
 
     fn usd(bill: &Bill, service: Service, what: &str) -> f64 {
-        bill.lines.iter().filter(|line| line.service == service && line.what == what).map(|line| line.usd).sum()
+        bill.lines
+            .iter()
+            .filter(|line| line.service == service && line.what == what)
+            .map(|line| line.usd)
+            .sum()
     }
 
     #[test]
@@ -277,26 +318,45 @@ mod tests {
     fn sharding_leaves_the_writes_and_makes_reads_dearer() {
         let month = cost(CapacityMode::OnDemand, 1, 16);
         for bill in [&month.own_service, &month.functions] {
-            assert_eq!(usd(bill, Service::DynamoDB, "writes"), usd(&month.unsharded, Service::DynamoDB, "writes"));
-            assert!(usd(bill, Service::DynamoDB, "reads") > usd(&month.unsharded, Service::DynamoDB, "reads"));
+            assert_eq!(
+                usd(bill, Service::DynamoDB, "writes"),
+                usd(&month.unsharded, Service::DynamoDB, "writes")
+            );
+            assert!(
+                usd(bill, Service::DynamoDB, "reads")
+                    > usd(&month.unsharded, Service::DynamoDB, "reads")
+            );
             let shares: f64 = bill.shares.iter().map(|share| share.share).sum();
             assert!(
                 (shares - 1.0).abs() < 1e-9
-                    && (bill.lines.iter().map(|line| line.usd).sum::<f64>() - bill.usd).abs() < 1e-6
+                    && (bill.lines.iter().map(|line| line.usd).sum::<f64>() - bill.usd).abs()
+                        < 1e-6
             );
         }
-        assert!(usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd);
+        assert!(
+            usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd
+        );
     }
 
     #[test]
     fn an_hour_has_its_part_of_a_month_and_each_index_takes_the_writes_once_more() {
         for capacity in [CapacityMode::OnDemand, CapacityMode::Provisioned] {
             let month = cost(capacity, 25, 16);
-            let hour = |indexes| with_usage(capacity, 25, 16, |usage, prices| hour(usage, indexes, prices));
+            let hour = |indexes| {
+                with_usage(capacity, 25, 16, |usage, prices| hour(usage, indexes, prices))
+            };
             let of_month = month.own_service.usd / MONTH_HOURS;
-            assert!((hour(0).own_service_usd - of_month).abs() < 1e-6, "{capacity:?}: {:?}", hour(0));
+            assert!(
+                (hour(0).own_service_usd - of_month).abs() < 1e-6,
+                "{capacity:?}: {:?}",
+                hour(0)
+            );
             // An hour's use is too small for the cheaper tiers of a month.
-            assert!(hour(0).functions_usd >= month.functions.usd / MONTH_HOURS - 1e-6, "{capacity:?}: {:?}", hour(0));
+            assert!(
+                hour(0).functions_usd >= month.functions.usd / MONTH_HOURS - 1e-6,
+                "{capacity:?}: {:?}",
+                hour(0)
+            );
             let writes = usd(&month.unsharded, Service::DynamoDB, "writes") / MONTH_HOURS;
             let more = hour(2).own_service_usd - hour(0).own_service_usd;
             assert!((more - 2.0 * writes).abs() < 1e-6, "{capacity:?}: {more}");

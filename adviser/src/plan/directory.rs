@@ -118,8 +118,15 @@ mod tests {
 
     #[test]
     fn a_thousand_instances_need_one_copy() {
-        let rows =
-            [(1, 1, 1), (1_000, 1, 1), (1_080, 1, 1), (1_081, 1, 2), (10_000, 1, 10), (540, 2, 1), (10_000, 2, 19)];
+        let rows = [
+            (1, 1, 1),
+            (1_000, 1, 1),
+            (1_080, 1, 1),
+            (1_081, 1, 2),
+            (10_000, 1, 10),
+            (540, 2, 1),
+            (10_000, 2, 19),
+        ];
         for (instances, units, copies) in rows {
             assert_eq!(recommended_copies(instances, units), copies, "{instances} {units}");
         }
@@ -130,7 +137,10 @@ mod tests {
         let assumed = of(None, 1);
         // 5,000 requests a second of 6 ms each keep 30 instances busy, which read 1.25 units a
         // second.
-        assert_eq!((assumed.instances, assumed.assumed, assumed.copies, assumed.event), (30, true, 1, None));
+        assert_eq!(
+            (assumed.instances, assumed.assumed, assumed.copies, assumed.event),
+            (30, true, 1, None)
+        );
         assert!((assumed.read_units_per_second - 37.5).abs() < 1e-6);
         // For 2,628,000 seconds at 0.125 a million.
         assert!((assumed.usd - 12.32).abs() < 0.01, "{}", assumed.usd);
@@ -152,13 +162,19 @@ mod tests {
         for (keys, units, read_of_each_round) in rows {
             let need = of(Some(100), keys);
             assert_eq!(need.units_per_read, units, "{keys}");
-            assert!((need.read_units_per_second - 125.0 * read_of_each_round).abs() < 1e-6, "{keys}: {need:?}");
+            assert!(
+                (need.read_units_per_second - 125.0 * read_of_each_round).abs() < 1e-6,
+                "{keys}: {need:?}"
+            );
         }
     }
 
     #[test]
     fn the_event_never_has_more_copies_than_a_table_may_have() {
         let need = of(Some(100_000), 1);
-        assert_eq!((need.copies, need.event.as_deref()), (93, Some(r#"{"action":"copies","copies":64}"#)));
+        assert_eq!(
+            (need.copies, need.event.as_deref()),
+            (93, Some(r#"{"action":"copies","copies":64}"#))
+        );
     }
 }

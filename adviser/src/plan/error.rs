@@ -22,6 +22,9 @@ pub enum PlanError {
 
 impl PlanError {
     pub(super) fn past(launch: LaunchTime, now_seconds: u64) -> Self {
-        Self::Past { launch: launch.to_string(), now: rfc3339(i64::try_from(now_seconds).unwrap_or(i64::MAX)) }
+        Self::Past {
+            launch: launch.to_string(),
+            now: rfc3339(i64::try_from(now_seconds).unwrap_or(i64::MAX)),
+        }
     }
 }

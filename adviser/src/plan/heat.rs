@@ -91,8 +91,10 @@ pub(super) fn split_for_heat(
         return unchanged;
     }
     let (keys, of_them) = sample(demand.keys, partitions);
-    let mut model = Partitions::new(PartitionLimits { partitions: of_them, ..limits }, Duration::ZERO);
-    let Some(keys) = placed(&model, keys, demand.units_per_key(), limits.write_units, unsharded) else {
+    let mut model =
+        Partitions::new(PartitionLimits { partitions: of_them, ..limits }, Duration::ZERO);
+    let Some(keys) = placed(&model, keys, demand.units_per_key(), limits.write_units, unsharded)
+    else {
         return unchanged;
     };
     let refused = refused_by_second(&mut model, &keys, order, demand.units_per_key());
@@ -104,13 +106,16 @@ pub(super) fn split_for_heat(
         SortKeyOrder::Scattered => 1.0 + new_of_key,
     };
     let in_the_end = flow.max(admission.refused(demand.units_per_key() / parts));
-    let relieved_after = refused.iter().rposition(|refused| *refused >= NEGLIGIBLE).map_or(0, |last| last + 1);
+    let relieved_after =
+        refused.iter().rposition(|refused| *refused >= NEGLIGIBLE).map_or(0, |last| last + 1);
     let relieved_after = u32::try_from(relieved_after).ok();
     SplitForHeat {
         overdrawn: true,
         throttled_in_the_end: in_the_end,
-        relieved_after_seconds: relieved_after.filter(|after| *after < SECONDS && in_the_end < NEGLIGIBLE),
-        partitions_after: u64::from(partitions) + (new_of_key * f64::from(demand.keys)).round() as u64,
+        relieved_after_seconds: relieved_after
+            .filter(|after| *after < SECONDS && in_the_end < NEGLIGIBLE),
+        partitions_after: u64::from(partitions)
+            + (new_of_key * f64::from(demand.keys)).round() as u64,
         ..unchanged
     }
 }
@@ -125,11 +130,18 @@ fn sample(keys: u32, partitions: u32) -> (u32, u32) {
 
 /// Finds names of keys that share partitions about as in the expectation; `None` if none of the
 /// tried placements overdraws a partition on average.
-fn placed(model: &Partitions, keys: u32, units_per_key: f64, rate: f64, expected: f64) -> Option<Vec<StoredKey>> {
+fn placed(
+    model: &Partitions,
+    keys: u32,
+    units_per_key: f64,
+    rate: f64,
+    expected: f64,
+) -> Option<Vec<StoredKey>> {
     let one_key = keys == 1;
     let mut best: Option<(f64, Vec<StoredKey>)> = None;
     for placement in 0..=(TRIED_NAMES / keys) {
-        let keys: Vec<StoredKey> = (1..=keys).map(|key| StoredKey::new(format!("hot-{placement}-{key}"))).collect();
+        let keys: Vec<StoredKey> =
+            (1..=keys).map(|key| StoredKey::new(format!("hot-{placement}-{key}"))).collect();
         let mut loads: HashMap<usize, f64> = HashMap::new();
         for key in &keys {
             *loads.entry(model.index_of(key)).or_default() += units_per_key;
@@ -149,7 +161,12 @@ fn placed(model: &Partitions, keys: u32, units_per_key: f64, rate: f64, expected
 }
 
 /// The refused share of the demand in each second.
-fn refused_by_second(model: &mut Partitions, keys: &[StoredKey], order: SortKeyOrder, units_per_key: f64) -> Vec<f64> {
+fn refused_by_second(
+    model: &mut Partitions,
+    keys: &[StoredKey],
+    order: SortKeyOrder,
+    units_per_key: f64,
+) -> Vec<f64> {
     let wanted_of_key = units_per_key / f64::from(STEPS_A_SECOND);
     let of_second = |second: u32| {
         let granted: f64 = (second * STEPS_A_SECOND..(second + 1) * STEPS_A_SECOND)
@@ -162,12 +179,25 @@ fn refused_by_second(model: &mut Partitions, keys: &[StoredKey], order: SortKeyO
 }
 
 /// Runs one step of one key, as a flow. Returns the granted units.
-fn take(model: &mut Partitions, key: &StoredKey, order: SortKeyOrder, step: u32, units: f64) -> f64 {
+fn take(
+    model: &mut Partitions,
+    key: &StoredKey,
+    order: SortKeyOrder,
+    step: u32,
+    units: f64,
+) -> f64 {
     let now = Duration::from_secs(1).saturating_mul(step) / STEPS_A_SECOND;
     match order {
         SortKeyOrder::Rising => model.take(key, Some(&format!("{step:010}")), units, now),
         SortKeyOrder::Scattered if model.is_split(key) => (0..SORT_KEYS)
-            .map(|part| model.take(key, Some(&scattered(step * SORT_KEYS + part)), units / f64::from(SORT_KEYS), now))
+            .map(|part| {
+                model.take(
+                    key,
+                    Some(&scattered(step * SORT_KEYS + part)),
+                    units / f64::from(SORT_KEYS),
+                    now,
+                )
+            })
             .sum(),
         SortKeyOrder::Scattered => model.take(key, Some(&scattered(step)), units, now),
     }
@@ -182,10 +212,22 @@ mod tests {
     use super::*;
     use crate::plan::throttling::throttled;
 
-    fn run_of(rate: u32, item_bytes: u32, keys: u32, order: SortKeyOrder, partitions: u32) -> SplitForHeat {
+    fn run_of(
+        rate: u32,
+        item_bytes: u32,
+        keys: u32,
+        order: SortKeyOrder,
+        partitions: u32,
+    ) -> SplitForHeat {
         let demand = Demand::new(rate, item_bytes, keys);
         let admission = Admission::new(1_000.0, demand.units_per_write);
-        split_for_heat(&demand, &admission, throttled(&demand, &admission, 1, partitions), order, partitions)
+        split_for_heat(
+            &demand,
+            &admission,
+            throttled(&demand, &admission, 1, partitions),
+            order,
+            partitions,
+        )
     }
 
     fn run(rate: u32, order: SortKeyOrder) -> SplitForHeat {
@@ -196,13 +238,19 @@ mod tests {
     fn rising_sort_keys_are_never_relieved() {
         let found = run(5_000, SortKeyOrder::Rising);
         assert_eq!((found.relieved_after_seconds, found.partitions_after), (None, 8));
-        assert!((found.throttled_before - 0.8).abs() < 0.01 && (found.throttled_in_the_end - 0.8).abs() < 0.01);
+        assert!(
+            (found.throttled_before - 0.8).abs() < 0.01
+                && (found.throttled_in_the_end - 0.8).abs() < 0.01
+        );
     }
 
     #[test]
     fn scattered_sort_keys_are_relieved_after_minutes() {
         let found = run(2_500, SortKeyOrder::Scattered);
-        assert!(found.relieved_after_seconds.is_some_and(|after| (300..1_200).contains(&after)), "{found:?}");
+        assert!(
+            found.relieved_after_seconds.is_some_and(|after| (300..1_200).contains(&after)),
+            "{found:?}"
+        );
         assert!(found.partitions_after > 8 && found.throttled_before > 0.5, "{found:?}");
     }
 
@@ -217,14 +265,24 @@ mod tests {
         for order in [SortKeyOrder::Rising, SortKeyOrder::Scattered] {
             // 800 write units per second fit as a flow.
             let found = run_of(2, 409_600, 1, order, 4);
-            assert_eq!((found.overdrawn, found.relieved_after_seconds, found.partitions_after), (false, None, 4));
+            assert_eq!(
+                (found.overdrawn, found.relieved_after_seconds, found.partitions_after),
+                (false, None, 4)
+            );
             assert!((found.throttled_before - 0.077).abs() < 0.001, "{found:?}");
-            assert!((found.throttled_before - found.throttled_in_the_end).abs() < 1e-12, "{found:?}");
+            assert!(
+                (found.throttled_before - found.throttled_in_the_end).abs() < 1e-12,
+                "{found:?}"
+            );
         }
         // Halves of 1,200 also fit as a flow.
         let found = run_of(3, 409_600, 1, SortKeyOrder::Scattered, 4);
         assert!(found.overdrawn && found.relieved_after_seconds.is_none(), "{found:?}");
-        assert!(found.throttled_in_the_end > 0.01 && found.throttled_in_the_end < found.throttled_before, "{found:?}");
+        assert!(
+            found.throttled_in_the_end > 0.01
+                && found.throttled_in_the_end < found.throttled_before,
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -232,24 +290,34 @@ mod tests {
         for (keys, partitions) in [(8, 5), (5, 100), (2, 30)] {
             let found = run_of(900 * keys, 1_024, keys, SortKeyOrder::Scattered, partitions);
             let after = found.relieved_after_seconds;
-            assert!(found.overdrawn && after.is_none_or(|after| after >= 300), "{keys} {partitions}: {found:?}");
+            assert!(
+                found.overdrawn && after.is_none_or(|after| after >= 300),
+                "{keys} {partitions}: {found:?}"
+            );
         }
     }
 
     #[test]
     fn a_sample_represents_many_keys() {
-        assert_eq!([sample(32, 7), sample(1_000, 4_000), sample(1_000, 4)], [(32, 7), (32, 128), (250, 1)]);
+        assert_eq!(
+            [sample(32, 7), sample(1_000, 4_000), sample(1_000, 4)],
+            [(32, 7), (32, 128), (250, 1)]
+        );
         assert_eq!(sample(1_000, 1), (1_000, 1));
         // 128 keys with 2,000 units each on 512 partitions: the run of all matches the sample of
         // 32.
         let found = run_of(256_000, 1_024, 128, SortKeyOrder::Scattered, 512);
         let limits = PartitionLimits { partitions: 512, ..PartitionLimits::default() };
         let mut model = Partitions::new(limits, Duration::ZERO);
-        let keys: Vec<StoredKey> = (0..128).map(|key| StoredKey::new(format!("hot-{key}"))).collect();
+        let keys: Vec<StoredKey> =
+            (0..128).map(|key| StoredKey::new(format!("hot-{key}"))).collect();
         let all = refused_by_second(&mut model, &keys, SortKeyOrder::Scattered, 2_000.0);
         let last = all.last().copied().unwrap_or(1.0);
         assert!((found.throttled_in_the_end - last).abs() < 0.05, "{found:?}, of all {last}");
         let after = model.count() as f64;
-        assert!((found.partitions_after as f64 / after - 1.0).abs() < 0.1, "{found:?}, of all {after}");
+        assert!(
+            (found.partitions_after as f64 / after - 1.0).abs() < 0.1,
+            "{found:?}, of all {after}"
+        );
     }
 }

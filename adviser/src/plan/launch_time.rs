@@ -35,8 +35,10 @@ impl FromStr for LaunchTime {
     type Err = LaunchTimeError;
 
     fn from_str(text: &str) -> Result<Self, LaunchTimeError> {
-        let date_time = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
-        let at = OffsetDateTime::parse(&date_time, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp);
+        let date_time =
+            if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
+        let at =
+            OffsetDateTime::parse(&date_time, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp);
         let at = at.filter(|at| (0..END).contains(at)).ok_or(LaunchTimeError)?;
         Ok(Self { epoch_seconds: at })
     }
@@ -62,7 +64,8 @@ impl LaunchTime {
 
     /// Returns the cron expression of EventBridge Scheduler for this minute in UTC, once.
     pub(super) fn cron(self) -> String {
-        let at = OffsetDateTime::from_unix_timestamp(self.epoch_seconds).expect("its year has four digits");
+        let at = OffsetDateTime::from_unix_timestamp(self.epoch_seconds)
+            .expect("its year has four digits");
         let (minute, hour, day, month) = (at.minute(), at.hour(), at.day(), u8::from(at.month()));
         format!("cron({minute} {hour} {day} {month} ? {})", at.year())
     }
@@ -84,7 +87,11 @@ mod tests {
             ("2199-12-31", "2199-12-31T00:00:00Z"),
         ];
         for (text, shown) in rows {
-            assert_eq!(text.parse::<LaunchTime>().map(|at| at.to_string()), Ok(shown.to_owned()), "{text}");
+            assert_eq!(
+                text.parse::<LaunchTime>().map(|at| at.to_string()),
+                Ok(shown.to_owned()),
+                "{text}"
+            );
         }
     }
 
@@ -125,7 +132,12 @@ mod tests {
     #[test]
     fn what_is_left_is_counted_from_now() {
         let launch: LaunchTime = "2027-03-01T17:00:00Z".parse().unwrap();
-        let rows = [(0, Some(1_803_920_400)), (1_803_920_399, Some(1)), (1_803_920_400, None), (u64::MAX, None)];
+        let rows = [
+            (0, Some(1_803_920_400)),
+            (1_803_920_399, Some(1)),
+            (1_803_920_400, None),
+            (u64::MAX, None),
+        ];
         for (now, left) in rows {
             assert_eq!(launch.seconds_from(now), left, "{now}");
         }

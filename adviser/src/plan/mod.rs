@@ -36,9 +36,11 @@ pub use at_rest::{AtRest, IdleLine, IdlePart, IdleStack};
 pub use costs::{Bill, HourlyCost, Line, MonthlyCost, Service, ServiceShare};
 pub use demand::Demand;
 pub use directory::{DirectoryNeed, recommended_copies, renewed_after};
-pub use heat::{SortKeyOrder, SplitForHeat};
 pub use error::PlanError;
-pub use launch::{LaunchChoice, LaunchPlan, LaunchStep, StepKind, TemplateSetting, WarmUnits, Warming};
+pub use heat::{SortKeyOrder, SplitForHeat};
+pub use launch::{
+    LaunchChoice, LaunchPlan, LaunchStep, StepKind, TemplateSetting, WarmUnits, Warming,
+};
 pub use launch_time::{LaunchTime, LaunchTimeError};
 pub use options::{Architecture, CapacityMode, Format, PlanOptions};
 pub use partitions::TablePartitions;

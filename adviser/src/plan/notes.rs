@@ -44,11 +44,16 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         ));
     }
     if known.demand.write_units_per_second > TABLE_QUOTA {
-        notes.push(format!("A table serves {} write units a second until its quota is raised.", whole(TABLE_QUOTA)));
+        notes.push(format!(
+            "A table serves {} write units a second until its quota is raised.",
+            whole(TABLE_QUOTA)
+        ));
     }
     let reads = f64::from(known.options.read_rate) / f64::from(known.demand.keys);
-    let (alone, of_shard) =
-        (reads * known.page.units.unsharded, reads * known.page.units.uneven / f64::from(known.page.shards));
+    let (alone, of_shard) = (
+        reads * known.page.units.unsharded,
+        reads * known.page.units.uneven / f64::from(known.page.shards),
+    );
     // With one shard, the verdict reports it.
     if alone > known.partitions.read_units && known.page.shards > 1 {
         notes.push(format!(
@@ -62,8 +67,10 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         ));
     }
     if known.page.ends_early {
-        notes
-            .push(format!("A page ends at about 2 MB: {} of the {} items.", known.page.items, known.options.page_size));
+        notes.push(format!(
+            "A page ends at about 2 MB: {} of the {} items.",
+            known.page.items, known.options.page_size
+        ));
     }
     if known.options.items_per_request < BATCH {
         notes.push(format!(
@@ -91,7 +98,10 @@ fn of_launch(known: &Known<'_>) -> Option<String> {
     known.options.launch?;
     let Some(launch) = known.launch else {
         let which = match known.options.warm_write_units {
-            Some(units) => format!("on a table that is warmed for {} write units a second", whole(f64::from(units))),
+            Some(units) => format!(
+                "on a table that is warmed for {} write units a second",
+                whole(f64::from(units))
+            ),
             None => "on four times the partitions for the demand".to_owned(),
         };
         return Some(format!(

@@ -83,7 +83,9 @@ pub struct PlanOptions {
 fn index_name(text: &str) -> Result<String, &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let is_name = (3..=255).contains(&text.len()) && text.bytes().all(is_allowed);
-    is_name.then(|| text.to_owned()).ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
+    is_name
+        .then(|| text.to_owned())
+        .ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
 }
 
 /// The capacity mode of a table.
@@ -153,13 +155,18 @@ pub(super) mod tests {
     }
 
     fn parse(changed: &[(&str, &str)]) -> Result<PlanOptions, String> {
-        let mut options =
-            vec![("--write-rate", "5000"), ("--item-size", "1024"), ("--read-rate", "10"), ("--page-size", "100")];
+        let mut options = vec![
+            ("--write-rate", "5000"),
+            ("--item-size", "1024"),
+            ("--read-rate", "10"),
+            ("--page-size", "100"),
+        ];
         for (name, value) in changed {
             options.retain(|(known, _)| known != name);
             options.push((name, value));
         }
-        let words = std::iter::once("plan").chain(options.into_iter().flat_map(|(name, value)| [name, value]));
+        let words = std::iter::once("plan")
+            .chain(options.into_iter().flat_map(|(name, value)| [name, value]));
         Cli::try_parse_from(words).map(|cli| cli.options).map_err(|error| error.to_string())
     }
 
@@ -213,8 +220,12 @@ pub(super) mod tests {
 
     #[test]
     fn the_limits_themselves_are_accepted() {
-        let accepted =
-            parse(&[("--write-rate", "1"), ("--item-size", "409600"), ("--read-rate", "0"), ("--page-size", "1000")]);
+        let accepted = parse(&[
+            ("--write-rate", "1"),
+            ("--item-size", "409600"),
+            ("--read-rate", "0"),
+            ("--page-size", "1000"),
+        ]);
         assert!(accepted.is_ok(), "{accepted:?}");
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::internal::{Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata};
+use sharding::internal::{
+    Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata,
+};
 
 /// The first attempts of each decision. With this number, the widths are about those at the end of
 /// `simulate`.
@@ -61,7 +63,8 @@ pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyP
         let width = metadata.number_of_shards;
         let throttled = (throttled(width.get()) * SEEN).round() as u64;
         let attempts = SEEN as u64;
-        let pressure = Pressure { attempts, throttled, accepted: attempts - throttled.min(attempts) };
+        let pressure =
+            Pressure { attempts, throttled, accepted: attempts - throttled.min(attempts) };
         let now = Duration::from_secs(seconds);
         // The tracker ignores the first second of a new width, so `seen` is called once before the
         // sample is recorded.
@@ -78,7 +81,9 @@ pub(super) fn follow(partitions: u32, throttled: impl Fn(u32) -> f64) -> PolicyP
                 continue;
             }
             ScalingDecision::AtMaximum => PolicyEnd::AtMaximum,
-            ScalingDecision::ShortOfPartitions { write_units, .. } => PolicyEnd::ShortOfPartitions { write_units },
+            ScalingDecision::ShortOfPartitions { write_units, .. } => {
+                PolicyEnd::ShortOfPartitions { write_units }
+            }
             ScalingDecision::Calm
             | ScalingDecision::CoolingDown { .. }
             | ScalingDecision::Closing(_)
@@ -105,7 +110,9 @@ mod tests {
 
     /// The throttled share of a demand, which is given as a multiple of a partition's rate.
     fn throttled(demand: f64, partitions: u32) -> impl Fn(u32) -> f64 {
-        move |shards| collisions::throttled(demand, ShardCount::new(shards).unwrap(), Some(partitions))
+        move |shards| {
+            collisions::throttled(demand, ShardCount::new(shards).unwrap(), Some(partitions))
+        }
     }
 
     #[test]
@@ -117,9 +124,15 @@ mod tests {
     #[test]
     fn a_cured_key_takes_one_change() {
         // Partitions, the demand as a multiple of a partition's rate, and a range of shards.
-        for (partitions, demand, shards) in [(1_000, 5.0, 6..=10), (64, 5.0, 11..=17), (10, 5.0, 30..=60)] {
+        for (partitions, demand, shards) in
+            [(1_000, 5.0, 6..=10), (64, 5.0, 11..=17), (10, 5.0, 30..=60)]
+        {
             let path = follow(partitions, throttled(demand, partitions));
-            assert_eq!((path.widths.len(), path.end), (2, PolicyEnd::Calm), "{partitions}: {path:?}");
+            assert_eq!(
+                (path.widths.len(), path.end),
+                (2, PolicyEnd::Calm),
+                "{partitions}: {path:?}"
+            );
             assert!(shards.contains(&path.last()), "{partitions}: {path:?}");
         }
     }
@@ -128,9 +141,14 @@ mod tests {
     fn a_table_that_is_short_ends_it_with_the_units_that_would_do() {
         for (partitions, demand) in [(1, 5.0), (4, 5.0), (8, 10.0)] {
             let path = follow(partitions, throttled(demand, partitions));
-            let PolicyEnd::ShortOfPartitions { write_units: Some(units) } = path.end else { panic!("{path:?}") };
+            let PolicyEnd::ShortOfPartitions { write_units: Some(units) } = path.end else {
+                panic!("{path:?}")
+            };
             let demand_units = demand as u64 * 1_000;
-            assert!((demand_units..=4 * demand_units).contains(&units) && units % 1_000 == 0, "{partitions}: {path:?}");
+            assert!(
+                (demand_units..=4 * demand_units).contains(&units) && units % 1_000 == 0,
+                "{partitions}: {path:?}"
+            );
         }
     }
 

@@ -151,8 +151,14 @@ mod tests {
         assert_eq!(each.len(), 21);
         for price in each {
             assert!(price.tiers.last().is_some_and(|tier| tier.up_to.is_none()), "{price:?}");
-            assert!(price.tiers.is_sorted_by_key(|tier| tier.up_to.unwrap_or(f64::INFINITY)), "{price:?}");
-            assert!(price.source.starts_with("https://aws.amazon.com/") && price.checked_on.len() == 10, "{price:?}");
+            assert!(
+                price.tiers.is_sorted_by_key(|tier| tier.up_to.unwrap_or(f64::INFINITY)),
+                "{price:?}"
+            );
+            assert!(
+                price.source.starts_with("https://aws.amazon.com/") && price.checked_on.len() == 10,
+                "{price:?}"
+            );
         }
     }
 

@@ -79,15 +79,40 @@ struct Measured {
 
 /// docs/costs.md, "Reads by fan-out". One shard is the unsharded query.
 const MEASURED: [Measured; 4] = [
-    Measured { shards: 1.0, units_even: 1.0, units_uneven: 1.0, latency_even: 1.0, latency_uneven: 1.0 },
-    Measured { shards: 4.0, units_even: 1.02, units_uneven: 1.12, latency_even: 1.09, latency_uneven: 1.95 },
-    Measured { shards: 16.0, units_even: 1.01, units_uneven: 1.20, latency_even: 1.19, latency_uneven: 2.16 },
-    Measured { shards: 64.0, units_even: 1.00, units_uneven: 1.05, latency_even: 1.60, latency_uneven: 2.52 },
+    Measured {
+        shards: 1.0,
+        units_even: 1.0,
+        units_uneven: 1.0,
+        latency_even: 1.0,
+        latency_uneven: 1.0,
+    },
+    Measured {
+        shards: 4.0,
+        units_even: 1.02,
+        units_uneven: 1.12,
+        latency_even: 1.09,
+        latency_uneven: 1.95,
+    },
+    Measured {
+        shards: 16.0,
+        units_even: 1.01,
+        units_uneven: 1.20,
+        latency_even: 1.19,
+        latency_uneven: 2.16,
+    },
+    Measured {
+        shards: 64.0,
+        units_even: 1.00,
+        units_uneven: 1.05,
+        latency_even: 1.60,
+        latency_uneven: 2.52,
+    },
 ];
 
 /// Calculates the cost of a page of items of this size over this number of shards.
 pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -> PageCost {
-    let fitting = u32::try_from((PAGE_BYTES / u64::from(item_bytes.max(1))).max(1)).unwrap_or(u32::MAX);
+    let fitting =
+        u32::try_from((PAGE_BYTES / u64::from(item_bytes.max(1))).max(1)).unwrap_or(u32::MAX);
     let requested = items;
     let items = items.min(fitting);
     let per_unit = if consistent { 1.0 } else { 0.5 };
@@ -95,7 +120,8 @@ pub(super) fn page(items: u32, item_bytes: u32, shards: u32, consistent: bool) -
     let mut of_shard = (0.0, 0.0);
     for (count, probability) in binomial(u64::from(items), 1.0 / f64::from(shards)) {
         let (requests, units) = query(count, item_bytes);
-        of_shard = (of_shard.0 + probability * requests as f64, of_shard.1 + probability * units as f64);
+        of_shard =
+            (of_shard.0 + probability * requests as f64, of_shard.1 + probability * units as f64);
     }
     let least = of_shard.1 * f64::from(shards) * per_unit;
     // More shards than the fan-out are queried in several rounds.
@@ -170,12 +196,22 @@ mod tests {
         for (shards, least, even, uneven) in rows {
             let units = page(100, 1_024, shards, false).units;
             assert!((units.unsharded - 12.5).abs() < 1e-9);
-            for (found, expected) in [(units.least, least), (units.even, even), (units.uneven, uneven)] {
-                assert!((found / expected - 1.0).abs() < 0.01, "{shards} shards: {found}, measured {expected}");
+            for (found, expected) in
+                [(units.least, least), (units.even, even), (units.uneven, uneven)]
+            {
+                assert!(
+                    (found / expected - 1.0).abs() < 0.01,
+                    "{shards} shards: {found}, measured {expected}"
+                );
             }
         }
         let latency = [4, 16, 64].map(|shards| page(100, 1_024, shards, false).latency.even);
-        assert!(latency.iter().zip([1.09, 1.19, 1.60]).all(|(found, expected)| (found - expected).abs() < 1e-9));
+        assert!(
+            latency
+                .iter()
+                .zip([1.09, 1.19, 1.60])
+                .all(|(found, expected)| (found - expected).abs() < 1e-9)
+        );
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(super) struct Ready {
 pub(super) fn ready(options: &PlanOptions, demand: &Demand, admission: &Admission) -> Vec<Ready> {
     let tables = tables(options, demand);
     let with = |requested: Option<u32>| {
-        let all = tables.iter().filter_map(|partitions| on(*partitions, requested, demand, admission));
+        let all =
+            tables.iter().filter_map(|partitions| on(*partitions, requested, demand, admission));
         all.collect::<Vec<_>>()
     };
     let as_requested = options.shards.map(|_| with(options.shards)).unwrap_or_default();
@@ -61,12 +62,18 @@ fn tables(options: &PlanOptions, demand: &Demand) -> Vec<u32> {
         return vec![requested.partitions().max(now)];
     }
     let kept = f64::from(kept_partitions(demand.write_units_per_second));
-    let mut tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now)).to_vec();
+    let mut tables =
+        ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now)).to_vec();
     tables.dedup();
     tables
 }
 
-fn on(partitions: u32, requested: Option<u32>, demand: &Demand, admission: &Admission) -> Option<Ready> {
+fn on(
+    partitions: u32,
+    requested: Option<u32>,
+    demand: &Demand,
+    admission: &Admission,
+) -> Option<Ready> {
     let shards = match requested {
         Some(requested) => requested,
         None => match fewest_shards(demand, admission, partitions)? {
@@ -116,7 +123,9 @@ mod tests {
     #[test]
     fn nothing_is_ready_if_no_number_of_shards_serves_the_demand() {
         assert!(of(&PlanOptions { item_size: 2_000, ..options(1_000_000, None) }).is_empty());
-        assert!(of(&PlanOptions { warm_write_units: Some(4_000), ..options(5_000, None) }).is_empty());
+        assert!(
+            of(&PlanOptions { warm_write_units: Some(4_000), ..options(5_000, None) }).is_empty()
+        );
     }
 
     proptest! {

@@ -89,7 +89,8 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
     let shards = shard_choice(options, &demand, &admission, &partitions);
     let page = reads::page(options.page_size, options.item_size, shards.judged, options.consistent);
     let unsharded = throttled(&demand, &admission, 1, partitions.count);
-    let split_for_heat = split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
+    let split_for_heat =
+        split_for_heat(&demand, &admission, unsharded, options.sort_key_order, partitions.count);
     let reads = reads(options, &page, partitions.read_units);
     let usage = Usage {
         demand: &demand,
@@ -129,7 +130,10 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
             in_batches: &in_batches.functions,
             launch: launch.as_ref(),
         }),
-        prices: format!("{}, {}, collected on {}", prices.region, prices.currency, prices.assembled_on),
+        prices: format!(
+            "{}, {}, collected on {}",
+            prices.region, prices.currency, prices.assembled_on
+        ),
         throttling: throttling(&demand, &admission, &shards, partitions.count),
         demand,
         partitions,
@@ -191,11 +195,17 @@ fn reads(options: &PlanOptions, page: &PageCost, rate: f64) -> Reads {
         pages * page.units.uneven
     };
     let fewest = || {
-        (2..=MOST_SHARDS).map(|shards| (shards, over(shards))).find(|(shards, all)| all / f64::from(*shards) <= rate)
+        (2..=MOST_SHARDS)
+            .map(|shards| (shards, over(shards)))
+            .find(|(shards, all)| all / f64::from(*shards) <= rate)
     };
     Reads {
         of_key,
-        of_shard: if page.shards == 1 { of_key } else { pages * page.units.uneven / f64::from(page.shards) },
+        of_shard: if page.shards == 1 {
+            of_key
+        } else {
+            pages * page.units.uneven / f64::from(page.shards)
+        },
         rate,
         consistent: options.consistent,
         fewest_shards: if of_key > rate { fewest() } else { None },
@@ -241,26 +251,45 @@ mod tests {
             ),
             (options(1_005, None), VerdictKind::Leave, "Retries absorb the small excess"),
             (options(5_000, None), VerdictKind::Shard, "this key needs 5,000 write units a second"),
-            (options(5_000, Some(1)), VerdictKind::ShortOfPartitions, "1 partition gives 1,000 write units a second"),
-            (options(5_000, Some(4)), VerdictKind::ShortOfPartitions, "4 partitions give 4,000 write units a second"),
+            (
+                options(5_000, Some(1)),
+                VerdictKind::ShortOfPartitions,
+                "1 partition gives 1,000 write units a second",
+            ),
+            (
+                options(5_000, Some(4)),
+                VerdictKind::ShortOfPartitions,
+                "4 partitions give 4,000 write units a second",
+            ),
             (
                 PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(2_500, None) },
                 VerdictKind::SplitForHeat,
                 "DynamoDB's own split is enough after about",
             ),
             (
-                PlanOptions { sort_key_order: SortKeyOrder::Scattered, ..options(200_000, Some(1_000)) },
+                PlanOptions {
+                    sort_key_order: SortKeyOrder::Scattered,
+                    ..options(200_000, Some(1_000))
+                },
                 VerdictKind::Shard,
                 "200,000 write units",
             ),
             (options(1_000_000, Some(100_000)), VerdictKind::Shard, "1,000,000"),
-            (PlanOptions { item_size: 2_000, ..options(1_000_000, None) }, VerdictKind::TooMuch, "take 1,000,000."),
+            (
+                PlanOptions { item_size: 2_000, ..options(1_000_000, None) },
+                VerdictKind::TooMuch,
+                "take 1,000,000.",
+            ),
             (
                 PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
                 VerdictKind::ShortOfPartitions,
                 "on 20 partitions would be enough: before the peak, raise the table's warm throughput to 20,000 write units",
             ),
-            (PlanOptions { keys: 8, ..options(2_400, None) }, VerdictKind::Shard, "each of these keys needs 300"),
+            (
+                PlanOptions { keys: 8, ..options(2_400, None) },
+                VerdictKind::Shard,
+                "each of these keys needs 300",
+            ),
             (
                 PlanOptions { read_rate: 5_000, ..options(300, None) },
                 VerdictKind::ReadsOverrun,
@@ -272,7 +301,11 @@ mod tests {
                 VerdictKind::Shard,
                 "Reads also exceed a partition: the pages of each shard take",
             ),
-            (options(210_000, Some(3_000)), VerdictKind::Shard, "(if MAX_SHARDS is raised: it is 200)"),
+            (
+                options(210_000, Some(3_000)),
+                VerdictKind::Shard,
+                "(if MAX_SHARDS is raised: it is 200)",
+            ),
         ];
         for (options, kind, part) in rows {
             let report = plan_now(&options);
@@ -285,27 +318,43 @@ mod tests {
     #[test]
     fn large_writes_are_judged_as_single_writes_and_not_as_a_flow() {
         for order in [SortKeyOrder::Scattered, SortKeyOrder::Rising] {
-            let large = PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
+            let large =
+                PlanOptions { item_size: 409_600, sort_key_order: order, ..options(2, None) };
             let report = plan_now(&large);
             let Verdict { kind, text, split_for_heat } = &report.verdict;
             assert_eq!(*kind, VerdictKind::Shard, "{text}");
             let unsharded = cli::numbers::percent(report.throttling[0].throttled);
-            assert!(text.contains(&format!("takes 400 of them: when writes coincide, {unsharded} of")), "{text}");
-            assert!(split_for_heat.contains(&unsharded) && !split_for_heat.contains("0 minutes"), "{split_for_heat}");
+            assert!(
+                text.contains(&format!("takes 400 of them: when writes coincide, {unsharded} of")),
+                "{text}"
+            );
+            assert!(
+                split_for_heat.contains(&unsharded) && !split_for_heat.contains("0 minutes"),
+                "{split_for_heat}"
+            );
         }
     }
 
     #[test]
     fn keys_that_share_a_partition_are_not_relieved_at_once() {
         // Eight keys with 300 units each on five partitions: in some placements, they fit.
-        let options = PlanOptions { keys: 8, sort_key_order: SortKeyOrder::Scattered, ..options(2_400, None) };
+        let options = PlanOptions {
+            keys: 8,
+            sort_key_order: SortKeyOrder::Scattered,
+            ..options(2_400, None)
+        };
         let verdict = plan_now(&options).verdict;
-        assert!(!verdict.text.contains("0 minutes") && !verdict.text.contains("until then, 0 %"), "{}", verdict.text);
+        assert!(
+            !verdict.text.contains("0 minutes") && !verdict.text.contains("until then, 0 %"),
+            "{}",
+            verdict.text
+        );
     }
 
     #[test]
     fn the_bound_of_assumed_partitions_is_reported() {
-        let report = plan_now(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) });
+        let report =
+            plan_now(&PlanOptions { item_size: 204_800, keys: 1_000, ..options(1_000_000, None) });
         assert!(report.partitions.capped);
         let text = report.to_string();
         assert!(
@@ -324,14 +373,21 @@ mod tests {
             report.verdict.text
         );
         let text = report.to_string();
-        for part in ["5, as requested", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "assume uneven sort keys"] {
+        for part in
+            ["5, as requested", "| > 5 ", "| 2 ", "| 10 ", "| 20 ", "assume uneven sort keys"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
     fn a_plan_has_notes() {
-        let large = PlanOptions { item_size: 1_050, read_rate: 600, page_size: 1_000, ..options(50_000, None) };
+        let large = PlanOptions {
+            item_size: 1_050,
+            read_rate: 600,
+            page_size: 1_000,
+            ..options(50_000, None)
+        };
         let notes = plan_now(&large).notes.join("\n");
         for part in [
             "would take 1 write unit and not 2",
@@ -348,7 +404,9 @@ mod tests {
     fn the_copies_that_the_instances_need_are_named_with_the_event_that_makes_them() {
         let few = plan_now(&options(5_000, None)).to_string();
         assert!(
-            few.contains("\ndirectory   31 instances at once, as many as the demand keeps busy: one copy"),
+            few.contains(
+                "\ndirectory   31 instances at once, as many as the demand keeps busy: one copy"
+            ),
             "{few}"
         );
         let many = PlanOptions { instances: Some(10_000), ..options(100_000, None) };
@@ -356,14 +414,20 @@ mod tests {
         let expected = "\ndirectory   10,000 instances at once: 10 copies of each page (a new table has one; to raise them, invoke the \
                         shard-scaler with {\"action\":\"copies\",\"copies\":10}); the pages are read for 12,500 units a second, $4,106 a month";
         assert!(many.contains(expected), "{many}");
-        let too_many = plan_now(&PlanOptions { instances: Some(100_000), ..options(500_000, None) }).to_string();
-        assert!(too_many.contains("93 copies of each page would be needed, and a table has at most 64"), "{too_many}");
+        let too_many =
+            plan_now(&PlanOptions { instances: Some(100_000), ..options(500_000, None) })
+                .to_string();
+        assert!(
+            too_many.contains("93 copies of each page would be needed, and a table has at most 64"),
+            "{too_many}"
+        );
     }
 
     #[test]
     fn the_json_has_every_part() {
         let launch = Some("2027-03-01T17:00:00Z".parse().unwrap());
-        let json = serde_json::to_value(plan_now(&PlanOptions { launch, ..options(5_000, None) })).unwrap();
+        let json = serde_json::to_value(plan_now(&PlanOptions { launch, ..options(5_000, None) }))
+            .unwrap();
         for path in [
             "/verdict/kind",
             "/demand/write_units_per_second",

@@ -38,8 +38,11 @@ impl fmt::Display for Report {
 impl Report {
     fn write_demand(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let demand = &self.demand;
-        let keys =
-            if demand.keys == 1 { String::new() } else { format!(", shared by {}", counted(demand.keys, "key")) };
+        let keys = if demand.keys == 1 {
+            String::new()
+        } else {
+            format!(", shared by {}", counted(demand.keys, "key"))
+        };
         writeln!(
             f,
             "demand      {} a second: {} of {} ({} bytes, started KBs){keys}",
@@ -59,7 +62,9 @@ impl Report {
             }
             (true, true) => ", as in a new table".to_owned(),
             (true, false) => {
-                format!(", as in a table that has served this demand before (a new one has {new_table})")
+                format!(
+                    ", as in a table that has served this demand before (a new one has {new_table})"
+                )
             }
         };
         writeln!(
@@ -89,8 +94,11 @@ impl Report {
         };
         let requested = if shards.asked_for { ", as requested" } else { "" };
         let most = ScalingPolicy::default().max_shards.get();
-        let raised =
-            if shards.judged > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() };
+        let raised = if shards.judged > most {
+            format!(" (if MAX_SHARDS is raised: it is {most})")
+        } else {
+            String::new()
+        };
         writeln!(f, "shards      {}{requested}{raised}; {fewest}", shards.judged)
     }
 
@@ -98,8 +106,12 @@ impl Report {
         let policy = &self.shards.policy;
         let path = policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
         let end = match policy.end {
-            PolicyEnd::Calm if policy.last() == 1 => return writeln!(f, "the policy  stays at one shard"),
-            PolicyEnd::Calm => " (enough on these partitions, with a reserve for unlucky placements)".to_owned(),
+            PolicyEnd::Calm if policy.last() == 1 => {
+                return writeln!(f, "the policy  stays at one shard");
+            }
+            PolicyEnd::Calm => {
+                " (enough on these partitions, with a reserve for unlucky placements)".to_owned()
+            }
             PolicyEnd::AtMaximum => ", its maximum".to_owned(),
             PolicyEnd::ShortOfPartitions { write_units } => {
                 let units = write_units.map_or_else(String::new, |units| {
@@ -118,7 +130,10 @@ impl Report {
         let copies = match &need.event {
             None => "one copy of each page is enough".to_owned(),
             Some(_) if need.copies > MAX_COPIES => {
-                format!("{} copies of each page would be needed, and a table has at most {MAX_COPIES}", need.copies)
+                format!(
+                    "{} copies of each page would be needed, and a table has at most {MAX_COPIES}",
+                    need.copies
+                )
             }
             Some(event) => format!(
                 "{} copies of each page (a new table has one; to raise them, invoke the shard-scaler with {event})",
@@ -144,7 +159,11 @@ impl Report {
         let mut table = table(&names);
         for row in &self.throttling {
             let mark = if row.shards == self.shards.judged { "> " } else { "" };
-            let mut cells = vec![format!("{mark}{}", row.shards), decimal(row.units_per_shard), percent(row.throttled)];
+            let mut cells = vec![
+                format!("{mark}{}", row.shards),
+                decimal(row.units_per_shard),
+                percent(row.throttled),
+            ];
             cells.extend(both.then(|| percent(row.throttled_on_a_new_table)));
             table.add_row(cells);
         }
@@ -159,12 +178,25 @@ impl Report {
 
     fn write_page(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = &self.page;
-        let mut table =
-            table(&["a page", "requests", "read units", "times", "latency, times", "slowest request, times"]);
+        let mut table = table(&[
+            "a page",
+            "requests",
+            "read units",
+            "times",
+            "latency, times",
+            "slowest request, times",
+        ]);
         let times = |units: f64| format!("{:.2}", units / page.units.unsharded);
         table.add_row(
-            ["unsharded", &page.unsharded_requests.to_string(), &decimal(page.units.unsharded), "1.00", "1.00", "1.00"]
-                .map(str::to_owned),
+            [
+                "unsharded",
+                &page.unsharded_requests.to_string(),
+                &decimal(page.units.unsharded),
+                "1.00",
+                "1.00",
+                "1.00",
+            ]
+            .map(str::to_owned),
         );
         let rows = [
             ("even sort keys", page.units.even, page.latency.even),
@@ -181,7 +213,11 @@ impl Report {
             ]);
         }
         writeln!(f, "{table}")?;
-        let items = format!("{} of {} bytes", counted(page.items, "item"), whole(f64::from(self.demand.item_bytes)));
+        let items = format!(
+            "{} of {} bytes",
+            counted(page.items, "item"),
+            whole(f64::from(self.demand.item_bytes))
+        );
         if page.shards == 1 {
             return writeln!(f, "{items}.\n");
         }
@@ -246,8 +282,10 @@ impl Report {
 }
 
 fn of_service(bill: &Bill, service: Service) -> String {
-    let usd: f64 = bill.lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
-    let share = bill.shares.iter().find(|share| share.service == service).map_or(0.0, |share| share.share);
+    let usd: f64 =
+        bill.lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
+    let share =
+        bill.shares.iter().find(|share| share.service == service).map_or(0.0, |share| share.share);
     if usd > 0.0 { format!("{} ({:.0} %)", dollars(usd), share * 100.0) } else { "-".to_owned() }
 }
 

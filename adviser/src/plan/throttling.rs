@@ -38,7 +38,12 @@ pub struct ThrottlingRow {
 }
 
 /// The expected share of the first attempts that is throttled, if each key has this many shards.
-pub(super) fn throttled(demand: &Demand, admission: &Admission, shards: u32, partitions: u32) -> f64 {
+pub(super) fn throttled(
+    demand: &Demand,
+    admission: &Admission,
+    shards: u32,
+    partitions: u32,
+) -> f64 {
     let per_shard = demand.units_per_shard(shards);
     let others = u64::from(demand.keys) * u64::from(shards.max(1)) - 1;
     binomial(others, 1.0 / f64::from(partitions.max(1)))
@@ -52,13 +57,23 @@ pub(super) fn throttled(demand: &Demand, admission: &Admission, shards: u32, par
 ///
 /// More shards never throttle more: smaller parts of the same demand spread more evenly, and the
 /// units that a partition refuses are convex in its demand.
-pub(super) fn fewest_shards(demand: &Demand, admission: &Admission, partitions: u32) -> Option<u32> {
+pub(super) fn fewest_shards(
+    demand: &Demand,
+    admission: &Admission,
+    partitions: u32,
+) -> Option<u32> {
     fewest(MOST_SHARDS, |shards| throttled(demand, admission, shards, partitions) < NEGLIGIBLE)
 }
 
 /// The fewest partitions on which this number of shards is enough.
-pub(super) fn fewest_partitions(demand: &Demand, admission: &Admission, shards: u32) -> Option<u32> {
-    fewest(MOST_PARTITIONS, |partitions| throttled(demand, admission, shards, partitions) < NEGLIGIBLE)
+pub(super) fn fewest_partitions(
+    demand: &Demand,
+    admission: &Admission,
+    shards: u32,
+) -> Option<u32> {
+    fewest(MOST_PARTITIONS, |partitions| {
+        throttled(demand, admission, shards, partitions) < NEGLIGIBLE
+    })
 }
 
 /// The least number up to `most` that suffices, if every number above a sufficient one suffices.
@@ -105,7 +120,8 @@ mod tests {
     #[test]
     fn keys_of_one_shard_share_partitions_like_the_shards_of_one_key() {
         let (keys, shards) = (Demand::new(6_000, 1_024, 8), Demand::new(6_000, 1_024, 1));
-        let (of_keys, of_shards) = (throttled(&keys, &small(), 1, 10), throttled(&shards, &small(), 8, 10));
+        let (of_keys, of_shards) =
+            (throttled(&keys, &small(), 1, 10), throttled(&shards, &small(), 8, 10));
         assert!((of_keys - of_shards).abs() < 1e-12 && of_keys > 0.05, "{of_keys} {of_shards}");
     }
 

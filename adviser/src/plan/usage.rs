@@ -30,7 +30,8 @@ impl Usage<'_> {
     /// The average number of instances that are busy at once: requests per second times the seconds
     /// of each. (AWS Lambda developer guide, "Understanding Lambda function scaling".)
     pub(super) fn busy_instances(&self) -> f64 {
-        self.requests_of_writer() * self.seconds_of_writer() + self.pages_per_second * self.seconds_of_reader()
+        self.requests_of_writer() * self.seconds_of_writer()
+            + self.pages_per_second * self.seconds_of_reader()
     }
 
     /// HTTP requests per second: writes, or batches of them, and pages.
@@ -50,6 +51,7 @@ impl Usage<'_> {
 
     /// The duration of a request to the reader.
     pub(super) fn seconds_of_reader(&self) -> f64 {
-        REQUEST_SECONDS * f64::from(self.page.unsharded_requests) * self.page.latency.uneven + OWN_SECONDS
+        REQUEST_SECONDS * f64::from(self.page.unsharded_requests) * self.page.latency.uneven
+            + OWN_SECONDS
     }
 }

@@ -88,7 +88,10 @@ impl Reads {
         let mut help = Vec::new();
         let eventual = if self.consistent { units / 2.0 } else { units };
         if self.consistent {
-            help.push(format!("pages without strong consistency (half the units: {})", whole(eventual)));
+            help.push(format!(
+                "pages without strong consistency (half the units: {})",
+                whole(eventual)
+            ));
         }
         let replicas = self.rate * f64::from(READ_REPLICAS + 1);
         help.push(format!(
@@ -124,7 +127,8 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         (VerdictKind::TooMuch, too_much(case))
     } else if case.fewest_shards.is_none() {
         (VerdictKind::ShortOfPartitions, short_of_partitions(case))
-    } else if let (SortKeyOrder::Scattered, Some(after)) = (case.heat.sort_key_order, case.heat.relieved_after_seconds)
+    } else if let (SortKeyOrder::Scattered, Some(after)) =
+        (case.heat.sort_key_order, case.heat.relieved_after_seconds)
     {
         (VerdictKind::SplitForHeat, split_for_heat(case, after))
     } else {
@@ -133,7 +137,9 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let text = match kind {
         VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
         // The key stays at one shard.
-        VerdictKind::SplitForHeat => and_reads(text, case.reads.overrun(case.reads.of_key, "one key")),
+        VerdictKind::SplitForHeat => {
+            and_reads(text, case.reads.overrun(case.reads.of_key, "one key"))
+        }
         VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
             and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
         }
@@ -156,11 +162,16 @@ impl Case<'_> {
 /// The verdict if one partition serves the writes.
 fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
     let (rate, whose) = (whole(case.rate), case.key_needs());
-    let over = if case.demand.units_per_key() > case.rate { " Retries absorb the small excess." } else { "" };
+    let over = if case.demand.units_per_key() > case.rate {
+        " Retries absorb the small excess."
+    } else {
+        ""
+    };
     let needs = whole(case.demand.units_per_key());
     let one = if case.demand.keys == 1 { "the key" } else { "each key" };
     // If the user requested shards, they share the reads.
-    match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" }) {
+    match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" })
+    {
         Some(reads) => {
             let text = format!(
                 "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
@@ -226,7 +237,10 @@ fn shard(case: &Case<'_>) -> String {
     let why = if case.demand.units_per_key() > case.rate {
         ", so".to_owned()
     } else if case.demand.keys == 1 {
-        format!(", but a single write takes {} of them: when writes coincide,", case.demand.units_per_write)
+        format!(
+            ", but a single write takes {} of them: when writes coincide,",
+            case.demand.units_per_write
+        )
     } else {
         ", but keys share partitions:".to_owned()
     };
@@ -236,14 +250,18 @@ fn shard(case: &Case<'_>) -> String {
         percent(case.unsharded),
         counted(case.shards, "shard"),
         percent(case.throttled),
-        case.fewest_shards
-            .filter(|fewest| *fewest > case.shards)
-            .map_or_else(String::new, |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))),
+        case.fewest_shards.filter(|fewest| *fewest > case.shards).map_or_else(
+            String::new,
+            |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))
+        ),
     )
 }
 
 fn and_reads(text: String, reads: Option<String>) -> String {
-    reads.map_or_else(|| text.clone(), |reads| format!("{text} Reads also exceed a partition: {reads}"))
+    reads.map_or_else(
+        || text.clone(),
+        |reads| format!("{text} Reads also exceed a partition: {reads}"),
+    )
 }
 
 /// The condition for this number of shards, if it is above the default of MAX_SHARDS.
@@ -278,7 +296,10 @@ fn heat(case: &Case<'_>) -> String {
             percent(heat.throttled_in_the_end),
         ),
         (SortKeyOrder::Rising, Some(after)) => {
-            format!("The split separates the hot keys of a partition. Under 1 % are throttled after {}.", minutes(after))
+            format!(
+                "The split separates the hot keys of a partition. Under 1 % are throttled after {}.",
+                minutes(after)
+            )
         }
         (SortKeyOrder::Scattered, Some(after)) => format!(
             "With scattered sort keys, the splits continue. Under 1 % are throttled after {} ({} partitions, {} before).",

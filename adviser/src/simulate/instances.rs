@@ -9,9 +9,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::protocol::metadata::Change;
 use sharding::internal::{
-    CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_GATHERING, LONGEST_PAUSE,
-    LOOK_AGAIN, MAX_LEASE, OBSERVER_PAUSE, Pressure, PressureTracker, ScalingDecision, ScalingPolicy, Seen, ShardCount,
-    ShardMetadata, TOGETHER,
+    CROWD_BACKOFF, DRIFT_MARGIN, EVIDENCE_LASTS, FIRST_PAUSE, GrowthRecord, LONGEST_GATHERING,
+    LONGEST_PAUSE, LOOK_AGAIN, MAX_LEASE, OBSERVER_PAUSE, Pressure, PressureTracker,
+    ScalingDecision, ScalingPolicy, Seen, ShardCount, ShardMetadata, TOGETHER,
 };
 
 use super::metadata::{MetadataItem, MetadataLoad, MetadataTable};
@@ -256,7 +256,9 @@ impl Instances {
             Contender::Nothing => None,
             Contender::Policy(policy) => Some(policy),
             // The first instance makes the one change at once. The policy never makes another.
-            Contender::Once(_) => Some(ScalingPolicy { evidence: u64::MAX, ..ScalingPolicy::default() }),
+            Contender::Once(_) => {
+                Some(ScalingPolicy { evidence: u64::MAX, ..ScalingPolicy::default() })
+            }
         };
         let item = ShardMetadata::unregistered();
         let page = Entry::of(&item, Duration::ZERO);
@@ -278,7 +280,9 @@ impl Instances {
             partitions: scenario.knows_partitions.then_some(scenario.partitions),
             rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed),
         };
-        let all = (0..scenario.instances).map(|number| Instance::new(number, scenario, &mut key)).collect();
+        let all = (0..scenario.instances)
+            .map(|number| Instance::new(number, scenario, &mut key))
+            .collect();
         Self { all, policy, key }
     }
 
@@ -320,7 +324,8 @@ impl Instances {
 
     /// Determines the instances that may send writes in this step.
     pub(super) fn hold(&mut self, now: Duration) -> Held {
-        let (mut running, mut waiting, mut waited, mut released, mut without_view) = (0, 0, 0, 0, 0);
+        let (mut running, mut waiting, mut waited, mut released, mut without_view) =
+            (0, 0, 0, 0, 0);
         for instance in self.all.iter_mut().filter(|instance| now >= instance.starts_at) {
             let has_view = self.policy.is_none() || instance.has_view(now);
             let sends = has_view && !instance.entry.is_closing;
@@ -329,10 +334,12 @@ impl Instances {
             waited += u32::from(!instance.sends);
             released += u32::from(sends && !instance.sends);
             // Without reads, an instance that waits for an open needs no view before it.
-            without_view += u32::from(!has_view && (self.key.is_read || !instance.entry.is_closing));
+            without_view +=
+                u32::from(!has_view && (self.key.is_read || !instance.entry.is_closing));
             instance.sends = sends;
         }
-        let part = |some: u32, all: u32| if all == 0 { 0.0 } else { f64::from(some) / f64::from(all) };
+        let part =
+            |some: u32, all: u32| if all == 0 { 0.0 } else { f64::from(some) / f64::from(all) };
         Held {
             waiting: if running == 0 { 1.0 } else { part(waiting, running) },
             released: part(released, waited),
@@ -370,7 +377,8 @@ impl Instances {
         let count = self.active().count() as f64;
         let rng = &mut self.key.rng;
         for instance in self.all.iter_mut().filter(|instance| instance.sends) {
-            let Some((width, refused)) = refused.iter().find(|(width, _)| *width == instance.entry.width).copied()
+            let Some((width, refused)) =
+                refused.iter().find(|(width, _)| *width == instance.entry.width).copied()
             else {
                 continue;
             };
@@ -383,8 +391,13 @@ impl Instances {
                 now,
             );
             // A throttled retry also starts a relief.
-            let is_throttled = throttled > 0 || rng.random::<f64>() < refused * (repetitions / count);
-            if is_throttled && self.policy.is_some() && instance.relief == Relief::Idle && !instance.is_quiet(now) {
+            let is_throttled =
+                throttled > 0 || rng.random::<f64>() < refused * (repetitions / count);
+            if is_throttled
+                && self.policy.is_some()
+                && instance.relief == Relief::Idle
+                && !instance.is_quiet(now)
+            {
                 let until = now + CROWD_BACKOFF.mul_f64(rng.random());
                 instance.relief = Relief::Gathering { since: now, until };
             }
@@ -450,7 +463,8 @@ impl Instance {
         let starts_at = match scenario.starts {
             Starts::Warm | Starts::AtOnce => Duration::ZERO,
             Starts::Lambda => {
-                Duration::from_secs(1).saturating_mul((number + 1).saturating_sub(STARTED_AT_ONCE)) / STARTED_A_SECOND
+                Duration::from_secs(1).saturating_mul((number + 1).saturating_sub(STARTED_AT_ONCE))
+                    / STARTED_A_SECOND
             }
         };
         let is_warm = scenario.starts == Starts::Warm;
@@ -498,7 +512,11 @@ impl Instance {
             return;
         }
         // If one copy does not respond, the instance tries another.
-        let copy = if self.look.throttled == 0 { self.copy } else { key.rng.random_range(0..key.copies.max(1)) };
+        let copy = if self.look.throttled == 0 {
+            self.copy
+        } else {
+            key.rng.random_range(0..key.copies.max(1))
+        };
         let item = if self.knows_table { MetadataItem::Page(copy) } else { MetadataItem::Table };
         if !key.table.read(item, now) {
             self.look = self.look.repeated(now, &mut key.rng);
@@ -532,7 +550,8 @@ impl Instance {
         }
         let generation = self.entry.generation;
         let watched = self.watched.filter(|(watched, _)| *watched == generation);
-        let (_, ends) = *self.watched.insert(watched.unwrap_or_else(|| (generation, key.patience(now))));
+        let (_, ends) =
+            *self.watched.insert(watched.unwrap_or_else(|| (generation, key.patience(now))));
         let left = self.entry.opens_at.saturating_sub(now).min(OPENING_WAIT);
         let mut next = now + left.max(POLL) + key.jitter(POLL);
         if now < ends {
@@ -547,8 +566,13 @@ impl Instance {
     fn advance(&mut self, policy: &ScalingPolicy, key: &mut Key, now: Duration) -> bool {
         match self.relief {
             Relief::Idle => {
-                let Some((generation, _)) = self.watched.filter(|(_, ends)| now >= *ends) else { return false };
-                self.relief = Relief::Reading { why: Why::TakeOver { generation }, attempt: Attempt::at(now) };
+                let Some((generation, _)) = self.watched.filter(|(_, ends)| now >= *ends) else {
+                    return false;
+                };
+                self.relief = Relief::Reading {
+                    why: Why::TakeOver { generation },
+                    attempt: Attempt::at(now),
+                };
                 true
             }
             Relief::Gathering { since, until } if now >= until => {
@@ -571,7 +595,9 @@ impl Instance {
                 self.relief = Relief::Gathering { since, until: now + key.jitter(CROWD_BACKOFF) };
                 false
             }
-            Relief::Looking { since, then } if self.asked_at.is_some_and(|asked_at| asked_at >= since) => {
+            Relief::Looking { since, then }
+                if self.asked_at.is_some_and(|asked_at| asked_at >= since) =>
+            {
                 // The page is read first. Most of a crowd of instances find that another has
                 // already closed the key, and do not read the key's items.
                 let attempt = Attempt::at(now);
@@ -648,11 +674,13 @@ impl Instance {
             }
             Relief::Closed { until, generation } if now >= until => {
                 let is_own = key.seen_item.generation == generation;
-                self.relief = if is_own { self.change(&Change::Open, key, now) } else { Relief::Idle };
+                self.relief =
+                    if is_own { self.change(&Change::Open, key, now) } else { Relief::Idle };
                 false
             }
             Relief::WaitingOut { until, generation } if now >= until => {
-                self.relief = Relief::Reading { why: Why::WaitOut { generation }, attempt: Attempt::at(now) };
+                self.relief =
+                    Relief::Reading { why: Why::WaitOut { generation }, attempt: Attempt::at(now) };
                 true
             }
             Relief::Gathering { .. }
@@ -681,7 +709,10 @@ impl Instance {
             // The actor of the change did not publish it to the page.
             Why::TakeOver { .. } => {
                 self.look_at_once(now + 2 * STEP);
-                Relief::Publishing { entry: Entry::of(&key.seen_item, now), attempt: Attempt::at(now + STEP) }
+                Relief::Publishing {
+                    entry: Entry::of(&key.seen_item, now),
+                    attempt: Attempt::at(now + STEP),
+                }
             }
             Why::WaitOut { .. } => Relief::Idle,
         }
@@ -708,7 +739,9 @@ impl Instance {
     fn add_evidence(&mut self, key: &mut Key, now: Duration) -> Pressure {
         let (own, evidence) = (self.tracker.take_untold(now), &mut key.evidence);
         let (generation, partitions) = (self.entry.generation, self.partitions);
-        if evidence.of(generation, partitions).is_some() && now.saturating_sub(evidence.begun) <= EVIDENCE_LASTS {
+        if evidence.of(generation, partitions).is_some()
+            && now.saturating_sub(evidence.begun) <= EVIDENCE_LASTS
+        {
             evidence.seen = evidence.seen.plus(own);
         } else if evidence.generation <= generation {
             *evidence = Evidence { generation, partitions, begun: now, seen: own };
@@ -738,9 +771,10 @@ impl Instance {
                 let close = Change::Close { to, growth: policy.record(&key.seen_item, seen) };
                 self.change(&close, key, now)
             }
-            ScalingDecision::Closing(_) => {
-                Relief::WaitingOut { until: key.patience(now), generation: key.seen_item.generation }
-            }
+            ScalingDecision::Closing(_) => Relief::WaitingOut {
+                until: key.patience(now),
+                generation: key.seen_item.generation,
+            },
             ScalingDecision::CoolingDown { until } => {
                 self.be_quiet(Duration::from_secs(until.saturating_sub(EPOCH)), false);
                 Relief::Idle
@@ -749,7 +783,9 @@ impl Instance {
                 let until = Duration::from_secs(until.saturating_sub(EPOCH));
                 self.be_quiet(until, true);
                 // Only one instance of a crowd reports the shortage.
-                if key.table.write(MetadataItem::Evidence, now) && key.short_until(self.partitions, now).is_none() {
+                if key.table.write(MetadataItem::Evidence, now)
+                    && key.short_until(self.partitions, now).is_none()
+                {
                     key.short = Some((key.item.generation, self.partitions, until));
                     key.shortage = Some(Shortage { write_units });
                 }

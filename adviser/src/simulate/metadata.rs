@@ -105,8 +105,11 @@ impl MetadataTable {
             .into_iter()
             .chain(copies)
             .map(StoredKey::new);
-        let limits =
-            PartitionLimits { partitions: partitions.unwrap_or(1), split_after: None, ..PartitionLimits::default() };
+        let limits = PartitionLimits {
+            partitions: partitions.unwrap_or(1),
+            split_after: None,
+            ..PartitionLimits::default()
+        };
         let shared = Partitions::new(limits, Duration::ZERO);
         let at = |index: usize, key: &StoredKey| match partitions {
             Some(_) => (0, shared.index_of(key)),
@@ -160,7 +163,9 @@ impl MetadataTable {
     /// Ends a second: adds its load to the run.
     pub(super) fn end_second(&mut self) {
         let mut busiest = 0.0f64;
-        for (partition, (second, run)) in self.of_second.iter_mut().zip(&mut self.of_run).enumerate() {
+        for (partition, (second, run)) in
+            self.of_second.iter_mut().zip(&mut self.of_run).enumerate()
+        {
             let share = second.share(&self.limits, 1.0);
             busiest = busiest.max(share);
             if share > self.worst.0 {

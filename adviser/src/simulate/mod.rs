@@ -133,7 +133,11 @@ impl Contender {
             ("split for heat only", Self::Nothing),
             (
                 "+1, cooldown 60 s",
-                Self::Policy(ScalingPolicy { growth: Growth::PlusOne, cooldown_seconds: 60, ..ours }),
+                Self::Policy(ScalingPolicy {
+                    growth: Growth::PlusOne,
+                    cooldown_seconds: 60,
+                    ..ours
+                }),
             ),
             ("doubling", Self::Policy(ScalingPolicy { growth: Growth::Doubling, ..ours })),
             ("proportional", Self::Policy(ours)),
@@ -159,7 +163,9 @@ pub fn scenarios(options: &SimulateOptions) -> Vec<Scenario> {
     let copies = options.copies.unwrap_or_else(|| recommended_copies(options.instances, 1));
     for demand in &options.demand {
         for partitions in &options.partitions {
-            for (name, contender) in Contender::named(options.policy.as_deref(), *demand, *partitions) {
+            for (name, contender) in
+                Contender::named(options.policy.as_deref(), *demand, *partitions)
+            {
                 all.push(Scenario {
                     policy: name,
                     contender,
@@ -201,8 +207,8 @@ fn run_all(scenarios: &[Scenario], ended: impl Fn() + Sync) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((index, scenario)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, scenarios.get(i)?)))
+                while let Some((index, scenario)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|i| Some((i, scenarios.get(i)?)))
                 {
                     let outcome = world::run(scenario);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
@@ -241,7 +247,9 @@ fn of_oracle(demand: u32, partitions: u32) -> ShardCount {
         };
         let outcomes = run_all(&(0..TRIED_KEYS).map(of_key).collect::<Vec<_>>(), || {});
         let count = outcomes.len() as f64;
-        let relieved = outcomes.iter().filter(|outcome| outcome.relieved_after.is_some()).count() as f64 / count;
+        let relieved = outcomes.iter().filter(|outcome| outcome.relieved_after.is_some()).count()
+            as f64
+            / count;
         (relieved, outcomes.iter().map(|outcome| outcome.accepted).sum::<f64>() / count)
     };
     let (relieved, _) = tried(most, TRIED_SECONDS);
@@ -287,7 +295,8 @@ mod tests {
     #[test]
     fn with_the_recommended_copies_busy_instances_take_half_of_a_metadata_partition() {
         let (instances, seconds, copies) = large_or((10_000, 60, 10), (1_000, 20, 1));
-        let all = [Starts::Warm, Starts::AtOnce, Starts::Lambda].map(|starts| step((instances, 500), seconds, starts));
+        let all = [Starts::Warm, Starts::AtOnce, Starts::Lambda]
+            .map(|starts| step((instances, 500), seconds, starts));
         let outcomes = run(&all);
         println!("{}", table(&outcomes));
         for outcome in &outcomes {
@@ -313,15 +322,23 @@ mod tests {
 
     #[test]
     fn a_new_table_is_warmed_within_the_budget_and_without_one_what_it_lacks_is_named() {
-        let new_table = Scenario { demand: 20_000, partitions: 4, reads: 0, ..step((200, 20_000), 100, Starts::Warm) };
-        let runs =
-            [100_000, 0].map(|budget| (1..=3).map(|seed| Scenario { budget, seed, ..new_table.clone() }).collect());
+        let new_table = Scenario {
+            demand: 20_000,
+            partitions: 4,
+            reads: 0,
+            ..step((200, 20_000), 100, Starts::Warm)
+        };
+        let runs = [100_000, 0].map(|budget| {
+            (1..=3).map(|seed| Scenario { budget, seed, ..new_table.clone() }).collect()
+        });
         let [warmed, short] = runs.map(|scenarios: Vec<_>| run(&scenarios));
         for outcome in &warmed {
             assert!(outcome.relieved_after.is_some_and(|seconds| seconds <= 75.0), "{outcome:?}");
         }
         for outcome in &short {
-            let Some((after, Some(units))) = outcome.short_after else { panic!("not reported: {outcome:?}") };
+            let Some((after, Some(units))) = outcome.short_after else {
+                panic!("not reported: {outcome:?}")
+            };
             assert!(after <= 30.0 && (40_000..=120_000).contains(&units), "{outcome:?}");
             assert!(outcome.relieved_after.is_none() && outcome.final_width <= 40, "{outcome:?}");
             assert_eq!(outcome.final_partitions, 4, "{outcome:?}");
@@ -333,7 +350,10 @@ mod tests {
         let scenario = Scenario { copies: 1, ..step((4_000, 500), 10, Starts::Warm) };
         let outcome = world::run(&scenario);
         let load = metadata(&outcome);
-        assert!(load.mean > 0.95 && load.throttled > 0 && outcome.without_view > 0.2, "{outcome:?}");
+        assert!(
+            load.mean > 0.95 && load.throttled > 0 && outcome.without_view > 0.2,
+            "{outcome:?}"
+        );
         let enough = world::run(&Scenario { copies: 8, ..scenario.clone() });
         assert!(metadata(&enough).mean <= 0.5 && enough.without_view < 1e-9, "{enough:?}");
         // Copies do not help if they share too few partitions.
@@ -352,15 +372,20 @@ mod tests {
     #[test]
     fn ours_is_nearly_as_good_as_what_knows_the_demand_and_the_partitions() {
         let (seconds, seeds) = large_or((60, 3), (60, 1));
-        let (of_demand, of_partitions) = large_or((&GRID.1[..], &GRID.0[..]), (&[5_000, 20_000], &[4, 64, 1_000]));
+        let (of_demand, of_partitions) =
+            large_or((&GRID.1[..], &GRID.0[..]), (&[5_000, 20_000], &[4, 64, 1_000]));
         let mut all = Vec::new();
         for &demand in of_demand {
             for &partitions in of_partitions {
                 let contenders = Contender::named(None, demand, partitions);
                 for seed in 1..=seeds as u64 {
                     for (policy, contender) in contenders.iter().copied().skip(1) {
-                        let scenario =
-                            Scenario { demand, partitions, reads: 0, ..step((200, demand), seconds, Starts::Warm) };
+                        let scenario = Scenario {
+                            demand,
+                            partitions,
+                            reads: 0,
+                            ..step((200, demand), seconds, Starts::Warm)
+                        };
                         all.push(Scenario { policy, contender, seed, ..scenario });
                     }
                 }
@@ -369,11 +394,16 @@ mod tests {
         let outcomes = run(&all);
         let mut wrong = Vec::new();
         for of_cell in outcomes.chunks_exact(4 * seeds) {
-            let of = |policy: &'static str| of_cell.iter().filter(move |outcome| outcome.scenario.policy == policy);
+            let of = |policy: &'static str| {
+                of_cell.iter().filter(move |outcome| outcome.scenario.policy == policy)
+            };
             let [ours, oracle, doubling, plus_one] =
                 ["proportional", "oracle", "doubling", "+1, cooldown 60 s"].map(|policy| Cell {
-                    relieved: median(of(policy).map(|outcome| outcome.relieved_after.unwrap_or(f64::INFINITY))),
-                    accepted: of(policy).map(|outcome| outcome.accepted).sum::<f64>() / seeds as f64,
+                    relieved: median(
+                        of(policy).map(|outcome| outcome.relieved_after.unwrap_or(f64::INFINITY)),
+                    ),
+                    accepted: of(policy).map(|outcome| outcome.accepted).sum::<f64>()
+                        / seeds as f64,
                     width: median(of(policy).map(|outcome| outcome.final_width.into())),
                     short: median(of(policy).map(|outcome| {
                         let of_partitions = outcome.short_after.map(|(after, _)| after);
@@ -392,8 +422,10 @@ mod tests {
                 (ours.width > oracle.width * 1.5, "wide"),
                 (!is_served && ours.relieved.is_infinite() && ours.short > 30.0, "not reported"),
             ];
-            let misses: Vec<&str> =
-                misses.into_iter().filter_map(|(is_missed, name)| is_missed.then_some(name)).collect();
+            let misses: Vec<&str> = misses
+                .into_iter()
+                .filter_map(|(is_missed, name)| is_missed.then_some(name))
+                .collect();
             let Scenario { demand, partitions, .. } = of_cell[0].scenario;
             let row = format!(
                 "{demand} on {partitions}: ours {ours}; oracle {oracle}; doubling {doubling}; +1 {plus_one}; {misses:?}"
@@ -429,7 +461,8 @@ mod tests {
 
     #[test]
     fn without_a_policy_nobody_uses_the_metadata_table() {
-        let plain = Scenario { contender: Contender::Nothing, ..step((100, 1_000), 10, Starts::AtOnce) };
+        let plain =
+            Scenario { contender: Contender::Nothing, ..step((100, 1_000), 10, Starts::AtOnce) };
         let outcome = world::run(&plain);
         assert_eq!((outcome.metadata, outcome.without_view), (None, 0.0));
     }

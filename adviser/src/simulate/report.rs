@@ -37,13 +37,20 @@ pub fn table(outcomes: &[Outcome]) -> String {
             scenario.demand.to_string(),
             scenario.partitions.to_string(),
             scenario.policy.to_owned(),
-            outcome.relieved_after.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0}")),
+            outcome
+                .relieved_after
+                .map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0}")),
             format!("{:.1}", outcome.accepted * 100.0),
             outcome.final_width.to_string(),
             format!("{} ({})", outcome.updates_made, outcome.updates_tried),
             of_metadata(outcome, |load| load.copies.to_string()),
             of_metadata(outcome, |load| {
-                format!("{:.1} ({:.0}, {})", load.mean * 100.0, load.worst * 100.0, load.worst_partition)
+                format!(
+                    "{:.1} ({:.0}, {})",
+                    load.mean * 100.0,
+                    load.worst * 100.0,
+                    load.worst_partition
+                )
             }),
             of_metadata(outcome, |_| format!("{:.1}", outcome.without_view * 100.0)),
         ]);
@@ -67,7 +74,15 @@ fn of_metadata(outcome: &Outcome, cell: impl Fn(&MetadataLoad) -> String) -> Str
 /// The file cannot be written.
 pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
     let mut writer = csv::Writer::from_path(path)?;
-    writer.write_record(["demand", "partitions", "policy", "second", "throttled", "width", "metadata_partition"])?;
+    writer.write_record([
+        "demand",
+        "partitions",
+        "policy",
+        "second",
+        "throttled",
+        "width",
+        "metadata_partition",
+    ])?;
     for outcome in outcomes {
         let scenario = &outcome.scenario;
         for (second, (throttled, width)) in outcome.by_second.iter().enumerate() {
@@ -94,8 +109,12 @@ pub fn write_csv(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>
 /// The file cannot be drawn.
 pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error>> {
     const SECONDS: usize = 60;
-    const COLOURS: [RGBColor; 4] =
-        [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(230, 159, 0), RGBColor(0, 114, 178)];
+    const COLOURS: [RGBColor; 4] = [
+        RGBColor(120, 120, 120),
+        RGBColor(204, 121, 167),
+        RGBColor(230, 159, 0),
+        RGBColor(0, 114, 178),
+    ];
     let mut panels: Vec<Vec<&Outcome>> = Vec::new();
     for outcome in outcomes {
         let same = |panel: &&mut Vec<&Outcome>| {
@@ -116,7 +135,10 @@ pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error
     area.fill(&WHITE)?;
     for (panel, area) in panels.iter().zip(area.split_evenly((rows, columns))) {
         let Some(first) = panel.first() else { continue };
-        let caption = format!("{} units/s on {} partitions", first.scenario.demand, first.scenario.partitions);
+        let caption = format!(
+            "{} units/s on {} partitions",
+            first.scenario.demand, first.scenario.partitions
+        );
         let mut chart = ChartBuilder::on(&area)
             .caption(caption, ("sans-serif", 15))
             .margin(8)
@@ -130,13 +152,22 @@ pub fn render_svg(outcomes: &[Outcome], path: &Path) -> Result<(), Box<dyn Error
             .light_line_style(WHITE)
             .draw()?;
         for (outcome, colour) in panel.iter().zip(COLOURS) {
-            let points =
-                outcome.by_second.iter().take(SECONDS).enumerate().map(|(second, (throttled, _))| (second, *throttled));
+            let points = outcome
+                .by_second
+                .iter()
+                .take(SECONDS)
+                .enumerate()
+                .map(|(second, (throttled, _))| (second, *throttled));
             let line = chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
-            line.label(outcome.scenario.policy)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+            line.label(outcome.scenario.policy).legend(move |(x, y)| {
+                PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
+            });
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font(("sans-serif", 11)).draw()?;
+        chart
+            .configure_series_labels()
+            .background_style(WHITE.mix(0.8))
+            .label_font(("sans-serif", 11))
+            .draw()?;
     }
     area.present()?;
     Ok(())

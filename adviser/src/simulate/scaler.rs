@@ -44,7 +44,8 @@ impl Scaler {
     /// if there is a budget.
     pub(super) fn wake(&mut self, shortage: Shortage, now: Duration) {
         if let (Some(units), None, 1..) = (shortage.write_units, self.due, self.budget) {
-            let waking = if std::mem::replace(&mut self.has_started, true) { WAKING } else { STARTING };
+            let waking =
+                if std::mem::replace(&mut self.has_started, true) { WAKING } else { STARTING };
             self.due = Some((now + waking, units));
         }
     }

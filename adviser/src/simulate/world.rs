@@ -140,8 +140,11 @@ struct Admitted {
 }
 
 pub(super) fn run(scenario: &Scenario) -> Outcome {
-    let limits =
-        PartitionLimits { partitions: scenario.partitions, warming: scenario.warming, ..PartitionLimits::default() };
+    let limits = PartitionLimits {
+        partitions: scenario.partitions,
+        warming: scenario.warming,
+        ..PartitionLimits::default()
+    };
     let mut scaler = Scaler::new(scenario.budget);
     let mut short_after = None;
     let mut world = World {
@@ -190,7 +193,9 @@ pub(super) fn run(scenario: &Scenario) -> Outcome {
             short_after.get_or_insert((now.as_secs_f64(), shortage.write_units));
             scaler.wake(shortage, now);
         }
-        if let Some(partitions) = scaler.act(&mut world.partitions, now).filter(|_| scenario.knows_partitions) {
+        if let Some(partitions) =
+            scaler.act(&mut world.partitions, now).filter(|_| scenario.knows_partitions)
+        {
             world.instances.publish_partitions(partitions);
         }
         if (step + 1) % STEPS_A_SECOND == 0 {
@@ -306,7 +311,11 @@ impl World {
         let parts = 16;
         let of_part = units / f64::from(parts);
         if self.partitions.is_split(key) {
-            (0..parts).map(|part| self.partitions.take(key, Some(&format!("{part}-{}", shard)), of_part, now)).sum()
+            (0..parts)
+                .map(|part| {
+                    self.partitions.take(key, Some(&format!("{part}-{}", shard)), of_part, now)
+                })
+                .sum()
         } else {
             let sort_key = if self.rng.random::<bool>() { "a" } else { "b" };
             self.partitions.take(key, Some(sort_key), units, now)

@@ -4,7 +4,12 @@ use std::process::{Command, Output, Stdio};
 
 fn run(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_adviser"));
-    child.arg("advise").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child
+        .arg("advise")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = child.spawn().expect("the command starts");
     // A command that refuses its arguments does not read its input, so the write may fail.
     drop(std::io::Write::write_all(&mut child.stdin.take().expect("its input"), input.as_bytes()));
@@ -13,8 +18,10 @@ fn run(arguments: &[&str], input: &str) -> Output {
 
 #[test]
 fn json_is_one_object() {
-    let lines: String = (0..5_000).map(|i| format!("{{\"status\":\"{}\",\"order\":{i}}}\n", i % 5)).collect();
-    let output = run(&["-", "--partition-key", "status", "--sort-key", "order", "--format", "json"], &lines);
+    let lines: String =
+        (0..5_000).map(|i| format!("{{\"status\":\"{}\",\"order\":{i}}}\n", i % 5)).collect();
+    let output =
+        run(&["-", "--partition-key", "status", "--sort-key", "order", "--format", "json"], &lines);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let advice: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(advice["verdict"]["uniformity"], "bad");
@@ -30,5 +37,8 @@ fn an_invalid_line_ends_it_with_an_error_and_no_output() {
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(error, "error: standard input, line 2: its field \"status\" is []; a string or a number is allowed\n");
+    assert_eq!(
+        error,
+        "error: standard input, line 2: its field \"status\" is []; a string or a number is allowed\n"
+    );
 }

@@ -13,7 +13,17 @@ fn a_closed_pipe_is_not_an_error() {
     for arguments in [
         &["advise", file, "--partition-key", "status", "--format", "json"][..],
         &["advise", file, "--partition-key", "status"],
-        &["simulate", "--demand", "5000", "--partitions", "64", "--seconds", "10", "--writers", "2"],
+        &[
+            "simulate",
+            "--demand",
+            "5000",
+            "--partitions",
+            "64",
+            "--seconds",
+            "10",
+            "--writers",
+            "2",
+        ],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -4,7 +4,9 @@ use std::process::{Command, Output};
 
 fn run(changed: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
-    command.args(["plan", "--item-size", "1024", "--read-rate", "10", "--page-size", "100"]).args(changed);
+    command
+        .args(["plan", "--item-size", "1024", "--read-rate", "10", "--page-size", "100"])
+        .args(changed);
     command.output().expect("the command runs")
 }
 
@@ -18,7 +20,9 @@ fn text_begins_with_the_verdict_and_has_every_part() {
     assert!(output.status.success(), "{}", text_of(&output.stderr));
     let text = text_of(&output.stdout);
     assert!(
-        text.starts_with("Shard it: this key needs 5,000 write units a second, one partition takes 1,000,"),
+        text.starts_with(
+            "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,"
+        ),
         "{text}"
     );
     for part in [
@@ -59,7 +63,14 @@ fn a_wrong_value_is_refused_with_what_is_allowed() {
 
 #[test]
 fn a_launch_has_its_section_and_its_part_of_the_json() {
-    let launch = ["--write-rate", "5000", "--launch", "2199-03-01T18:00:00+01:00", "--index", "read-replica-1"];
+    let launch = [
+        "--write-rate",
+        "5000",
+        "--launch",
+        "2199-03-01T18:00:00+01:00",
+        "--index",
+        "read-replica-1",
+    ];
     let output = run(&launch);
     assert!(output.status.success(), "{}", text_of(&output.stderr));
     let text = text_of(&output.stdout);
@@ -85,8 +96,7 @@ fn a_launch_that_is_no_time_or_past_is_refused() {
     let wrong = launch("next week");
     assert_eq!(wrong.status.code(), Some(2));
     let error = text_of(&wrong.stderr);
-    let expected =
-        "error: invalid value 'next week' for '--launch <WHEN>': an RFC 3339 date (2027-03-01, from midnight";
+    let expected = "error: invalid value 'next week' for '--launch <WHEN>': an RFC 3339 date (2027-03-01, from midnight";
     assert!(error.starts_with(expected), "{error}");
     let past = launch("2014-07-09");
     assert_eq!(past.status.code(), Some(1));

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use lambda_http::Request;
 use serde_json::value::RawValue;
 use sharding::internal::{
-    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType, TableEngine,
-    attributes_size,
+    Attributes, IdempotencyKey, Item, KeyError, MAX_ITEM_BYTES, PartitionKey, SortKey, SortKeyType,
+    TableEngine, attributes_size,
 };
 
 use crate::item::read_attributes;
@@ -33,23 +33,32 @@ impl<'a> Body<'a> {
     }
 
     /// Like [`of`](Self::of), for several media types. Also returns the media type of the body.
-    pub(crate) fn of_type(request: &'a Request, allowed: &[&'static str]) -> Result<(&'static str, Self), Problem> {
-        let content_type = request.headers().get("content-type").map(|value| value.to_str().unwrap_or("not ASCII"));
+    pub(crate) fn of_type(
+        request: &'a Request,
+        allowed: &[&'static str],
+    ) -> Result<(&'static str, Self), Problem> {
+        let content_type = request
+            .headers()
+            .get("content-type")
+            .map(|value| value.to_str().unwrap_or("not ASCII"));
         let essence = content_type.and_then(|value| value.split(';').next()).map(str::trim);
-        let is_it = |allowed: &&&'static str| essence.is_some_and(|essence| essence.eq_ignore_ascii_case(allowed));
+        let is_it = |allowed: &&&'static str| {
+            essence.is_some_and(|essence| essence.eq_ignore_ascii_case(allowed))
+        };
         let Some(media_type) = allowed.iter().find(is_it) else {
             return Err(Problem::media_type_but(content_type, allowed));
         };
         let bytes: &[u8] = request.body();
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}")))?;
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            Problem::bad("invalid_json", "body", format_args!("it is not UTF-8: {error}"))
+        })?;
         let carried = escaped_len(text);
         if carried > MAX_PAYLOAD_BYTES {
             return Err(Problem::body_too_large(text.len(), carried));
         }
-        serde_json::from_str(text)
-            .map(|raw| (*media_type, Self(raw)))
-            .map_err(|error| Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}")))
+        serde_json::from_str(text).map(|raw| (*media_type, Self(raw))).map_err(|error| {
+            Problem::bad("invalid_json", "body", format_args!("it is not JSON: {error}"))
+        })
     }
 
     pub(crate) const fn raw(&self) -> &'a RawValue {
@@ -99,8 +108,13 @@ pub fn items_body(
     idempotency_key: Option<&IdempotencyKey>,
 ) -> Result<Vec<Item>, Problem> {
     let [items] = fields(body.0, ["items"])?;
-    let items = items
-        .ok_or_else(|| Problem::bad("missing_field", "items", "it is missing; it must be an array of 1 to 500 items"))?;
+    let items = items.ok_or_else(|| {
+        Problem::bad(
+            "missing_field",
+            "items",
+            "it is missing; it must be an array of 1 to 500 items",
+        )
+    })?;
     if Kind::of(items) != Kind::Array {
         return Err(Problem::bad(
             "wrong_type",
@@ -108,10 +122,11 @@ pub fn items_body(
             format_args!("it is {}; an array is needed", Kind::of(items).name()),
         ));
     }
-    let items: Vec<&RawValue> =
-        serde_json::from_str(items.get()).map_err(|error| Problem::bad("invalid_json", "items", error))?;
+    let items: Vec<&RawValue> = serde_json::from_str(items.get())
+        .map_err(|error| Problem::bad("invalid_json", "items", error))?;
     if !(1..=MAX_BATCH_ITEMS).contains(&items.len()) {
-        let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len()).to_string();
+        let allowed = format_args!("it has {} items; allowed: 1 to {MAX_BATCH_ITEMS}", items.len())
+            .to_string();
         return Err(Problem::bad("invalid_batch", "items", allowed));
     }
     let mut seen = HashMap::new();
@@ -121,12 +136,15 @@ pub fn items_body(
         .enumerate()
         .map(|(index, raw)| {
             let place = format!("items[{index}]");
-            let item = read_item(raw, table, &mut maker).map_err(|problem| problem.within(&place))?;
+            let item =
+                read_item(raw, table, &mut maker).map_err(|problem| problem.within(&place))?;
             match seen.insert((item.partition_key.clone(), item.sort_key.clone()), index) {
                 None => Ok(item),
                 Some(first) => {
-                    let why = format_args!("it has the same keys as items[{first}]; the keys of a batch must differ")
-                        .to_string();
+                    let why = format_args!(
+                        "it has the same keys as items[{first}]; the keys of a batch must differ"
+                    )
+                    .to_string();
                     Err(Problem::bad("repeated_key", place, why))
                 }
             }
@@ -150,7 +168,11 @@ impl<'a> KeyMaker<'a> {
         Self { table, idempotency_key, allows_both: false, equals: HashMap::new() }
     }
 
-    fn make(&mut self, partition_key: &PartitionKey, attributes: &Attributes) -> Result<SortKey, Problem> {
+    fn make(
+        &mut self,
+        partition_key: &PartitionKey,
+        attributes: &Attributes,
+    ) -> Result<SortKey, Problem> {
         let made = match self.idempotency_key {
             None => self.table.make_sort_key(),
             Some(idempotency_key) => {
@@ -160,13 +182,19 @@ impl<'a> KeyMaker<'a> {
                 idempotency_key.sort_key(partition_key, attributes, *equals - 1)
             }
         };
-        SortKey::parse(SortKeyType::String, &made).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
+        SortKey::parse(SortKeyType::String, &made)
+            .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
     }
 }
 
-fn read_item(raw: &RawValue, table: &TableEngine, maker: &mut KeyMaker<'_>) -> Result<Item, Problem> {
+fn read_item(
+    raw: &RawValue,
+    table: &TableEngine,
+    maker: &mut KeyMaker<'_>,
+) -> Result<Item, Problem> {
     let config = table.config();
-    let [partition_key, sort_key, attributes] = fields(raw, ["partition_key", "sort_key", "attributes"])?;
+    let [partition_key, sort_key, attributes] =
+        fields(raw, ["partition_key", "sort_key", "attributes"])?;
     let partition_key = read_partition_key(required(partition_key, "partition_key")?, table)?;
     let given = sort_key.map(|raw| read_sort_key(raw, config.sort_key_type)).transpose()?;
     if given.is_none() && config.sort_key_type == SortKeyType::Number {
@@ -199,9 +227,15 @@ fn item_with(
     Ok(Item { partition_key, sort_key, attributes })
 }
 
-fn item_attributes(attributes: Option<&RawValue>, table: &TableEngine) -> Result<Attributes, Problem> {
+fn item_attributes(
+    attributes: Option<&RawValue>,
+    table: &TableEngine,
+) -> Result<Attributes, Problem> {
     let config = table.config();
-    read_attributes(required(attributes, "attributes")?, [&config.partition_key_name, &config.sort_key_name])
+    read_attributes(
+        required(attributes, "attributes")?,
+        [&config.partition_key_name, &config.sort_key_name],
+    )
 }
 
 /// Reads the named members of an object. Repeated and unknown members are errors.
@@ -216,8 +250,8 @@ pub(crate) fn fields<'a, const N: usize>(
             format_args!("it is {}; an object is needed", Kind::of(raw).name()),
         ));
     }
-    let members: Members<'a> =
-        serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", "body", error))?;
+    let members: Members<'a> = serde_json::from_str(raw.get())
+        .map_err(|error| Problem::bad("invalid_json", "body", error))?;
     if let Some(name) = members.repeated() {
         return Err(Problem::bad("repeated_field", name, "it is given twice"));
     }
@@ -237,17 +271,26 @@ pub(crate) fn fields<'a, const N: usize>(
     Ok(found)
 }
 
-pub(crate) fn required<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, Problem> {
+pub(crate) fn required<'a>(
+    field: Option<&'a RawValue>,
+    name: &str,
+) -> Result<&'a RawValue, Problem> {
     field.ok_or_else(|| Problem::bad("missing_field", name, "it is missing"))
 }
 
-pub(crate) fn read_partition_key(raw: &RawValue, table: &TableEngine) -> Result<PartitionKey, Problem> {
+pub(crate) fn read_partition_key(
+    raw: &RawValue,
+    table: &TableEngine,
+) -> Result<PartitionKey, Problem> {
     let text = text(raw, "partition_key", "a string is needed")?;
     check_partition_key(&text, table)
 }
 
 /// Checks that the text is a valid partition key, and that its longest shard key fits.
-pub(crate) fn check_partition_key(text: &str, table: &TableEngine) -> Result<PartitionKey, Problem> {
+pub(crate) fn check_partition_key(
+    text: &str,
+    table: &TableEngine,
+) -> Result<PartitionKey, Problem> {
     let fits = |key: PartitionKey| {
         table.config().shard_keys.check(&key, table.config().policy.max_shards)?;
         Ok(key)
@@ -269,12 +312,17 @@ pub(crate) fn read_sort_key(raw: &RawValue, key_type: SortKeyType) -> Result<Sor
             ));
         }
     };
-    SortKey::parse(key_type, &text).map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
+    SortKey::parse(key_type, &text)
+        .map_err(|error| Problem::key("invalid_sort_key", "sort_key", &error))
 }
 
 fn text(raw: &RawValue, field: &str, needed: &str) -> Result<String, Problem> {
     if Kind::of(raw) != Kind::String {
-        return Err(Problem::bad("wrong_type", field, format_args!("it is {}; {needed}", Kind::of(raw).name())));
+        return Err(Problem::bad(
+            "wrong_type",
+            field,
+            format_args!("it is {}; {needed}", Kind::of(raw).name()),
+        ));
     }
     serde_json::from_str(raw.get()).map_err(|error| Problem::bad("invalid_json", field, error))
 }

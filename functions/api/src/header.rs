@@ -15,7 +15,9 @@ const IF_NONE_MATCH: &str = "if-none-match";
 /// 400 if the key is not 1 to 255 visible ASCII characters, or is given twice.
 pub fn idempotency_key(request: &Request) -> Result<Option<IdempotencyKey>, Problem> {
     let Some(text) = single(request, IDEMPOTENCY_KEY)? else { return Ok(None) };
-    IdempotencyKey::new(text).map(Some).map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
+    IdempotencyKey::new(text)
+        .map(Some)
+        .map_err(|error| Problem::bad("invalid_header", IDEMPOTENCY_KEY, error))
 }
 
 /// Rejects an idempotency key, on a route that cannot distinguish a repetition from a new request.
@@ -40,10 +42,16 @@ pub fn conditions(request: &Request) -> Result<Conditions, Problem> {
     Ok(Conditions { matches: tags(IF_MATCH, false)?, differs: tags(IF_NONE_MATCH, true)? })
 }
 
-fn tags(request: &Request, header: &'static str, weak_counts: bool) -> Result<Option<Tags>, Problem> {
+fn tags(
+    request: &Request,
+    header: &'static str,
+    weak_counts: bool,
+) -> Result<Option<Tags>, Problem> {
     let mut lines = Vec::new();
     for value in request.headers().get_all(header) {
-        let line = value.to_str().map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))?;
+        let line = value
+            .to_str()
+            .map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))?;
         lines.push(line);
     }
     if lines.is_empty() {
@@ -67,7 +75,8 @@ fn tags(request: &Request, header: &'static str, weak_counts: bool) -> Result<Op
 fn entity_tags(list: &str) -> Option<Vec<(bool, &str)>> {
     let (mut tags, mut rest) = (Vec::new(), list.trim_matches([' ', '\t', ',']));
     while !rest.is_empty() {
-        let (is_weak, quoted) = rest.strip_prefix("W/").map_or((false, rest), |quoted| (true, quoted));
+        let (is_weak, quoted) =
+            rest.strip_prefix("W/").map_or((false, rest), |quoted| (true, quoted));
         let (text, after) = quoted.strip_prefix('"')?.split_once('"')?;
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
@@ -92,7 +101,8 @@ pub fn create_only(request: &Request) -> Result<bool, Problem> {
         None => Ok(false),
         Some("*") => Ok(true),
         Some(other) => {
-            let why = format_args!("it is {other:?}; allowed: *; PUT /item accepts entity tags").to_string();
+            let why = format_args!("it is {other:?}; allowed: *; PUT /item accepts entity tags")
+                .to_string();
             Err(Problem::bad("invalid_header", IF_NONE_MATCH, why))
         }
     }
@@ -124,7 +134,10 @@ fn single<'a>(request: &'a Request, header: &'static str) -> Result<Option<&'a s
     if values.next().is_some() {
         return Err(Problem::bad("invalid_header", header, "it is given twice"));
     }
-    value.to_str().map(Some).map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))
+    value
+        .to_str()
+        .map(Some)
+        .map_err(|_| Problem::bad("invalid_header", header, "it is not visible ASCII"))
 }
 
 #[cfg(test)]
@@ -141,7 +154,8 @@ mod tests {
 
     #[test]
     fn conditions_are_lists_of_tags_or_a_star() {
-        let tags = |texts: &[&str]| Some(Tags::Of(texts.iter().map(|text| ItemTag::new(text)).collect()));
+        let tags =
+            |texts: &[&str]| Some(Tags::Of(texts.iter().map(|text| ItemTag::new(text)).collect()));
         for (value, matches, differs) in [
             ("*", Some(Tags::Any), Some(Tags::Any)),
             (" * ", Some(Tags::Any), Some(Tags::Any)),
@@ -154,7 +168,11 @@ mod tests {
         ] {
             let expected = Conditions { matches, differs: None };
             assert_eq!(of(&[(IF_MATCH, value)]), Ok(expected), "{value}");
-            assert_eq!(of(&[(IF_NONE_MATCH, value)]), Ok(Conditions { matches: None, differs }), "{value}");
+            assert_eq!(
+                of(&[(IF_NONE_MATCH, value)]),
+                Ok(Conditions { matches: None, differs }),
+                "{value}"
+            );
         }
         let two = of(&[(IF_MATCH, r#""1""#), (IF_MATCH, r#""2""#)]);
         assert_eq!(two.unwrap().matches, tags(&["1", "2"]), "two lines are one list");
@@ -162,7 +180,9 @@ mod tests {
 
     #[test]
     fn a_malformed_list_of_tags_is_rejected_and_its_header_named() {
-        for value in ["", ",", "1", r#""1"#, r#"w/"1""#, r#""1" "2""#, r#"*, "1""#, r#""a b""#, r#""1";"#] {
+        for value in
+            ["", ",", "1", r#""1"#, r#"w/"1""#, r#""1" "2""#, r#"*, "1""#, r#""a b""#, r#""1";"#]
+        {
             for header in [IF_MATCH, IF_NONE_MATCH] {
                 let problem = of(&[(header, value)]).unwrap_err();
                 assert_eq!(problem.code(), "invalid_header", "{value}");

@@ -33,7 +33,11 @@ pub(crate) fn read_attributes(raw: &RawValue, keys: [&str; 2]) -> Result<Attribu
 }
 
 /// Rejects names that belong to the table's keys or to the service.
-fn allowed<'a>(names: impl Iterator<Item = &'a String>, path: &str, keys: [&str; 2]) -> Result<(), Problem> {
+fn allowed<'a>(
+    names: impl Iterator<Item = &'a String>,
+    path: &str,
+    keys: [&str; 2],
+) -> Result<(), Problem> {
     for name in names {
         if keys.contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()) {
             return Err(Problem::bad(
@@ -48,20 +52,28 @@ fn allowed<'a>(names: impl Iterator<Item = &'a String>, path: &str, keys: [&str;
 
 /// Reads changes of attributes. They have the form of attributes, but null removes an attribute,
 /// and a plain object merges into the stored map.
-pub(crate) fn read_merge(raw: &RawValue, keys: [&str; 2]) -> Result<BTreeMap<String, Merge>, Problem> {
+pub(crate) fn read_merge(
+    raw: &RawValue,
+    keys: [&str; 2],
+) -> Result<BTreeMap<String, Merge>, Problem> {
     let changes = read_changes(raw, "attributes", 1)?;
     allowed(changes.keys(), "attributes", keys)?;
     Ok(changes)
 }
 
-fn read_changes(raw: &RawValue, path: &str, depth: usize) -> Result<BTreeMap<String, Merge>, Problem> {
+fn read_changes(
+    raw: &RawValue,
+    path: &str,
+    depth: usize,
+) -> Result<BTreeMap<String, Merge>, Problem> {
     let changes = object(raw, path)?.0.into_iter().map(|(name, value)| {
         let inner = format!("{path}.{name}");
         Ok(match Kind::of(value) {
             Kind::Null if !name.is_empty() => (name, Merge::Remove),
             Kind::Object if !name.is_empty() && !is_marked(value, &inner)? => {
                 if depth >= MAX_DEPTH {
-                    let why = format_args!("it is nested deeper than {MAX_DEPTH} levels").to_string();
+                    let why =
+                        format_args!("it is nested deeper than {MAX_DEPTH} levels").to_string();
                     return Err(Problem::bad("invalid_attribute", inner, why));
                 }
                 (name, Merge::Into(read_changes(value, &inner, depth + 1)?))
@@ -86,7 +98,9 @@ pub(crate) fn read_additions(raw: &RawValue, keys: [&str; 2]) -> Result<Attribut
     let additions = read_map(raw, "add", 1)?;
     allowed(additions.keys(), "add", keys)?;
     if !(1..=MAX_ADDITIONS).contains(&additions.len()) {
-        let why = format_args!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len()).to_string();
+        let why =
+            format_args!("it has {} attributes; allowed: 1 to {MAX_ADDITIONS}", additions.len())
+                .to_string();
         return Err(Problem::bad("invalid_attribute", "add", why));
     }
     for (name, value) in &additions {
@@ -103,7 +117,12 @@ fn read_map(raw: &RawValue, path: &str, depth: usize) -> Result<Attributes, Prob
     members.0.into_iter().map(|(name, value)| read_member(name, value, path, depth)).collect()
 }
 
-fn read_member(name: String, raw: &RawValue, path: &str, depth: usize) -> Result<(String, Value), Problem> {
+fn read_member(
+    name: String,
+    raw: &RawValue,
+    path: &str,
+    depth: usize,
+) -> Result<(String, Value), Problem> {
     if name.is_empty() {
         return Err(Problem::bad(
             "invalid_attribute",
@@ -128,7 +147,9 @@ fn read_value(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Problem
         Kind::Number => Value::N(number(raw.get(), path)?),
         Kind::Bool => Value::Bool(parse(raw, path)?),
         Kind::Null => Value::Null,
-        Kind::Array => Value::L(elements(raw, path, |element, path| read_value(element, path, depth + 1))?),
+        Kind::Array => {
+            Value::L(elements(raw, path, |element, path| read_value(element, path, depth + 1))?)
+        }
         Kind::Object => return read_object(raw, path, depth),
     })
 }
@@ -160,7 +181,14 @@ fn read_object(raw: &RawValue, path: &str, depth: usize) -> Result<Value, Proble
                 format_args!("a name that begins with $ marks a type; {allowed}"),
             ));
         }
-        _ => return read_map(raw, path.trim_end_matches(name.as_str()).trim_end_matches('.'), depth + 1).map(Value::M),
+        _ => {
+            return read_map(
+                raw,
+                path.trim_end_matches(name.as_str()).trim_end_matches('.'),
+                depth + 1,
+            )
+            .map(Value::M);
+        }
     })
 }
 
@@ -192,14 +220,22 @@ fn elements<T>(
         ));
     }
     let elements: Vec<&RawValue> = parse(raw, path)?;
-    elements.into_iter().enumerate().map(|(index, element)| read(element, &format!("{path}[{index}]"))).collect()
+    elements
+        .into_iter()
+        .enumerate()
+        .map(|(index, element)| read(element, &format!("{path}[{index}]")))
+        .collect()
 }
 
 fn set<T: Eq + Hash>(elements: Vec<T>, path: &str) -> Result<Vec<T>, Problem> {
     let repeated = elements.iter().collect::<HashSet<_>>().len() < elements.len();
     match () {
-        () if elements.is_empty() => Err(Problem::bad("invalid_attribute", path, "a set has at least one member")),
-        () if repeated => Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice")),
+        () if elements.is_empty() => {
+            Err(Problem::bad("invalid_attribute", path, "a set has at least one member"))
+        }
+        () if repeated => {
+            Err(Problem::bad("invalid_attribute", path, "a member of the set is given twice"))
+        }
         () => Ok(elements),
     }
 }
@@ -319,7 +355,11 @@ fn looks_marked(map: &Attributes) -> bool {
     map.len() == 1 && map.keys().all(|name| name.starts_with('$'))
 }
 
-fn marked<S: Serializer>(name: &str, value: &(impl Serialize + ?Sized), serializer: S) -> Result<S::Ok, S::Error> {
+fn marked<S: Serializer>(
+    name: &str,
+    value: &(impl Serialize + ?Sized),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(1))?;
     map.serialize_entry(name, value)?;
     map.end()
@@ -377,7 +417,11 @@ mod tests {
             (r#"{"_version":1}"#, "attributes._version", "reserved_attribute"),
             (r#"{"":1}"#, "attributes", "invalid_attribute"),
             (r#"{"a":{"b":1,"b":2}}"#, "attributes.a.b", "repeated_field"),
-            (r#"{"a":[1,123456789012345678901234567890123456789]}"#, "attributes.a[1]", "invalid_number"),
+            (
+                r#"{"a":[1,123456789012345678901234567890123456789]}"#,
+                "attributes.a[1]",
+                "invalid_number",
+            ),
             (r#"{"a":1e126}"#, "attributes.a", "invalid_number"),
             (r#"{"a":{"$binary":"*"}}"#, "attributes.a.$binary", "invalid_attribute"),
             (r#"{"a":{"$number_set":["1"]}}"#, "attributes.a.$number_set[0]", "invalid_number"),
@@ -395,7 +439,11 @@ mod tests {
         for (json, field, code) in rows {
             let problem = read(json).unwrap_err();
             assert_eq!(problem.code(), code, "{json}: {}", problem.detail());
-            assert!(problem.detail().starts_with(&format!("{field}: ")), "{json}: {}", problem.detail());
+            assert!(
+                problem.detail().starts_with(&format!("{field}: ")),
+                "{json}: {}",
+                problem.detail()
+            );
         }
     }
 
@@ -406,7 +454,8 @@ mod tests {
             any::<bool>().prop_map(Value::Bool),
             Just(Value::Null),
             proptest::collection::vec(any::<u8>(), 0..6).prop_map(Value::B),
-            proptest::collection::btree_set("[a-z]{1,3}", 1..4).prop_map(|set| Value::Ss(set.into_iter().collect())),
+            proptest::collection::btree_set("[a-z]{1,3}", 1..4)
+                .prop_map(|set| Value::Ss(set.into_iter().collect())),
         ];
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![

@@ -33,7 +33,11 @@ pub fn fitting_items(items: &[Item]) -> Result<Vec<Box<RawValue>>, Problem> {
         let json = to_raw_value(&ItemJson(item)).map_err(|error| Problem::unprintable(&error))?;
         bytes += escaped_len(json.get()) + 1;
         if bytes > MAX_PAYLOAD_BYTES {
-            return if fitting.is_empty() { Err(Problem::response_too_large(bytes)) } else { Ok(fitting) };
+            return if fitting.is_empty() {
+                Err(Problem::response_too_large(bytes))
+            } else {
+                Ok(fitting)
+            };
         }
         fitting.push(json);
     }

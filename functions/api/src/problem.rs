@@ -5,7 +5,8 @@ use std::error::Error;
 use lambda_http::{Body, Response};
 use serde::Serialize;
 use sharding::internal::{
-    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError, WriteErrorKind,
+    ItemTag, KeyError, MAX_ITEM_BYTES, PatchError, ReadError, SortKey, TableError, WriteError,
+    WriteErrorKind,
 };
 
 use crate::entity_tag::etag;
@@ -50,7 +51,12 @@ fn with_sources(error: &dyn Error) -> String {
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
-    fn new(status: u16, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+    fn new(
+        status: u16,
+        code: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
         Self(Box::new(Members {
             kind: format!("urn:problem:dynamodb-write-sharding:{code}"),
             title,
@@ -93,7 +99,12 @@ impl Problem {
     /// 404: there is no such route.
     #[must_use]
     pub(crate) fn no_route(path: &str) -> Self {
-        Self::new(404, "no_such_route", "There is no such route", format!("there is no route {path:?}"))
+        Self::new(
+            404,
+            "no_such_route",
+            "There is no such route",
+            format!("there is no route {path:?}"),
+        )
     }
 
     /// 404: the item or the key does not exist.
@@ -148,7 +159,8 @@ impl Problem {
     pub(crate) fn media_type_but(given: Option<&str>, allowed: &[&str]) -> Self {
         let given = given.map_or_else(|| "absent".to_owned(), |given| format!("{given:?}"));
         let detail = format!("content-type: it is {given}; allowed: {}", allowed.join(", "));
-        let problem = Self::new(415, "unsupported_media_type", "The media type is not supported", detail);
+        let problem =
+            Self::new(415, "unsupported_media_type", "The media type is not supported", detail);
         let mut problem = problem.on("content-type");
         problem.0.accept_patch = allowed == PATCHES;
         problem
@@ -183,7 +195,8 @@ impl Problem {
     }
 
     fn patch(error: &PatchError) -> Self {
-        let why = |attribute: &str, why: String| format!("add.{attribute}: {why}; nothing was changed");
+        let why =
+            |attribute: &str, why: String| format!("add.{attribute}: {why}; nothing was changed");
         match error {
             PatchError::WrongType { attribute, .. } => {
                 let detail = why(attribute, error.to_string());
@@ -195,7 +208,9 @@ impl Problem {
                 Self::new(409, "invalid_sum", "The change does not fit the item", detail)
                     .on(format!("add.{attribute}"))
             }
-            PatchError::TooLarge { bytes } => Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES),
+            PatchError::TooLarge { bytes } => {
+                Self::too_large("item_too_large", "attributes", *bytes, MAX_ITEM_BYTES)
+            }
         }
     }
 
@@ -207,8 +222,13 @@ impl Problem {
     fn idempotency_key_reused() -> Self {
         let detail = "idempotency-key: an earlier request with this key created the item with other \
                       attributes; nothing was changed; use a new key for a new request";
-        Self::new(422, "idempotency_key_reused", "The idempotency key was used for another body", detail)
-            .on("idempotency-key")
+        Self::new(
+            422,
+            "idempotency_key_reused",
+            "The idempotency key was used for another body",
+            detail,
+        )
+        .on("idempotency-key")
     }
 
     /// 405: the table accepts appends only. `allow` lists the methods that remain.
@@ -275,7 +295,10 @@ impl Problem {
             ReadError::Capacity(scope) => Self::unavailable(
                 "no_capacity",
                 "No capacity in time",
-                format!("the read got no capacity before the deadline (limit: {}); try again", scope.name()),
+                format!(
+                    "the read got no capacity before the deadline (limit: {}); try again",
+                    scope.name()
+                ),
             ),
             ReadError::Table(error) => Self::from_table(&error),
         }
@@ -295,7 +318,12 @@ impl Problem {
             }
             TableError::Rejected(message) => {
                 tracing::warn!(error = with_sources(error), "DynamoDB rejected a request");
-                Self::new(400, "refused", "The request is not valid", format!("DynamoDB rejected the item: {message}"))
+                Self::new(
+                    400,
+                    "refused",
+                    "The request is not valid",
+                    format!("DynamoDB rejected the item: {message}"),
+                )
             }
             TableError::Occupied => Self::conflict("ambiguous_key", &error.to_string()),
             TableError::Lost(_) => {
@@ -310,7 +338,10 @@ impl Problem {
                 )
             }
             TableError::Unsupported(message) => {
-                tracing::error!(error = with_sources(error), "the DynamoDB server does not support an operation");
+                tracing::error!(
+                    error = with_sources(error),
+                    "the DynamoDB server does not support an operation"
+                );
                 let detail = format!(
                     "the DynamoDB server behind this API does not support an operation that the request \
                      needs ({message}); DynamoDB itself does"
@@ -368,7 +399,8 @@ impl Problem {
     #[must_use]
     pub fn about(mut self, sort_key: &SortKey) -> Self {
         if self.0.code == "outcome_unknown" {
-            self.0.detail = format!("{}; the item's sort_key is {:?}", self.0.detail, sort_key.to_string());
+            self.0.detail =
+                format!("{}; the item's sort_key is {:?}", self.0.detail, sort_key.to_string());
         }
         self
     }
@@ -377,7 +409,8 @@ impl Problem {
     #[must_use]
     pub fn within(mut self, place: &str) -> Self {
         if let Some(field) = &self.0.field {
-            let inner = self.0.detail.strip_prefix(field.as_str()).unwrap_or(&self.0.detail).to_owned();
+            let inner =
+                self.0.detail.strip_prefix(field.as_str()).unwrap_or(&self.0.detail).to_owned();
             let field = if field == "body" { place.to_owned() } else { format!("{place}.{field}") };
             self.0.detail = format!("{field}{inner}");
             self.0.field = Some(field);
@@ -389,7 +422,9 @@ impl Problem {
     #[must_use]
     pub fn into_response(self) -> Response<Body> {
         let body = serde_json::to_string(&self.0).unwrap_or_default();
-        let mut response = Response::builder().status(self.0.status).header("content-type", "application/problem+json");
+        let mut response = Response::builder()
+            .status(self.0.status)
+            .header("content-type", "application/problem+json");
         if let Some(seconds) = self.0.retry_after {
             response = response.header("retry-after", seconds.to_string());
         }

@@ -62,7 +62,11 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
         .skip(1)
         .any(|rest| !rest.get(..2).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())));
     if has_bare_percent {
-        return Err(Problem::bad("invalid_encoding", name, "a % is not followed by two hexadecimal digits"));
+        return Err(Problem::bad(
+            "invalid_encoding",
+            name,
+            "a % is not followed by two hexadecimal digits",
+        ));
     }
     let plus = text.replace('+', " ");
     percent_decode_str(&plus)
@@ -75,7 +79,10 @@ fn decode(text: &str, name: &str) -> Result<String, Problem> {
 ///
 /// # Errors
 /// 400 if it is missing, empty or too long.
-pub fn partition_key(parameters: &Parameters, table: &TableEngine) -> Result<PartitionKey, Problem> {
+pub fn partition_key(
+    parameters: &Parameters,
+    table: &TableEngine,
+) -> Result<PartitionKey, Problem> {
     check_partition_key(parameters.required("partition_key")?, table)
 }
 
@@ -84,7 +91,8 @@ pub fn partition_key(parameters: &Parameters, table: &TableEngine) -> Result<Par
 /// # Errors
 /// 400 if it is not a sort key of this table.
 pub fn sort_key(name: &'static str, text: &str, table: &TableEngine) -> Result<SortKey, Problem> {
-    SortKey::parse(table.config().sort_key_type, text).map_err(|error| Problem::key("invalid_sort_key", name, &error))
+    SortKey::parse(table.config().sort_key_type, text)
+        .map_err(|error| Problem::key("invalid_sort_key", name, &error))
 }
 
 /// A boolean parameter. The default is false.
@@ -95,9 +103,11 @@ pub fn flag(parameters: &Parameters, name: &'static str) -> Result<bool, Problem
     match parameters.get(name) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => {
-            Err(Problem::bad("invalid_parameter", name, format_args!("it is {other:?}; allowed: true, false")))
-        }
+        Some(other) => Err(Problem::bad(
+            "invalid_parameter",
+            name,
+            format_args!("it is {other:?}; allowed: true, false"),
+        )),
     }
 }
 
@@ -117,7 +127,11 @@ mod tests {
         ];
         for (query, field, code) in rows {
             let problem = Parameters::parse(query, &["partition_key", "limit"]).unwrap_err();
-            assert_eq!((problem.code(), problem.detail().starts_with(&format!("{field}: "))), (code, true), "{query}");
+            assert_eq!(
+                (problem.code(), problem.detail().starts_with(&format!("{field}: "))),
+                (code, true),
+                "{query}"
+            );
         }
     }
 

@@ -17,8 +17,9 @@ pub fn json(status: u16, body: &impl Serialize) -> Response<Body> {
             .body(Body::from(body))
             .unwrap_or_default(),
         Err(error) => {
-            let damaged =
-                sharding::internal::TableError::Damaged(format!("a response cannot be serialized: {error}"));
+            let damaged = sharding::internal::TableError::Damaged(format!(
+                "a response cannot be serialized: {error}"
+            ));
             Problem::from_table(&damaged).into_response()
         }
     }

@@ -49,7 +49,11 @@ pub fn route(method: &str, path: &str) -> Option<(Function, Operation)> {
 #[must_use]
 pub fn no_route(method: &str, path: &str) -> Problem {
     let methods: Vec<&str> = ROUTES.iter().filter(|row| row.1 == path).map(|row| row.0).collect();
-    if methods.is_empty() { Problem::no_route(path) } else { Problem::method(method, path, methods.join(", ")) }
+    if methods.is_empty() {
+        Problem::no_route(path)
+    } else {
+        Problem::method(method, path, methods.join(", "))
+    }
 }
 
 #[cfg(test)]

@@ -126,7 +126,9 @@ where
     let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
     let lines = fmt::layer().with_target(false).without_time();
     match std::env::var("AWS_LAMBDA_LOG_FORMAT") {
-        Ok(format) if format.eq_ignore_ascii_case("json") => lines.json().with_filter(filter).boxed(),
+        Ok(format) if format.eq_ignore_ascii_case("json") => {
+            lines.json().with_filter(filter).boxed()
+        }
         _ => lines.with_filter(filter).boxed(),
     }
 }

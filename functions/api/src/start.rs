@@ -34,7 +34,9 @@ pub enum Access {
 
 /// Loads the SDK's configuration from the standard `AWS_*` variables, with one HTTP client.
 pub async fn aws_configuration() -> SdkConfig {
-    let http = Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
+    let http = Builder::new()
+        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+        .build_https();
     aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await
 }
 
@@ -67,7 +69,9 @@ pub async fn agree(table: &TableEngine, access: Access) -> Result<(), TableError
         };
         match agreed {
             Ok(()) => return Ok(()),
-            Err(error) if error.is_access_denied() && Deadline::now() + PERMISSION_PAUSE < deadline => {
+            Err(error)
+                if error.is_access_denied() && Deadline::now() + PERMISSION_PAUSE < deadline =>
+            {
                 tokio::time::sleep(PERMISSION_PAUSE).await;
             }
             Err(error) => {
@@ -87,7 +91,10 @@ pub async fn agree(table: &TableEngine, access: Access) -> Result<(), TableError
 pub fn invocation_deadline(context: &Context) -> Deadline {
     let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(context.deadline).saturating_sub(now);
-    let usable =
-        if left.is_zero() || left > LONGEST_INVOCATION { WITHOUT_DEADLINE } else { left.saturating_sub(RESPONSE_MARGIN) };
+    let usable = if left.is_zero() || left > LONGEST_INVOCATION {
+        WITHOUT_DEADLINE
+    } else {
+        left.saturating_sub(RESPONSE_MARGIN)
+    };
     tokio::time::Instant::now() + usable
 }

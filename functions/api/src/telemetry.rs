@@ -24,8 +24,10 @@ impl Telemetry {
     /// # Errors
     /// Fails if a recorder is already installed.
     pub fn start(table_name: &str) -> Result<Self, lambda_http::Error> {
-        let name = table_name.rsplit_once(":table/").map_or(table_name, |(_, bare)| bare).to_owned();
-        let collector = Builder::new().cloudwatch_namespace(NAMESPACE).with_dimension("TableName", name).init();
+        let name =
+            table_name.rsplit_once(":table/").map_or(table_name, |(_, bare)| bare).to_owned();
+        let collector =
+            Builder::new().cloudwatch_namespace(NAMESPACE).with_dimension("TableName", name).init();
         collector.map(Self).map_err(|error| error.to_string().into())
     }
 

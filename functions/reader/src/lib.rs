@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sharding::internal::cursor::{self, Position};
 use sharding::internal::{
-    Conditions, Deadline, Order, Page, PageQuery, RESERVED_ATTRIBUTES, SortKey, SortKeyType, TableEngine,
+    Conditions, Deadline, Order, Page, PageQuery, RESERVED_ATTRIBUTES, SortKey, SortKeyType,
+    TableEngine,
 };
 
 /// The default maximum number of items that one response counts.
@@ -59,7 +60,11 @@ struct Change {
 }
 
 /// Handles one request of the reader's routes.
-pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
+pub async fn handle(
+    table: &TableEngine,
+    request: Request,
+    deadline: Deadline,
+) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let result = match route(method, path).map(|(_, operation)| operation) {
         Some(Operation::GetItems) => get_items(table, &request, deadline).await,
@@ -82,7 +87,18 @@ async fn get_items(
     request: &Request,
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
-    let known = ["partition_key", "limit", "cursor", "order", "from", "to", "prefix", "consistent", "fields", "count"];
+    let known = [
+        "partition_key",
+        "limit",
+        "cursor",
+        "order",
+        "from",
+        "to",
+        "prefix",
+        "consistent",
+        "fields",
+        "count",
+    ];
     let parameters = Parameters::of(request, &known)?;
     let counts = api::flag(&parameters, "count")?;
     let query = page_query(table, &parameters, counts)?;
@@ -93,7 +109,11 @@ async fn get_items(
         }
         None => None,
     };
-    if counts { count(table, &query, position, deadline).await } else { list(table, &query, position, deadline).await }
+    if counts {
+        count(table, &query, position, deadline).await
+    } else {
+        list(table, &query, position, deadline).await
+    }
 }
 
 /// Responds with the number of items from this position on.
@@ -107,7 +127,11 @@ async fn count(
         None | Some(Position::First) => None,
         Some(Position::After(after)) => Some(after),
         Some(Position::Before(_) | Position::Last) => {
-            return Err(Problem::bad("invalid_cursor", "cursor", "it is a previous page; items are counted forwards"));
+            return Err(Problem::bad(
+                "invalid_cursor",
+                "cursor",
+                "it is a previous page; items are counted forwards",
+            ));
         }
     };
     let page = run(table, PageQuery { after, ..query.clone() }, deadline).await?;
@@ -129,10 +153,14 @@ async fn list(
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let (mut page, is_backward, is_first) = match position {
         None | Some(Position::First) => (run(table, query.clone(), deadline).await?, false, true),
-        Some(Position::After(after)) => {
-            (run(table, PageQuery { after: Some(after), ..query.clone() }, deadline).await?, false, false)
+        Some(Position::After(after)) => (
+            run(table, PageQuery { after: Some(after), ..query.clone() }, deadline).await?,
+            false,
+            false,
+        ),
+        Some(Position::Before(before)) => {
+            (page_before(table, query, Some(before), deadline).await?, true, false)
         }
-        Some(Position::Before(before)) => (page_before(table, query, Some(before), deadline).await?, true, false),
         Some(Position::Last) => (page_before(table, query, None, deadline).await?, true, false),
     };
     let mut items = api::fitting_items(&page.items)?;
@@ -170,11 +198,13 @@ async fn page_before(
     deadline: Deadline,
 ) -> Result<Page, Problem> {
     let order = query.order.reversed();
-    let mut page = run(table, PageQuery { after: before, order, ..query.clone() }, deadline).await?;
+    let mut page =
+        run(table, PageQuery { after: before, order, ..query.clone() }, deadline).await?;
     while page.items.is_empty()
         && let Some(next) = page.next
     {
-        page = run(table, PageQuery { after: Some(next), order, ..query.clone() }, deadline).await?;
+        page =
+            run(table, PageQuery { after: Some(next), order, ..query.clone() }, deadline).await?;
     }
     Ok(page)
 }
@@ -183,19 +213,30 @@ async fn run(table: &TableEngine, query: PageQuery, deadline: Deadline) -> Resul
     table.query(&query, deadline).await.map_err(Problem::from_read)
 }
 
-fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Result<PageQuery, Problem> {
+fn page_query(
+    table: &TableEngine,
+    parameters: &Parameters,
+    counts: bool,
+) -> Result<PageQuery, Problem> {
     let mut query = PageQuery::new(api::partition_key(parameters, table)?);
     query.fields = fields(table, parameters)?;
     if counts {
         if query.fields.is_some() {
-            return Err(Problem::bad("invalid_parameter", "fields", "it cannot be combined with count=true"));
+            return Err(Problem::bad(
+                "invalid_parameter",
+                "fields",
+                "it cannot be combined with count=true",
+            ));
         }
         (query.fields, query.limit) = (Some(BTreeSet::new()), MAX_COUNT);
     }
     if let Some(limit) = parameters.get("limit") {
         let number = limit.parse().ok().filter(|limit| (1..=PageQuery::MAX_LIMIT).contains(limit));
         query.limit = number.ok_or_else(|| {
-            let allowed = format!("it is {limit:?}; allowed: a whole number from 1 to {}", PageQuery::MAX_LIMIT);
+            let allowed = format!(
+                "it is {limit:?}; allowed: a whole number from 1 to {}",
+                PageQuery::MAX_LIMIT
+            );
             Problem::bad("invalid_parameter", "limit", allowed)
         })?;
     }
@@ -211,7 +252,9 @@ fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Res
         }
     };
     query.consistent = api::flag(parameters, "consistent")?;
-    let bound = |name: &'static str| parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose();
+    let bound = |name: &'static str| {
+        parameters.get(name).map(|text| api::sort_key(name, text, table)).transpose()
+    };
     query.from = bound("from")?;
     query.to = bound("to")?;
     if let (Some(from), Some(to)) = (&query.from, &query.to)
@@ -224,7 +267,10 @@ fn page_query(table: &TableEngine, parameters: &Parameters, counts: bool) -> Res
 }
 
 /// Reads the names of the requested attributes, which are separated by commas.
-fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSet<String>>, Problem> {
+fn fields(
+    table: &TableEngine,
+    parameters: &Parameters,
+) -> Result<Option<BTreeSet<String>>, Problem> {
     let Some(list) = parameters.get("fields") else { return Ok(None) };
     let wrong = |why: String| Err(Problem::bad("invalid_parameter", "fields", why));
     let config = table.config();
@@ -244,19 +290,32 @@ fn fields(table: &TableEngine, parameters: &Parameters) -> Result<Option<BTreeSe
         }
     }
     if fields.len() > MAX_FIELDS {
-        return wrong(format!("it names {} attributes; allowed: at most {MAX_FIELDS}", fields.len()));
+        return wrong(format!(
+            "it names {} attributes; allowed: at most {MAX_FIELDS}",
+            fields.len()
+        ));
     }
     Ok(Some(fields))
 }
 
-fn prefix(table: &TableEngine, parameters: &Parameters, has_range: bool) -> Result<Option<String>, Problem> {
+fn prefix(
+    table: &TableEngine,
+    parameters: &Parameters,
+    has_range: bool,
+) -> Result<Option<String>, Problem> {
     let Some(prefix) = parameters.get("prefix") else { return Ok(None) };
     let reject = |why: &str| Err(Problem::bad("invalid_parameter", "prefix", why));
     match table.config().sort_key_type {
-        SortKeyType::Number => reject("this table's sort key is a number, which has no prefix; use from and to"),
+        SortKeyType::Number => {
+            reject("this table's sort key is a number, which has no prefix; use from and to")
+        }
         SortKeyType::String if has_range => reject("it cannot be combined with from or to"),
-        SortKeyType::String if prefix.is_empty() => reject("it is empty; omit it to read all items"),
-        SortKeyType::String => api::sort_key("prefix", prefix, table).map(|_| Some(prefix.to_owned())),
+        SortKeyType::String if prefix.is_empty() => {
+            reject("it is empty; omit it to read all items")
+        }
+        SortKeyType::String => {
+            api::sort_key("prefix", prefix, table).map(|_| Some(prefix.to_owned()))
+        }
     }
 }
 
@@ -266,12 +325,16 @@ async fn get_item(
     deadline: Deadline,
 ) -> Result<Response<lambda_http::Body>, Problem> {
     let conditions = api::conditions(request)?;
-    let parameters = Parameters::of(request, &["partition_key", "sort_key", "consistent", "fields"])?;
+    let parameters =
+        Parameters::of(request, &["partition_key", "sort_key", "consistent", "fields"])?;
     let key = api::partition_key(&parameters, table)?;
     let sort_key = api::sort_key("sort_key", parameters.required("sort_key")?, table)?;
     let consistent = api::flag(&parameters, "consistent")?;
     let fields = fields(table, &parameters)?;
-    let found = table.get_tagged(&key, &sort_key, consistent, deadline).await.map_err(Problem::from_read)?;
+    let found = table
+        .get_tagged(&key, &sort_key, consistent, deadline)
+        .await
+        .map_err(Problem::from_read)?;
     let (mut item, tag) = found.ok_or_else(Problem::no_item)?;
     if !(Conditions { differs: None, ..conditions.clone() }).hold(Some(&tag)) {
         return Err(Problem::precondition_failed(Some(tag)));
@@ -293,15 +356,17 @@ async fn get_shards(
     let parameters = Parameters::of(request, &["partition_key"])?;
     let key = api::partition_key(&parameters, table)?;
     let soon = deadline.min(Deadline::now() + OPTIONAL_TIMEOUT);
-    let (metadata, warm) = tokio::join!(table.shards(&key, deadline), table.warm_throughput(&key, soon));
+    let (metadata, warm) =
+        tokio::join!(table.shards(&key, deadline), table.warm_throughput(&key, soon));
     // A key without metadata has never grown.
     let metadata = metadata.map_err(|error| Problem::from_table(&error))?;
     // A warm throughput that cannot be read is reported as unknown, like one that was never
     // published.
     let warm = warm.ok().flatten();
     let first = table.config().adopt_shards;
-    let (written, read) =
-        metadata.as_ref().map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
+    let (written, read) = metadata
+        .as_ref()
+        .map_or((first, first), |metadata| (metadata.number_of_shards, metadata.read_shards));
     let history = metadata.iter().flat_map(|metadata| metadata.shard_history.entries());
     let response = ShardsResponse {
         partition_key: key.as_str(),
@@ -309,8 +374,13 @@ async fn get_shards(
         read_shards: read.get(),
         grown: metadata.as_ref().is_some_and(|metadata| metadata.layout().is_listed(first)),
         last_updated: metadata.as_ref().map(|metadata| metadata.last_updated),
-        shard_history: history.map(|change| Change { at: change.at, count: change.count.get() }).collect(),
-        warm_throughput: warm.map(|warm| WarmThroughput { write_units: warm.write_units, read_units: warm.read_units }),
+        shard_history: history
+            .map(|change| Change { at: change.at, count: change.count.get() })
+            .collect(),
+        warm_throughput: warm.map(|warm| WarmThroughput {
+            write_units: warm.write_units,
+            read_units: warm.read_units,
+        }),
     };
     Ok(json(200, &response))
 }

@@ -19,7 +19,11 @@ async fn every_sample_event_has_its_answer() {
         assert_eq!(edition.post("/items", &item).await.status, 201);
     }
     edition.table().finish_background_work().await;
-    let mut reader = Function::start(env!("CARGO_BIN_EXE_reader"), &Function::variables(&edition.dynamodb_url())).await;
+    let mut reader = Function::start(
+        env!("CARGO_BIN_EXE_reader"),
+        &Function::variables(&edition.dynamodb_url()),
+    )
+    .await;
     let mut answers = String::new();
     for name in [
         "reader-get-items",
@@ -40,8 +44,14 @@ async fn every_sample_event_has_its_answer() {
     edition.table().set_shards(&key, count(4), soon()).await.expect("grown");
     let shards = reader.invoke(event("reader-get-shards")).await;
     let body: Value = serde_json::from_str(shards["body"].as_str().expect("a body")).expect("JSON");
-    assert_eq!((&body["number_of_shards"], &body["read_shards"], &body["grown"]), (&json!(4), &json!(4), &json!(true)));
-    assert_eq!((&body["shard_history"][0]["count"], &body["shard_history"][1]["count"]), (&json!(1), &json!(4)));
+    assert_eq!(
+        (&body["number_of_shards"], &body["read_shards"], &body["grown"]),
+        (&json!(4), &json!(4), &json!(true))
+    );
+    assert_eq!(
+        (&body["shard_history"][0]["count"], &body["shard_history"][1]["count"]),
+        (&json!(1), &json!(4))
+    );
     let new_table = json!({"write_units": 4_000, "read_units": 12_000});
     assert_eq!(body["warm_throughput"], new_table, "the edition's shard-scaler has published it");
     drop(reader);

@@ -76,7 +76,12 @@ impl AlarmReport {
 
 impl Scaler {
     /// Alarms are hints to look: they come late, twice or not at all, and name a table but no key.
-    pub(crate) async fn alarms(&self, alarms: &[Alarm], now_seconds: u64, deadline: Deadline) -> AlarmReport {
+    pub(crate) async fn alarms(
+        &self,
+        alarms: &[Alarm],
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> AlarmReport {
         let alarm = alarms.iter().find_map(|alarm| alarm.name.clone());
         let ignored = |reason: &str| Ok(AlarmOutcome::Ignored { reason: reason.to_owned() });
         let own: Vec<&Alarm> = alarms.iter().filter(|alarm| self.is_own(alarm)).collect();
@@ -86,7 +91,11 @@ impl Scaler {
         }
         let firing: Vec<&Alarm> = own.into_iter().filter(|alarm| alarm.state == "ALARM").collect();
         if firing.is_empty() {
-            return AlarmReport { alarm, outcome: ignored("the state is not ALARM"), rearmed: None };
+            return AlarmReport {
+                alarm,
+                outcome: ignored("the state is not ALARM"),
+                rearmed: None,
+            };
         }
         let outcome = match self.why_not_acted_on(&firing, now_seconds) {
             Some(reason) => ignored(&reason),
@@ -100,7 +109,8 @@ impl Scaler {
     /// Whether an alarm is of this table. Metric math and composite alarms name none, and are taken to be.
     fn is_own(&self, alarm: &Alarm) -> bool {
         let table = &self.table.config().table_name;
-        alarm.tables.is_empty() || alarm.tables.iter().any(|named| named == table || named == bare_table_name(table))
+        alarm.tables.is_empty()
+            || alarm.tables.iter().any(|named| named == table || named == bare_table_name(table))
     }
 
     fn why_not_acted_on(&self, firing: &[&Alarm], now_seconds: u64) -> Option<String> {
@@ -108,7 +118,9 @@ impl Scaler {
             return Some("SCALING is writer: alarms do not scale".into());
         }
         let oldest = self.config.max_event_age.as_secs();
-        let is_too_old = |alarm: &&Alarm| alarm.changed_at.is_some_and(|at| now_seconds.saturating_sub(at) > oldest);
+        let is_too_old = |alarm: &&Alarm| {
+            alarm.changed_at.is_some_and(|at| now_seconds.saturating_sub(at) > oldest)
+        };
         firing.iter().all(is_too_old).then(|| format!("the event is older than {oldest} seconds"))
     }
 
@@ -131,7 +143,12 @@ impl Scaler {
         }
     }
 
-    async fn act(&self, firing: &[&Alarm], now_seconds: u64, deadline: Deadline) -> Result<AlarmActions, ClientError> {
+    async fn act(
+        &self,
+        firing: &[&Alarm],
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> Result<AlarmActions, ClientError> {
         let find = async {
             let limits = self.limits(firing, now_seconds).await?;
             let hot = self.hot_keys(&limits, now_seconds).await?;
@@ -171,8 +188,11 @@ impl Scaler {
             return Ok(named);
         }
         let config = self.table.config();
-        let about: BTreeSet<&str> = metrics.iter().filter_map(|metric| metric.index.as_deref()).collect();
-        self.clients.limits_met(&config.table_name, &config.read_replicas, &about, now_seconds).await
+        let about: BTreeSet<&str> =
+            metrics.iter().filter_map(|metric| metric.index.as_deref()).collect();
+        self.clients
+            .limits_met(&config.table_name, &config.read_replicas, &about, now_seconds)
+            .await
     }
 }
 

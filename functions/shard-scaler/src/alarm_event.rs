@@ -33,7 +33,11 @@ pub(crate) struct AlarmMetric {
 pub(crate) fn alarms(event: &Map<String, Value>) -> Vec<Alarm> {
     match event.get("Records").and_then(Value::as_array) {
         Some(records) => records.iter().filter_map(sns).collect(),
-        None => [event.get("alarmData"), event.get("detail")].into_iter().flatten().filter_map(native).collect(),
+        None => [event.get("alarmData"), event.get("detail")]
+            .into_iter()
+            .flatten()
+            .filter_map(native)
+            .collect(),
     }
 }
 
@@ -41,9 +45,16 @@ pub(crate) fn alarms(event: &Map<String, Value>) -> Vec<Alarm> {
 fn native(data: &Value) -> Option<Alarm> {
     let state = data.pointer("/state/value")?.as_str()?.to_owned();
     let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
-    let changed_at = data.pointer("/state/timestamp").and_then(Value::as_str).and_then(epoch_seconds);
+    let changed_at =
+        data.pointer("/state/timestamp").and_then(Value::as_str).and_then(epoch_seconds);
     let configuration = data.get("configuration").unwrap_or(&Value::Null);
-    Some(Alarm { name, state, tables: tables(configuration), metrics: metrics(configuration), changed_at })
+    Some(Alarm {
+        name,
+        state,
+        tables: tables(configuration),
+        metrics: metrics(configuration),
+        changed_at,
+    })
 }
 
 /// The SNS form: a JSON text with other names.
@@ -60,7 +71,9 @@ fn sns(record: &Value) -> Option<Alarm> {
 /// CloudWatch writes the offset without its colon.
 fn epoch_seconds(time: &str) -> Option<u64> {
     let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
-        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => format!("{start}:{minutes}"),
+        Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => {
+            format!("{start}:{minutes}")
+        }
         _ => time.to_owned(),
     };
     let at = OffsetDateTime::parse(&with_colon, &Rfc3339).ok()?;
@@ -74,8 +87,11 @@ fn metrics(value: &Value) -> Vec<AlarmMetric> {
             Some(metric) => (metric, "name"),
             None => (object, "MetricName"),
         };
-        let Some(name) = metric.get(name).and_then(Value::as_str).map(str::to_owned) else { return };
-        let dimensions = metric.get("dimensions").or_else(|| metric.get("Dimensions")).unwrap_or(&Value::Null);
+        let Some(name) = metric.get(name).and_then(Value::as_str).map(str::to_owned) else {
+            return;
+        };
+        let dimensions =
+            metric.get("dimensions").or_else(|| metric.get("Dimensions")).unwrap_or(&Value::Null);
         let index = dimension(dimensions, "GlobalSecondaryIndexName").into_iter().next();
         found.push(AlarmMetric { name, index });
     })
@@ -90,7 +106,10 @@ fn tables(value: &Value) -> Vec<String> {
 fn dimension(value: &Value, wanted: &str) -> Vec<String> {
     named(value, &|object, found| {
         let text = |name: &str| {
-            object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| value.as_str())
+            object
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(name))
+                .and_then(|(_, value)| value.as_str())
         };
         found.extend(object.get(wanted).and_then(Value::as_str).map(str::to_owned));
         if text("name") == Some(wanted) {
@@ -108,7 +127,11 @@ fn named<T: Ord>(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<T>
     found
 }
 
-fn collect<T>(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<T>), found: &mut Vec<T>) {
+fn collect<T>(
+    value: &Value,
+    names: &impl Fn(&Map<String, Value>, &mut Vec<T>),
+    found: &mut Vec<T>,
+) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| collect(value, names, found)),
         Value::Object(object) => {
@@ -146,14 +169,22 @@ mod tests {
     #[test]
     fn an_alarm_needs_no_more_than_its_state() {
         let event = json!({"alarmData": {"state": {"value": "ALARM"}}});
-        let alarm = Alarm { name: None, state: "ALARM".into(), tables: vec![], metrics: vec![], changed_at: None };
+        let alarm = Alarm {
+            name: None,
+            state: "ALARM".into(),
+            tables: vec![],
+            metrics: vec![],
+            changed_at: None,
+        };
         assert_eq!(super::alarms(event.as_object().unwrap()), [alarm]);
     }
 
     #[test]
     fn a_metric_of_an_index_is_read_as_of_that_index_in_every_envelope() {
-        let of_index =
-            AlarmMetric { name: "WriteKeyRangeThroughputThrottleEvents".into(), index: Some("by-customer".into()) };
+        let of_index = AlarmMetric {
+            name: "WriteKeyRangeThroughputThrottleEvents".into(),
+            index: Some("by-customer".into()),
+        };
         let native = json!({"alarmData": {"state": {"value": "ALARM"}, "configuration": {"metrics": [{"metricStat": {"metric": {
             "name": "WriteKeyRangeThroughputThrottleEvents",
             "dimensions": {"TableName": "items", "GlobalSecondaryIndexName": "by-customer"},
@@ -167,7 +198,10 @@ mod tests {
         let math = json!({"Metrics": [{"Id": "m1", "MetricStat": {"Metric": metric}}]});
         for event in [native, sns(metric), sns(math)] {
             let alarm = alarm(event);
-            assert_eq!((alarm.metrics, alarm.tables), (vec![of_index.clone()], vec!["items".to_owned()]));
+            assert_eq!(
+                (alarm.metrics, alarm.tables),
+                (vec![of_index.clone()], vec!["items".to_owned()])
+            );
         }
     }
 }

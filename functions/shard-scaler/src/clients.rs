@@ -18,8 +18,13 @@ pub struct Clients {
 }
 
 /// Answers to too many requests. [CloudWatch and DynamoDB API references, common errors]
-const THROTTLED: [&str; 5] =
-    ["Throttling", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException", "TooManyRequestsException"];
+const THROTTLED: [&str; 5] = [
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "LimitExceededException",
+    "TooManyRequestsException",
+];
 
 /// A request failed; the text says which one.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +115,8 @@ impl Clients {
             .write_capacity_units(signed(units.write))
             .build()
             .expect("both units are set");
-        let update = self.dynamodb.update_table().table_name(table).provisioned_throughput(throughput);
+        let update =
+            self.dynamodb.update_table().table_name(table).provisioned_throughput(throughput);
         update.send().await.map(drop).map_err(ClientError::of("UpdateTable"))
     }
 
@@ -124,7 +130,9 @@ impl Clients {
             .state_reason("Set back by the shard-scaler: more throttles raise the alarm again.");
         match set.send().await {
             Ok(_) => Ok(Rearmed::Done),
-            Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_not_found()) => {
+            Err(error)
+                if error.as_service_error().is_some_and(|error| error.is_resource_not_found()) =>
+            {
                 Ok(Rearmed::NotFound)
             }
             Err(error) => Err(ClientError::of("SetAlarmState")(error)),
@@ -133,11 +141,15 @@ impl Clients {
 }
 
 pub(crate) fn capacity(table: &TableDescription) -> Capacity {
-    let on_demand =
-        table.billing_mode_summary().and_then(|summary| summary.billing_mode()) == Some(&BillingMode::PayPerRequest);
+    let on_demand = table.billing_mode_summary().and_then(|summary| summary.billing_mode())
+        == Some(&BillingMode::PayPerRequest);
     let units = table.provisioned_throughput().map(|throughput| {
-        let unsigned = |units: Option<i64>| u64::try_from(units.unwrap_or_default()).unwrap_or_default();
-        Units { read: unsigned(throughput.read_capacity_units()), write: unsigned(throughput.write_capacity_units()) }
+        let unsigned =
+            |units: Option<i64>| u64::try_from(units.unwrap_or_default()).unwrap_or_default();
+        Units {
+            read: unsigned(throughput.read_capacity_units()),
+            write: unsigned(throughput.write_capacity_units()),
+        }
     });
     let provisioned = units.filter(|units| !on_demand && units.write > 0);
     Capacity { provisioned, is_active: table.table_status() == Some(&TableStatus::Active) }

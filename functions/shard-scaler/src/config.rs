@@ -52,15 +52,24 @@ impl ScalerConfig {
     ///
     /// # Errors
     /// [`ConfigError`] names the first variable that is wrong, its value and what is allowed.
-    pub fn from_variables(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn from_variables(
+        lookup: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let read = Variables::new(lookup);
-        read.set(&mut config.max_event_age, "MAX_EVENT_AGE_SECONDS", "a whole number from 1 to 86400", |value| {
-            number(value, 1, 86_400).map(Duration::from_secs)
-        })?;
+        read.set(
+            &mut config.max_event_age,
+            "MAX_EVENT_AGE_SECONDS",
+            "a whole number from 1 to 86400",
+            |value| number(value, 1, 86_400).map(Duration::from_secs),
+        )?;
         let units = "a whole number from 0 to 1000000000";
-        read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
-        read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| number(value, 0, 1_000_000_000))?;
+        read.set(&mut config.max_write_units, "MAX_WRITE_UNITS", units, |value| {
+            number(value, 0, 1_000_000_000)
+        })?;
+        read.set(&mut config.max_read_units, "MAX_READ_UNITS", units, |value| {
+            number(value, 0, 1_000_000_000)
+        })?;
         let warm = |value: &str| number(value, 0, 1_000_000_000);
         read.set(&mut config.max_warm_write_units, "MAX_WARM_WRITE_UNITS", units, warm)?;
         read.set(&mut config.max_warm_read_units, "MAX_WARM_READ_UNITS", units, warm)?;
@@ -71,9 +80,12 @@ impl ScalerConfig {
         };
         read.set(&mut config.shrink_after, "SHRINK_AFTER_SECONDS", calm, seconds)?;
         read.set(&mut config.settle_after, "SETTLE_AFTER_SECONDS", calm, seconds)?;
-        read.set(&mut config.drain_share_percent, "DRAIN_SHARE_PERCENT", "a whole number from 1 to 100", |value| {
-            number(value, 1, 100).and_then(|percent| u32::try_from(percent).ok())
-        })?;
+        read.set(
+            &mut config.drain_share_percent,
+            "DRAIN_SHARE_PERCENT",
+            "a whole number from 1 to 100",
+            |value| number(value, 1, 100).and_then(|percent| u32::try_from(percent).ok()),
+        )?;
         read.set(&mut config.dry_run, "DRY_RUN", "true or false", |value| value.parse().ok())?;
         Ok(config)
     }
@@ -98,17 +110,29 @@ mod tests {
     #[test]
     fn every_variable_is_read_and_a_wrong_one_named() {
         assert_eq!(ScalerConfig::from_variables(|_| None), Ok(ScalerConfig::default()));
-        assert_eq!(with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age, Duration::from_secs(60));
+        assert_eq!(
+            with("MAX_EVENT_AGE_SECONDS", "60").unwrap().max_event_age,
+            Duration::from_secs(60)
+        );
         assert_eq!(with("MAX_WRITE_UNITS", "5000").unwrap().max_write_units, 5_000);
         assert_eq!(with("MAX_READ_UNITS", "7").unwrap().max_read_units, 7);
         assert_eq!(with("MAX_WARM_WRITE_UNITS", "40000").unwrap().max_warm_write_units, 40_000);
         assert_eq!(with("MAX_WARM_READ_UNITS", "8").unwrap().max_warm_read_units, 8);
-        assert_eq!(with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after, Duration::from_secs(3_600));
+        assert_eq!(
+            with("SHRINK_AFTER_SECONDS", "3600").unwrap().shrink_after,
+            Duration::from_secs(3_600)
+        );
         assert_eq!(with("SHRINK_AFTER_SECONDS", "0").unwrap().shrink_after, Duration::ZERO);
-        assert_eq!(with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after, Duration::from_secs(60));
+        assert_eq!(
+            with("SETTLE_AFTER_SECONDS", "60").unwrap().settle_after,
+            Duration::from_secs(60)
+        );
         assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().drain_share_percent, 5);
         let table = TableConfig::new("items", "items-metadata");
-        assert_eq!(with("DRAIN_SHARE_PERCENT", "5").unwrap().with_pace(table).drain.units_per_second, 50);
+        assert_eq!(
+            with("DRAIN_SHARE_PERCENT", "5").unwrap().with_pace(table).drain.units_per_second,
+            50
+        );
         assert!(with("DRY_RUN", "true").unwrap().dry_run);
         for (variable, value) in [
             ("MAX_EVENT_AGE_SECONDS", "0"),

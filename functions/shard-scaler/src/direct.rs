@@ -75,19 +75,29 @@ impl Scaler {
             DirectEvent::Shrink { partition_key, number_of_shards } => {
                 Response::Shrink(self.shrink(&partition_key, number_of_shards, deadline).await?)
             }
-            DirectEvent::Settle { partition_key: key } => Response::Settle(self.settle(&key, deadline).await?),
+            DirectEvent::Settle { partition_key: key } => {
+                Response::Settle(self.settle(&key, deadline).await?)
+            }
             DirectEvent::Drain {} => Response::Drain(self.drain_all(now_seconds, deadline).await),
-            DirectEvent::Migrate { after } => Response::Migrate(self.migrate(after, deadline).await?),
+            DirectEvent::Migrate { after } => {
+                Response::Migrate(self.migrate(after, deadline).await?)
+            }
             DirectEvent::Rebuild {} => Response::Rebuild(self.rebuild(deadline).await),
-            DirectEvent::Copies { copies } => Response::Copies(self.raise_copies(copies, deadline).await?),
+            DirectEvent::Copies { copies } => {
+                Response::Copies(self.raise_copies(copies, deadline).await?)
+            }
             DirectEvent::Rearm { alarms } => {
                 // Every stack has this schedule, so writers know the table's partitions before a
                 // key is hot.
                 let learnt = self.learn_warm_throughput(deadline);
                 Response::Rearm(tokio::join!(self.rearm(&alarms, deadline), learnt).0)
             }
-            DirectEvent::Show { partition_key: key } => Response::Show(self.show(&key, deadline).await?),
-            DirectEvent::List { after } => Response::List(self.list(after.as_deref(), deadline).await?),
+            DirectEvent::Show { partition_key: key } => {
+                Response::Show(self.show(&key, deadline).await?)
+            }
+            DirectEvent::List { after } => {
+                Response::List(self.list(after.as_deref(), deadline).await?)
+            }
         })
     }
 
@@ -123,7 +133,12 @@ impl Scaler {
         })
     }
 
-    async fn set_to(&self, key: &PartitionKey, count: ShardCount, deadline: Deadline) -> Result<KeyOutcome, Failure> {
+    async fn set_to(
+        &self,
+        key: &PartitionKey,
+        count: ShardCount,
+        deadline: Deadline,
+    ) -> Result<KeyOutcome, Failure> {
         if !self.config.dry_run {
             return KeyOutcome::of(self.table.set_shards(key, count, deadline).await);
         }
@@ -150,7 +165,11 @@ impl Scaler {
     }
 
     /// A page of the keys that have metadata, in no order, and what holds for all others.
-    async fn list(&self, after: Option<&str>, deadline: Deadline) -> Result<Result<Listed, Failure>, EventError> {
+    async fn list(
+        &self,
+        after: Option<&str>,
+        deadline: Deadline,
+    ) -> Result<Result<Listed, Failure>, EventError> {
         let after = after.map(|key| self.logical_key(key)).transpose()?;
         let page = self.table.list_keys(after.as_ref(), deadline).await;
         let listed = page.map(|(keys, next)| {
@@ -166,7 +185,9 @@ impl Scaler {
 
     pub(crate) fn logical_key(&self, key: &str) -> Result<PartitionKey, EventError> {
         let config = self.table.config();
-        let fits = |key: PartitionKey| config.shard_keys.check(&key, config.policy.max_shards).map(|()| key);
+        let fits = |key: PartitionKey| {
+            config.shard_keys.check(&key, config.policy.max_shards).map(|()| key)
+        };
         let key = PartitionKey::new(key).and_then(fits);
         key.map_err(|error| EventError::new("partition_key", error))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sharding::internal::{
-    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount, ShardMetadata, ShrinkDecision,
-    TableConfig, TableError, Writes,
+    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount,
+    ShardMetadata, ShrinkDecision, TableConfig, TableError, Writes,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -86,7 +86,11 @@ impl Scaler {
         begun(&key, self.table.begin_shrink(&key, to, deadline).await)
     }
 
-    pub(crate) async fn settle(&self, key: &str, deadline: Deadline) -> Result<KeyReport, EventError> {
+    pub(crate) async fn settle(
+        &self,
+        key: &str,
+        deadline: Deadline,
+    ) -> Result<KeyReport, EventError> {
         let key = self.logical_key(key)?;
         if self.config.dry_run {
             return Ok(KeyReport::new(&key, Ok(KeyOutcome::dry_run(None, None))));
@@ -211,13 +215,15 @@ impl Scaler {
         if is_calm
             && shrink_after > 0
             && metadata.layout().is_listed(config.adopt_shards)
-            && let ShrinkDecision::To(to) = config.policy.decide_shrink(metadata, shrink_after, now_seconds)
+            && let ShrinkDecision::To(to) =
+                config.policy.decide_shrink(metadata, shrink_after, now_seconds)
         {
             return Some(Begin::Shrink(to));
         }
         let since = metadata.last_change().unwrap_or_default();
         let is_due = |after: u64| now_seconds >= since.saturating_add(after);
-        let is_due = settle_after(metadata, config, self.config.settle_after.as_secs()).is_some_and(is_due);
+        let is_due =
+            settle_after(metadata, config, self.config.settle_after.as_secs()).is_some_and(is_due);
         (is_due && metadata.wants_settling()).then_some(Begin::Settle)
     }
 
@@ -305,9 +311,16 @@ impl Scaler {
         }
     }
 
-    async fn lately_throttled(&self, now_seconds: u64) -> Result<BTreeSet<PartitionKey>, ClientError> {
+    async fn lately_throttled(
+        &self,
+        now_seconds: u64,
+    ) -> Result<BTreeSet<PartitionKey>, ClientError> {
         let config = self.table.config();
-        match self.clients.throttled_keys(&config.table_name, None, &config.shard_keys, now_seconds).await? {
+        match self
+            .clients
+            .throttled_keys(&config.table_name, None, &config.shard_keys, now_seconds)
+            .await?
+        {
             Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
             // Then the demand that the writers noted decides alone.
             Insights::Enabling | Insights::Off(_) => Ok(BTreeSet::new()),
@@ -324,10 +337,17 @@ fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) 
     if metadata.read_shards > metadata.number_of_shards {
         return Some(table.policy.cooldown_seconds);
     }
-    if configured == 0 { table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER) } else { Some(configured) }
+    if configured == 0 {
+        table.ttl_attribute.is_some().then_some(SETTLE_EXPIRING_AFTER)
+    } else {
+        Some(configured)
+    }
 }
 
-fn begun(key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Result<KeyReport, EventError> {
+fn begun(
+    key: &PartitionKey,
+    result: Result<ShardMetadata, DrainRefused>,
+) -> Result<KeyReport, EventError> {
     let outcome = match result {
         Ok(metadata) => Ok(KeyOutcome::Begun {
             number_of_shards: metadata.number_of_shards.get(),
@@ -340,9 +360,9 @@ fn begun(key: &PartitionKey, result: Result<ShardMetadata, DrainRefused>) -> Res
         Err(error @ DrainRefused::NotLower { .. }) => {
             return Err(EventError::new("number_of_shards", error));
         }
-        Err(error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting)) => {
-            Ok(KeyOutcome::unchanged(error))
-        }
+        Err(
+            error @ (DrainRefused::Busy(_) | DrainRefused::NoHomes | DrainRefused::NotAdopting),
+        ) => Ok(KeyOutcome::unchanged(error)),
     };
     Ok(KeyReport::new(key, outcome))
 }
@@ -369,7 +389,11 @@ mod tests {
         ];
         for (metadata, table, configured, expected) in rows {
             let (read, writes) = (metadata.read_shards, table.writes());
-            assert_eq!(settle_after(metadata, table, configured), expected, "{read} {writes:?} {configured}");
+            assert_eq!(
+                settle_after(metadata, table, configured),
+                expected,
+                "{read} {writes:?} {configured}"
+            );
         }
     }
 }

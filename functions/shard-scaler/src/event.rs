@@ -248,23 +248,29 @@ mod tests {
             let mut event = json!({"action": "set", "partition_key": "k", "number_of_shards": 2});
             event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let parsed = ScalerEvent::parse(&event);
-            let Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) = parsed else {
+            let Ok(ScalerEvent::Direct(DirectEvent::Set { write_units, read_units, .. })) = parsed
+            else {
                 panic!("{event}")
             };
             [write_units, read_units].map(|units| units.map(|number| number.0))
         };
         assert_eq!(of_set(json!({})), [None, None]);
-        assert_eq!(of_set(json!({"write_units": 20_000, "read_units": null})), [Some(20_000), None]);
+        assert_eq!(
+            of_set(json!({"write_units": 20_000, "read_units": null})),
+            [Some(20_000), None]
+        );
         let warm = ScalerEvent::parse(&json!({"action": "warm", "read_units": 30_000}));
         let expected = WarmUnits { write_units: None, read_units: Some(WholeNumber(30_000)) };
         assert_eq!(warm, Ok(ScalerEvent::Direct(DirectEvent::Warm(expected))));
-        let wrong = ScalerEvent::parse(&json!({"action": "warm", "read_units": "many"})).unwrap_err();
+        let wrong =
+            ScalerEvent::parse(&json!({"action": "warm", "read_units": "many"})).unwrap_err();
         assert_eq!(wrong.to_string(), "read_units: it is \"many\"; a whole number is needed");
     }
 
     #[test]
     fn a_rearm_names_its_alarms_and_a_wrong_list_is_reported() {
-        let parse = |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
+        let parse =
+            |alarms: Value| ScalerEvent::parse(&json!({"action": "rearm", "alarms": alarms}));
         let longest = "é".repeat(255);
         for names in [vec!["items-hot-partition".to_owned()], vec![longest.clone(); 20]] {
             let expected = DirectEvent::Rearm { alarms: AlarmNames(names.clone()) };
@@ -281,7 +287,10 @@ mod tests {
         ] {
             let error = parse(alarms).unwrap_err();
             assert_eq!(error.field, "alarms");
-            assert!(error.why.starts_with(reported) && error.why.contains("1 to 20 names"), "{error}");
+            assert!(
+                error.why.starts_with(reported) && error.why.contains("1 to 20 names"),
+                "{error}"
+            );
         }
     }
 
@@ -293,7 +302,11 @@ mod tests {
             (json!({"action": 7}), "action", actions),
             (json!({"action": "copies"}), "copies", "missing field `copies`"),
             (json!({"action": "copies", "copies": 1.5}), "copies", "it is 1.5; a whole number"),
-            (json!({"action": "show", "partition_key": 1}), "partition_key", "integer `1`, expected"),
+            (
+                json!({"action": "show", "partition_key": 1}),
+                "partition_key",
+                "integer `1`, expected",
+            ),
             (json!({"action": "show", "key": 1}), "event", "unknown field `key`, expected `par"),
             (json!({"action": "warm", "key": 1}), "event", "unknown field `key`, expected `wri"),
             (json!({"action": "drain", "key": 1}), "event", "unknown field `key`"),

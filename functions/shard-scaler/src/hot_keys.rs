@@ -45,10 +45,15 @@ pub(crate) struct IndexReport {
 }
 
 impl Scaler {
-    pub(crate) async fn hot_keys(&self, limits: &Limits, now_seconds: u64) -> Result<HotKeys, ClientError> {
+    pub(crate) async fn hot_keys(
+        &self,
+        limits: &Limits,
+        now_seconds: u64,
+    ) -> Result<HotKeys, ClientError> {
         let mut found = HotKeys::default();
         if let Some(insights) = self.insights(None, &limits.table, now_seconds).await? {
-            (found.insights, found.advice) = found.take_in(insights, &limits.table, self.switch_on(None));
+            (found.insights, found.advice) =
+                found.take_in(insights, &limits.table, self.switch_on(None));
         }
         for (index, causes) in &limits.indexes {
             let report = self.index(&mut found, index, causes, now_seconds).await;
@@ -64,16 +69,24 @@ impl Scaler {
 
     /// Reports an index. Where its keys cannot be learnt, those of the table are relieved all the
     /// same.
-    async fn index(&self, found: &mut HotKeys, index: &str, causes: &BTreeSet<Cause>, now_seconds: u64) -> IndexReport {
+    async fn index(
+        &self,
+        found: &mut HotKeys,
+        index: &str,
+        causes: &BTreeSet<Cause>,
+        now_seconds: u64,
+    ) -> IndexReport {
         let is_replica = self.table.config().read_replicas.iter().any(|replica| replica == index);
-        let advice: BTreeSet<&str> = causes.iter().map(|cause| cause.advice_of_index(is_replica)).collect();
+        let advice: BTreeSet<&str> =
+            causes.iter().map(|cause| cause.advice_of_index(is_replica)).collect();
         let mut advice: Vec<String> = advice.into_iter().map(str::to_owned).collect();
         let (mut contributor_insights, mut failure) = (None, None);
         if is_replica {
             match self.insights(Some(index), causes, now_seconds).await {
                 Ok(None) => {}
                 Ok(Some(insights)) => {
-                    let (state, needed) = found.take_in(insights, causes, self.switch_on(Some(index)));
+                    let (state, needed) =
+                        found.take_in(insights, causes, self.switch_on(Some(index)));
                     advice.extend(needed);
                     contributor_insights = state;
                 }
@@ -99,7 +112,10 @@ impl Scaler {
             return Ok(None);
         }
         let config = self.table.config();
-        self.clients.throttled_keys(&config.table_name, index, &config.shard_keys, now_seconds).await.map(Some)
+        self.clients
+            .throttled_keys(&config.table_name, index, &config.shard_keys, now_seconds)
+            .await
+            .map(Some)
     }
 
     fn switch_on(&self, index: Option<&str>) -> String {
@@ -118,18 +134,29 @@ impl HotKeys {
     ) -> (Option<&'static str>, Option<String>) {
         match insights {
             Insights::Keys(keys) => {
-                let kind = if causes.contains(&Cause::HotWrites) { &mut self.writes } else { &mut self.reads };
+                let kind = if causes.contains(&Cause::HotWrites) {
+                    &mut self.writes
+                } else {
+                    &mut self.reads
+                };
                 kind.merge(keys);
                 (None, None)
             }
             Insights::Enabling => {
-                tracing::warn!("Contributor Insights is being switched on: the throttled keys are not known yet");
+                tracing::warn!(
+                    "Contributor Insights is being switched on: the throttled keys are not known yet"
+                );
                 (Some("enabling"), None)
             }
             Insights::Off(why) => {
                 tracing::warn!(why, command, "the throttled keys are not known");
                 telemetry::contributor_insights_off();
-                (Some("off"), Some(format!("{why}, so the throttled keys are not known; switch it on: {command}")))
+                (
+                    Some("off"),
+                    Some(format!(
+                        "{why}, so the throttled keys are not known; switch it on: {command}"
+                    )),
+                )
             }
         }
     }

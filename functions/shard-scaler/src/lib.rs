@@ -72,7 +72,12 @@ impl Scaler {
     /// # Errors
     /// [`Failed`] where a part of the event failed for a moment: throttled, or
     /// without a response from AWS. It has the response.
-    pub async fn handle(&self, event: &Value, now_seconds: u64, deadline: Deadline) -> Result<Value, Failed> {
+    pub async fn handle(
+        &self,
+        event: &Value,
+        now_seconds: u64,
+        deadline: Deadline,
+    ) -> Result<Value, Failed> {
         let response = match ScalerEvent::parse(event) {
             Ok(ScalerEvent::Direct(event)) => self.direct(event, now_seconds, deadline).await,
             Ok(ScalerEvent::Alarms(alarms)) => {

@@ -65,10 +65,14 @@ impl Clients {
     ) -> Result<Limits, ClientError> {
         let described = self.describe(table).await?;
         let indexes = indexes(&described, replicas);
-        let places: Vec<Option<&str>> = std::iter::once(None).chain(indexes.into_iter().map(Some)).collect();
-        let of_place = |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
+        let places: Vec<Option<&str>> =
+            std::iter::once(None).chain(indexes.into_iter().map(Some)).collect();
+        let of_place =
+            |place: Option<&str>| Cause::METRICS.map(|(metric, _)| query(table, place, metric));
         let queries = CONSUMED.map(|metric| query(table, None, metric)).into_iter();
-        let sums = self.sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds).await?;
+        let sums = self
+            .sums(queries.chain(places.iter().flat_map(|place| of_place(*place))), now_seconds)
+            .await?;
         let (consumed, throttled) = sums.split_at_checked(CONSUMED.len()).unwrap_or_default();
 
         let mut limits = Limits::default();
@@ -85,7 +89,8 @@ impl Clients {
             return Ok(limits);
         }
         if let Some(units) = capacity(&described).provisioned {
-            let [written, read] = [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
+            let [written, read] =
+                [0, 1].map(|index| consumed.get(index).copied().unwrap_or_default());
             let nearly = |used: f64, of: u64| used / WINDOW.as_secs_f64() >= of as f64 * NEARLY_ALL;
             limits.add(None, nearly(written, units.write).then_some(Cause::ProvisionedWrites));
             limits.add(None, nearly(read, units.read).then_some(Cause::ProvisionedReads));
@@ -97,7 +102,11 @@ impl Clients {
     }
 
     /// The sums of metrics over the last minutes, in the order of the queries.
-    async fn sums(&self, queries: impl Iterator<Item = MetricStat>, now_seconds: u64) -> Result<Vec<f64>, ClientError> {
+    async fn sums(
+        &self,
+        queries: impl Iterator<Item = MetricStat>,
+        now_seconds: u64,
+    ) -> Result<Vec<f64>, ClientError> {
         let to = i64::try_from(now_seconds).unwrap_or(i64::MAX);
         let id = |index: usize| format!("m{index}");
         let queries: Vec<MetricDataQuery> = queries
@@ -115,7 +124,10 @@ impl Clients {
             .await
             .map_err(ClientError::of("GetMetricData"))?;
         let sum = |index: usize| {
-            let results = answer.metric_data_results().iter().filter(|result| result.id() == Some(id(index).as_str()));
+            let results = answer
+                .metric_data_results()
+                .iter()
+                .filter(|result| result.id() == Some(id(index).as_str()));
             results.flat_map(|result| result.values()).sum()
         };
         Ok((0..count).map(sum).collect())
@@ -124,10 +136,15 @@ impl Clients {
 
 /// The global secondary indexes of a table: the replicas first, should there be too many.
 fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
+    let mut names: Vec<&str> =
+        table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();
     names.sort_by_key(|name| !replicas.iter().any(|replica| replica == name));
     if names.len() > MOST_INDEXES {
-        tracing::warn!(indexes = names.len(), looked_at = MOST_INDEXES, "not all indexes are looked at");
+        tracing::warn!(
+            indexes = names.len(),
+            looked_at = MOST_INDEXES,
+            "not all indexes are looked at"
+        );
         names.truncate(MOST_INDEXES);
     }
     names
@@ -152,14 +169,19 @@ mod tests {
 
     #[test]
     fn an_alarm_of_an_index_names_the_limit_of_that_index_and_not_of_the_table() {
-        let metric =
-            |name: &str, index: Option<&str>| AlarmMetric { name: name.into(), index: index.map(str::to_owned) };
+        let metric = |name: &str, index: Option<&str>| AlarmMetric {
+            name: name.into(),
+            index: index.map(str::to_owned),
+        };
         let of_index = metric("WriteKeyRangeThroughputThrottleEvents", Some("by-customer"));
         let of_table = metric("ReadProvisionedThroughputThrottleEvents", None);
         let no_cause = metric("WriteThrottleEvents", Some("by-day"));
         let limits = Limits::named(&[&of_index, &of_table, &no_cause]);
         assert_eq!(limits.table, BTreeSet::from([Cause::ProvisionedReads]));
-        assert_eq!(limits.indexes, BTreeMap::from([("by-customer".to_owned(), BTreeSet::from([Cause::HotWrites]))]));
+        assert_eq!(
+            limits.indexes,
+            BTreeMap::from([("by-customer".to_owned(), BTreeSet::from([Cause::HotWrites]))])
+        );
         assert!(Limits::named(&[&no_cause]).is_empty());
     }
 }

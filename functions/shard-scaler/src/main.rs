@@ -25,7 +25,10 @@ async fn main() -> Result<(), Error> {
         let handled = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
         telemetry.flush(&event.context);
         // Lambda repeats an event that ends in an error.
-        handled.map_err(|failed| Diagnostic { error_type: "Failed".into(), error_message: failed.to_string() })
+        handled.map_err(|failed| Diagnostic {
+            error_type: "Failed".into(),
+            error_message: failed.to_string(),
+        })
     }));
     tracing.run(runtime, api::Trigger::Event).await
 }

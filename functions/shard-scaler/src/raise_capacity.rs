@@ -36,15 +36,19 @@ impl Scaler {
         if !capacity.is_active {
             return unchanged("the table is being updated");
         }
-        let raised =
-            |short: bool, now: u64, most: u64| if short { now.max(now.saturating_mul(2).min(most)) } else { now };
+        let raised = |short: bool, now: u64, most: u64| {
+            if short { now.max(now.saturating_mul(2).min(most)) } else { now }
+        };
         let to = Units {
             read: raised(short(Cause::ProvisionedReads), from.read, self.config.max_read_units),
             write: raised(short(Cause::ProvisionedWrites), from.write, self.config.max_write_units),
         };
         let outcome = if to == from {
-            let cause =
-                if short(Cause::ProvisionedWrites) { Cause::ProvisionedWrites } else { Cause::ProvisionedReads };
+            let cause = if short(Cause::ProvisionedWrites) {
+                Cause::ProvisionedWrites
+            } else {
+                Cause::ProvisionedReads
+            };
             CapacityOutcome::Unchanged { reason: cause.advice() }
         } else if self.config.dry_run {
             CapacityOutcome::DryRun { from, to }

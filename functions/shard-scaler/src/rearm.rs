@@ -57,7 +57,8 @@ impl Scaler {
     /// Sets back the alarms that woke the shard-scaler; says whether all of them are OK now. A failure is no reason to repeat the event:
     /// the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
-        let names: BTreeSet<&str> = firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
+        let names: BTreeSet<&str> =
+            firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
         let alarms = self.rearm_each(names, deadline).await;
         let is_ok = |alarm: &AlarmRearm| matches!(alarm.outcome, Ok(RearmOutcome::Rearmed));
         !alarms.is_empty() && alarms.iter().all(is_ok)

@@ -1,8 +1,8 @@
 //! Keys that an alarm's report names are given more shards, by the policy.
 
 use sharding::internal::{
-    Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen, ShardMetadata,
-    WarmThroughput, needed_write_units,
+    Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen,
+    ShardMetadata, WarmThroughput, needed_write_units,
 };
 use tokio::task::JoinSet;
 
@@ -78,11 +78,14 @@ impl Scaler {
             // The report counts what was throttled. What was accepted is at most what the shards' partitions
             // give.
             let partitions = warm.map(WarmThroughput::partitions);
-            let capacity = u64::from(partitions.unwrap_or(width).min(width)) * PARTITION_WRITE_UNITS;
+            let capacity =
+                u64::from(partitions.unwrap_or(width).min(width)) * PARTITION_WRITE_UNITS;
             let accepted = capacity * OVERLOAD_SECONDS;
-            let seen = Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };
+            let seen =
+                Pressure { attempts: throttled.saturating_add(accepted), throttled, accepted };
             let reported = Reported { seen, throttled, capacity };
-            let decision = config.policy.decide(metadata, Seen { partitions, ..seen.into() }, now_seconds);
+            let decision =
+                config.policy.decide(metadata, Seen { partitions, ..seen.into() }, now_seconds);
             if let (true, ScalingDecision::ScaleOut(to)) = (self.config.dry_run, decision) {
                 let planned = KeyOutcome::dry_run(Some(width), Some(to.get()));
                 return Err((not_scaled(planned), None));
@@ -118,7 +121,10 @@ impl Scaler {
 fn lacking(decision: ScalingDecision, reported: Reported) -> Option<u64> {
     let ScalingDecision::ShortOfPartitions { write_units, .. } = decision else { return None };
     // Where the policy does not know the partitions, by what the report says alone.
-    Some(write_units.unwrap_or_else(|| needed_write_units(reported.capacity, reported.seen.let_in())))
+    Some(
+        write_units
+            .unwrap_or_else(|| needed_write_units(reported.capacity, reported.seen.let_in())),
+    )
 }
 
 #[cfg(test)]

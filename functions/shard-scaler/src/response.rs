@@ -174,7 +174,9 @@ impl KeyOutcome {
     /// What became of a change of the key's width.
     pub(crate) fn of(result: Result<ScaleOutcome, ScaleError>) -> Result<Self, Failure> {
         match result {
-            Ok(ScaleOutcome::Scaled { from, to }) => Ok(Self::Scaled { from: from.get(), to: to.get() }),
+            Ok(ScaleOutcome::Scaled { from, to }) => {
+                Ok(Self::Scaled { from: from.get(), to: to.get() })
+            }
             Ok(ScaleOutcome::Unchanged(decision)) => Ok(Self::unchanged(decision)),
             Ok(ScaleOutcome::Superseded) => Ok(Self::unchanged("another actor changed it first")),
             Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {

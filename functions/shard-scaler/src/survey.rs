@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sharding::internal::{Deadline, DrainRefused, PartitionKey, Rebuilt, ScanPosition, SortKey, Survey, TableError};
+use sharding::internal::{
+    Deadline, DrainRefused, PartitionKey, Rebuilt, ScanPosition, SortKey, Survey, TableError,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -108,7 +110,11 @@ struct Look {
 
 impl Scaler {
     /// Begins to migrate the keys that have items under their bare key. The schedule of drains does the rest.
-    pub(crate) async fn migrate(&self, after: Option<After>, deadline: Deadline) -> Result<MigrateReport, EventError> {
+    pub(crate) async fn migrate(
+        &self,
+        after: Option<After>,
+        deadline: Deadline,
+    ) -> Result<MigrateReport, EventError> {
         if !self.table.config().adopt_unsharded {
             let reason = DrainRefused::NotAdopting.to_string();
             let outcome = Ok(Outcome::Unchanged { reason });
@@ -216,7 +222,8 @@ impl Scaler {
 
     async fn rebuild_from(&self, survey: &Survey, deadline: Deadline) -> RebuildReport {
         let dry_run = self.config.dry_run;
-        let found: Vec<_> = survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
+        let found: Vec<_> =
+            survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
         let astray = found.iter().map(|(_, findings)| findings.astray()).sum();
         let work = each(survey, found, |(key, findings)| {
             let table = self.table.clone();
@@ -228,7 +235,9 @@ impl Scaler {
                     Ok(Rebuilt::Kept) => Ok("kept"),
                     Ok(Rebuilt::Created(_)) => Ok("created"),
                     Ok(Rebuilt::Widened(_)) => Ok("widened"),
-                    Ok(Rebuilt::Superseded) => Err((key, "another actor was changing it".to_owned())),
+                    Ok(Rebuilt::Superseded) => {
+                        Err((key, "another actor was changing it".to_owned()))
+                    }
                     Err(error) => Err((key, error.to_string())),
                 }
             }
@@ -251,7 +260,11 @@ impl Scaler {
         RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, astray, directory }) }
     }
 
-    async fn look_for_damage(&self, survey: &mut Survey, deadline: Deadline) -> Result<(), TableError> {
+    async fn look_for_damage(
+        &self,
+        survey: &mut Survey,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         let mut after = None;
         loop {
             after = self.table.survey_metadata_page(survey, after.as_ref(), deadline).await?;

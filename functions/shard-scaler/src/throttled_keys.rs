@@ -92,7 +92,9 @@ impl SinceChange {
             Self { after: 0, meanwhile: 1.., .. } => Some(
                 "the throttles are from the minute of the key's last change: the next report will tell whether it has helped",
             ),
-            Self { after: 0, before: 1.., .. } => Some("the throttles are from before the key's last change"),
+            Self { after: 0, before: 1.., .. } => {
+                Some("the throttles are from before the key's last change")
+            }
             Self { .. } => None,
         }
     }
@@ -113,7 +115,11 @@ impl ThrottledKeys {
     }
 
     /// The physical keys of a report, mapped to logical ones.
-    fn of(contributors: &[InsightRuleContributor], shard_keys: &ShardKeys, now_seconds: u64) -> Self {
+    fn of(
+        contributors: &[InsightRuleContributor],
+        shard_keys: &ShardKeys,
+        now_seconds: u64,
+    ) -> Self {
         let mut throttled = Self::default();
         for contributor in contributors {
             let key = contributor.keys().first().and_then(|stored| shard_keys.parse(stored));
@@ -123,7 +129,10 @@ impl ThrottledKeys {
             };
             let throttles = throttled.by_key.entry(key).or_default();
             for datapoint in contributor.datapoints() {
-                let began = datapoint.timestamp().and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or(now_seconds);
+                let began = datapoint
+                    .timestamp()
+                    .and_then(|at| u64::try_from(at.secs()).ok())
+                    .unwrap_or(now_seconds);
                 *throttles.counts.entry(began).or_default() +=
                     datapoint.approximate_value().unwrap_or_default().max(0.0) as u64;
             }
@@ -152,7 +161,9 @@ impl Clients {
         match described.contributor_insights_status() {
             Some(ContributorInsightsStatus::Enabling) => return Ok(Insights::Enabling),
             Some(ContributorInsightsStatus::Failed) => {
-                let failure = described.failure_exception().and_then(|failure| failure.exception_description());
+                let failure = described
+                    .failure_exception()
+                    .and_then(|failure| failure.exception_description());
                 let failure = failure.unwrap_or("it does not say why");
                 return Ok(Insights::Off(format!("Contributor Insights failed ({failure})")));
             }
@@ -162,7 +173,8 @@ impl Clients {
             _ => {}
         }
         // The name ends in a time stamp, so it can only be asked for.
-        let rule = described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
+        let rule =
+            described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
         let Some(rule) = rule else {
             return Ok(Insights::Off("Contributor Insights does not report throttled keys".into()));
         };
@@ -218,7 +230,8 @@ mod tests {
 
     #[test]
     fn why_throttles_do_not_count_is_said_only_where_none_does() {
-        let why = |after, meanwhile, before| SinceChange { after, meanwhile, before }.why_not_counted();
+        let why =
+            |after, meanwhile, before| SinceChange { after, meanwhile, before }.why_not_counted();
         assert_eq!((why(1, 1, 1), why(0, 0, 0)), (None, None));
         assert!(why(0, 1, 1).is_some_and(|why| why.contains("minute of the key's last change")));
         assert!(why(0, 0, 1).is_some_and(|why| why.contains("before the key's last change")));

@@ -40,7 +40,9 @@ pub(crate) struct DescribedThroughput {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotKnown {
     /// The server is not DynamoDB, or an old one.
-    #[error("DescribeTable shows no WarmThroughput of the {0} table: this server does not have the field")]
+    #[error(
+        "DescribeTable shows no WarmThroughput of the {0} table: this server does not have the field"
+    )]
     NotShown(&'static str),
     /// The table could not be described.
     #[error(transparent)]
@@ -61,7 +63,8 @@ impl DescribedThroughput {
     /// `None` where the table's own is not shown.
     pub(crate) fn of(table: &TableDescription) -> Option<Self> {
         let units = |write: Option<i64>, read: Option<i64>| {
-            let (write_units, read_units) = (u64::try_from(write?).ok()?, u64::try_from(read?).ok()?);
+            let (write_units, read_units) =
+                (u64::try_from(write?).ok()?, u64::try_from(read?).ok()?);
             Some(WarmThroughput { write_units, read_units })
         };
         let own = table.warm_throughput()?;
@@ -72,9 +75,12 @@ impl DescribedThroughput {
             is_active: table.table_status() == Some(&TableStatus::Active),
         };
         for index in table.global_secondary_indexes() {
-            let Some((name, warm)) = index.index_name().zip(index.warm_throughput()) else { continue };
+            let Some((name, warm)) = index.index_name().zip(index.warm_throughput()) else {
+                continue;
+            };
             described.is_warming |= warm.status() == Some(&IndexStatus::Updating);
-            if let Some(units) = units(warm.write_units_per_second(), warm.read_units_per_second()) {
+            if let Some(units) = units(warm.write_units_per_second(), warm.read_units_per_second())
+            {
                 described.indexes.insert(name.to_owned(), units);
             }
         }
@@ -101,7 +107,10 @@ impl Looks {
         self.has_asked = false;
         let why = described.as_ref().err().map(ToString::to_string);
         if let Some(why) = why.as_deref().filter(|why| self.reported.as_deref() != Some(*why)) {
-            tracing::warn!(why, "the table's warm throughput is not known: scaling goes on without it");
+            tracing::warn!(
+                why,
+                "the table's warm throughput is not known: scaling goes on without it"
+            );
         }
         self.reported = why;
         described
@@ -115,15 +124,25 @@ impl Looks {
     /// What a look has shown lately, where there was one.
     fn recent(&self) -> Option<Option<&DescribedThroughput>> {
         let (at, described) = self.last.as_ref()?;
-        let is_warming = self.has_asked || described.as_ref().is_some_and(|described| described.is_warming);
+        let is_warming =
+            self.has_asked || described.as_ref().is_some_and(|described| described.is_warming);
         let pause = if is_warming { LOOK_AGAIN_WHILE_WARMING } else { LOOK_AGAIN };
         (Deadline::now() < *at + pause).then_some(described.as_ref())
     }
 }
 
-async fn describe(clients: &Clients, table: &str, deadline: Deadline) -> Result<DescribedThroughput, NotKnown> {
-    let late = || ClientError { operation: "DescribeTable", cause: "no answer in time".into(), is_retryable: true };
-    let described = timeout_at(deadline, clients.describe(table)).await.unwrap_or_else(|_| Err(late()));
+async fn describe(
+    clients: &Clients,
+    table: &str,
+    deadline: Deadline,
+) -> Result<DescribedThroughput, NotKnown> {
+    let late = || ClientError {
+        operation: "DescribeTable",
+        cause: "no answer in time".into(),
+        is_retryable: true,
+    };
+    let described =
+        timeout_at(deadline, clients.describe(table)).await.unwrap_or_else(|_| Err(late()));
     let table = described.map_err(NotKnown::Failed)?;
     let mode = if capacity(&table).provisioned.is_some() { "provisioned" } else { "on-demand" };
     DescribedThroughput::of(&table).ok_or(NotKnown::NotShown(mode))
@@ -140,7 +159,8 @@ impl Scaler {
         if let Some(recent) = looks.recent() {
             return recent.map(DescribedThroughput::lowest);
         }
-        let described = looks.look(&self.clients, &self.table.config().table_name, deadline).await.ok()?;
+        let described =
+            looks.look(&self.clients, &self.table.config().table_name, deadline).await.ok()?;
         drop(looks);
         self.publish(&described, deadline).await;
         Some(described.lowest())
@@ -167,7 +187,8 @@ impl Scaler {
 mod tests {
     use super::*;
     use aws_sdk_dynamodb::types::{
-        GlobalSecondaryIndexDescription, GlobalSecondaryIndexWarmThroughputDescription, TableWarmThroughputDescription,
+        GlobalSecondaryIndexDescription, GlobalSecondaryIndexWarmThroughputDescription,
+        TableWarmThroughputDescription,
     };
 
     fn units(write_units: u64, read_units: u64) -> WarmThroughput {
@@ -175,12 +196,20 @@ mod tests {
     }
 
     fn own(write: i64, read: i64, status: TableStatus) -> TableWarmThroughputDescription {
-        let own = TableWarmThroughputDescription::builder().write_units_per_second(write).read_units_per_second(read);
+        let own = TableWarmThroughputDescription::builder()
+            .write_units_per_second(write)
+            .read_units_per_second(read);
         own.status(status).build()
     }
 
-    fn index(name: &str, write: i64, read: i64, status: IndexStatus) -> GlobalSecondaryIndexDescription {
-        let warm = GlobalSecondaryIndexWarmThroughputDescription::builder().write_units_per_second(write);
+    fn index(
+        name: &str,
+        write: i64,
+        read: i64,
+        status: IndexStatus,
+    ) -> GlobalSecondaryIndexDescription {
+        let warm =
+            GlobalSecondaryIndexWarmThroughputDescription::builder().write_units_per_second(write);
         let warm = warm.read_units_per_second(read).status(status).build();
         GlobalSecondaryIndexDescription::builder().index_name(name).warm_throughput(warm).build()
     }
@@ -191,11 +220,16 @@ mod tests {
             .table_status(TableStatus::Active)
             .warm_throughput(own(24_000, 12_000, TableStatus::Active))
             .global_secondary_indexes(index("by-day", 4_000, 36_000, IndexStatus::Active))
-            .global_secondary_indexes(GlobalSecondaryIndexDescription::builder().index_name("new").build())
+            .global_secondary_indexes(
+                GlobalSecondaryIndexDescription::builder().index_name("new").build(),
+            )
             .build();
         let described = DescribedThroughput::of(&table).unwrap();
         assert_eq!(described.lowest(), units(4_000, 12_000));
-        assert_eq!(described.indexes, BTreeMap::from([("by-day".to_owned(), units(4_000, 36_000))]));
+        assert_eq!(
+            described.indexes,
+            BTreeMap::from([("by-day".to_owned(), units(4_000, 36_000))])
+        );
         assert!(described.is_active && !described.is_warming, "{described:?}");
     }
 
@@ -204,7 +238,8 @@ mod tests {
         let table = |of_table, of_index| {
             let table = TableDescription::builder().table_status(TableStatus::Updating);
             let table = table.warm_throughput(own(8_000, 24_000, of_table));
-            let table = table.global_secondary_indexes(index("by-day", 4_000, 12_000, of_index)).build();
+            let table =
+                table.global_secondary_indexes(index("by-day", 4_000, 12_000, of_index)).build();
             DescribedThroughput::of(&table).unwrap()
         };
         let rows = [

@@ -7,7 +7,8 @@
 use std::fmt::Display;
 
 use aws_sdk_dynamodb::types::{
-    GlobalSecondaryIndexUpdate, TableStatus, UpdateGlobalSecondaryIndexAction, WarmThroughput as SdkWarmThroughput,
+    GlobalSecondaryIndexUpdate, TableStatus, UpdateGlobalSecondaryIndexAction,
+    WarmThroughput as SdkWarmThroughput,
 };
 use serde::{Serialize, Serializer};
 use sharding::internal::{Deadline, WarmThroughput};
@@ -24,16 +25,14 @@ use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 /// The most units that an event may ask for.
 const MOST_UNITS: u64 = 1_000_000_000;
 /// What every response says that reports a raise. The prices are with `adviser plan`.
-const ONCE: &str =
-    "charged once for each unit that is added; it cannot be undone; the price: cargo run -p adviser -- plan";
+const ONCE: &str = "charged once for each unit that is added; it cannot be undone; the price: cargo run -p adviser -- plan";
 
 /// Where DynamoDB refuses the raise because of another.
 const IN_USE: &str = "UpdateTable: ResourceInUseException: \
                       another update of the table is under way";
 
 /// Where the budget allows nothing of what is needed.
-const NOT_ALLOWED: &str =
-    "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
+const NOT_ALLOWED: &str = "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
 
 /// What became of a need of warm throughput.
 #[derive(Debug, Serialize)]
@@ -85,7 +84,11 @@ impl WarmReport {
 
 /// The warm throughput to ask for: what is needed, within the budget. `None` where that is no more than there
 /// is now. It never asks for less than there is now, which DynamoDB refuses.
-pub(crate) fn warm_to(now: WarmThroughput, need: WarmThroughput, budget: WarmThroughput) -> Option<WarmThroughput> {
+pub(crate) fn warm_to(
+    now: WarmThroughput,
+    need: WarmThroughput,
+    budget: WarmThroughput,
+) -> Option<WarmThroughput> {
     let allowed = need.lowest(budget);
     let to = WarmThroughput {
         write_units: now.write_units.max(allowed.write_units),
@@ -101,8 +104,9 @@ fn beyond(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
         ("MAX_WARM_READ_UNITS", need.read_units, budget.read_units),
     ];
     let short = sides.into_iter().filter(|(_, need, allowed)| need > allowed);
-    let named: Vec<String> =
-        short.map(|(name, need, allowed)| format!("{name} is {allowed}, {need} are needed")).collect();
+    let named: Vec<String> = short
+        .map(|(name, need, allowed)| format!("{name} is {allowed}, {need} are needed"))
+        .collect();
     (!named.is_empty()).then(|| named.join("; "))
 }
 
@@ -129,7 +133,8 @@ impl Step {
 
     /// Only what rises.
     fn to_sdk(self) -> SdkWarmThroughput {
-        let rising = |from: u64, to: u64| (to > from).then(|| i64::try_from(to).unwrap_or(i64::MAX));
+        let rising =
+            |from: u64, to: u64| (to > from).then(|| i64::try_from(to).unwrap_or(i64::MAX));
         SdkWarmThroughput::builder()
             .set_write_units_per_second(rising(self.from.write_units, self.to.write_units))
             .set_read_units_per_second(rising(self.from.read_units, self.to.read_units))
@@ -196,10 +201,15 @@ impl Clients {
         match update.send().await {
             Ok(updated) => {
                 let table = updated.table_description();
-                let status = table.and_then(|table| table.warm_throughput()?.status().or(table.table_status()));
+                let status = table
+                    .and_then(|table| table.warm_throughput()?.status().or(table.table_status()));
                 Ok(Some(status.map_or("UPDATING", TableStatus::as_str).to_owned()))
             }
-            Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception()) => {
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_resource_in_use_exception()) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(ClientError::of("UpdateTable")(error)),
@@ -221,10 +231,17 @@ pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
 
 impl Scaler {
     /// A direct event.
-    pub(crate) async fn warm_as_asked(&self, asked: WarmUnits, deadline: Deadline) -> Result<WarmReport, EventError> {
+    pub(crate) async fn warm_as_asked(
+        &self,
+        asked: WarmUnits,
+        deadline: Deadline,
+    ) -> Result<WarmReport, EventError> {
         let need = checked(asked)?;
         if need == WarmThroughput::default() {
-            return Err(EventError::new("write_units", "write_units or read_units must be above 0"));
+            return Err(EventError::new(
+                "write_units",
+                "write_units or read_units must be above 0",
+            ));
         }
         Ok(self.warm(need, deadline).await)
     }
@@ -255,7 +272,12 @@ impl Scaler {
         report
     }
 
-    async fn warm_within(&self, budget: WarmThroughput, needed: WarmThroughput, deadline: Deadline) -> WarmReport {
+    async fn warm_within(
+        &self,
+        budget: WarmThroughput,
+        needed: WarmThroughput,
+        deadline: Deadline,
+    ) -> WarmReport {
         let report = |limited_by, outcome| WarmReport { needed, limited_by, outcome };
         if needed.lowest(budget) == WarmThroughput::default() {
             return report(limited(needed, budget), unchanged(NOT_ALLOWED));
@@ -322,7 +344,10 @@ impl Scaler {
 /// Names, and logs, what the budget does not allow.
 fn limited(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
     let beyond = beyond(need, budget)?;
-    tracing::warn!(beyond, "the table needs more warm throughput than the shard-scaler may ask for");
+    tracing::warn!(
+        beyond,
+        "the table needs more warm throughput than the shard-scaler may ask for"
+    );
     Some(beyond)
 }
 
@@ -363,11 +388,17 @@ mod tests {
     fn a_budget_below_the_need_is_named() {
         let rows = [
             (warm(24_000, 0), warm(24_000, 0), None),
-            (warm(24_000, 0), warm(10_000, 0), Some("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed")),
+            (
+                warm(24_000, 0),
+                warm(10_000, 0),
+                Some("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed"),
+            ),
             (
                 warm(9, 8),
                 warm(0, 0),
-                Some("MAX_WARM_WRITE_UNITS is 0, 9 are needed; MAX_WARM_READ_UNITS is 0, 8 are needed"),
+                Some(
+                    "MAX_WARM_WRITE_UNITS is 0, 9 are needed; MAX_WARM_READ_UNITS is 0, 8 are needed",
+                ),
             ),
         ];
         for (need, budget, expected) in rows {
@@ -377,15 +408,25 @@ mod tests {
 
     #[test]
     fn table_and_indexes_are_raised_together_and_only_those_that_lack_something() {
-        let indexes =
-            BTreeMap::from([("ready".to_owned(), warm(50_000, 12_000)), ("slow".to_owned(), warm(2_000, 12_000))]);
-        let now = DescribedThroughput { table: warm(4_000, 12_000), indexes, is_warming: false, is_active: true };
+        let indexes = BTreeMap::from([
+            ("ready".to_owned(), warm(50_000, 12_000)),
+            ("slow".to_owned(), warm(2_000, 12_000)),
+        ]);
+        let now = DescribedThroughput {
+            table: warm(4_000, 12_000),
+            indexes,
+            is_warming: false,
+            is_active: true,
+        };
         let steps = Steps::of(&now, warm(24_000, 0), warm(40_000, 0));
         let raised: Vec<&str> = steps.indexes.iter().map(|index| index.index.as_str()).collect();
         assert_eq!(raised, ["slow"]);
         assert_eq!(steps.added(), warm(42_000, 0), "20,000 of the table, and 22,000 of the index");
         let of_table = steps.table.map(Step::to_sdk).unwrap();
-        assert_eq!((of_table.write_units_per_second(), of_table.read_units_per_second()), (Some(24_000), None));
+        assert_eq!(
+            (of_table.write_units_per_second(), of_table.read_units_per_second()),
+            (Some(24_000), None)
+        );
         assert!(Steps::of(&now, warm(1_000, 0), warm(40_000, 0)).is_empty());
     }
 

@@ -4,12 +4,13 @@ mod shard_scaler;
 pub mod shortage;
 
 use api::{
-    Body, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body, items_body, json, no_route,
-    route,
+    Body, Operation, Problem, Request, Response, SortKeyJson, attributes_body, item_body,
+    items_body, json, no_route, route,
 };
 use serde::Serialize;
 use sharding::internal::{
-    Deadline, Item, ItemTag, PartitionKey, SortKey, TableEngine, Updated, WriteError, Writes, Written,
+    Deadline, Item, ItemTag, PartitionKey, SortKey, TableEngine, Updated, WriteError, Writes,
+    Written,
 };
 
 pub use shard_scaler::{NotWoken, ShardScaler};
@@ -44,7 +45,11 @@ struct FailedItem {
 }
 
 /// Handles one request of the writer's routes.
-pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -> Response<lambda_http::Body> {
+pub async fn handle(
+    table: &TableEngine,
+    request: Request,
+    deadline: Deadline,
+) -> Response<lambda_http::Body> {
     let (method, path) = (request.method().as_str(), request.uri().path());
     // Boxed, as the SDK's futures nest deeply.
     let result = match route(method, path).map(|(_, operation)| operation) {
@@ -53,7 +58,9 @@ pub async fn handle(table: &TableEngine, request: Request, deadline: Deadline) -
         Some(Operation::ReplaceItem) => Box::pin(put_item(table, &request, deadline)).await,
         Some(Operation::UpdateItem) => Box::pin(patch_item(table, &request, deadline)).await,
         Some(Operation::DeleteItem) => Box::pin(delete_item(table, &request, deadline)).await,
-        Some(Operation::GetItem | Operation::GetItems | Operation::GetShards) | None => Err(no_route(method, path)),
+        Some(Operation::GetItem | Operation::GetItems | Operation::GetShards) | None => {
+            Err(no_route(method, path))
+        }
     };
     result.unwrap_or_else(Problem::into_response)
 }
@@ -74,7 +81,9 @@ async fn post_item(
     } else {
         table.put(&item, deadline).await
     };
-    Ok(respond(written, &item.sort_key, |done| api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())))
+    Ok(respond(written, &item.sort_key, |done| {
+        api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())
+    }))
 }
 
 async fn put_item(
@@ -88,7 +97,9 @@ async fn put_item(
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
     check_point_writes(table)?;
     let written = table.put_if(&item, &conditions, deadline).await;
-    Ok(respond(written, &item.sort_key, |done| api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())))
+    Ok(respond(written, &item.sort_key, |done| {
+        api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())
+    }))
 }
 
 async fn patch_item(
@@ -185,7 +196,12 @@ async fn post_batch(
             Err(error) => {
                 let problem = Problem::from_write(error).about(sort_key);
                 let (code, retryable) = (problem.code(), problem.is_retryable());
-                body.failed.push(FailedItem { index, code, detail: problem.detail().to_owned(), retryable });
+                body.failed.push(FailedItem {
+                    index,
+                    code,
+                    detail: problem.detail().to_owned(),
+                    retryable,
+                });
             }
         }
     }
@@ -193,7 +209,9 @@ async fn post_batch(
     let mut response = json(status, &body);
     effort.add_headers(&mut response);
     if body.failed.iter().any(|failed| failed.retryable) {
-        response.headers_mut().insert("retry-after", lambda_http::http::HeaderValue::from_static("1"));
+        response
+            .headers_mut()
+            .insert("retry-after", lambda_http::http::HeaderValue::from_static("1"));
     }
     Ok(response)
 }

@@ -43,10 +43,13 @@ impl ShardScaler {
     ///
     /// # Errors
     /// [`ConfigError`] if the value is neither a valid name nor a valid ARN.
-    pub fn function(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Option<String>, ConfigError> {
+    pub fn function(
+        lookup: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Option<String>, ConfigError> {
         let read = Variables::new(lookup);
         let mut function = None;
-        let allowed = "a function's name or ARN, of up to 170 letters, digits, '-', '_', '.', ':' and '$'";
+        let allowed =
+            "a function's name or ARN, of up to 170 letters, digits, '-', '_', '.', ':' and '$'";
         read.set(&mut function, "SHARD_SCALER_FUNCTION", allowed, |value| {
             is_function(value).then(|| Some(value.to_owned()))
         })?;
@@ -76,7 +79,10 @@ impl ShardScaler {
 
     async fn wake(&self, write_units: u64) {
         match self.warm(write_units).await {
-            Ok(()) => tracing::info!(write_units, "woke the shard-scaler: the table is short of partitions"),
+            Ok(()) => tracing::info!(
+                write_units,
+                "woke the shard-scaler: the table is short of partitions"
+            ),
             Err(error) => {
                 tracing::warn!(%error, write_units, "could not wake the shard-scaler; the next report tries again");
             }
@@ -106,7 +112,8 @@ impl ShardScaler {
 }
 
 fn is_function(value: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
+    let is_allowed =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '$');
     (1..=LONGEST_NAME).contains(&value.len()) && value.chars().all(is_allowed)
 }
 
@@ -138,7 +145,10 @@ mod tests {
         }
         for wrong in ["the shard-scaler", "f/invocations", "é", &format!("{longest}f")] {
             let error = function(wrong).unwrap_err().to_string();
-            assert!(error.contains("SHARD_SCALER_FUNCTION") && error.contains("up to 170 letters"), "{error}");
+            assert!(
+                error.contains("SHARD_SCALER_FUNCTION") && error.contains("up to 170 letters"),
+                "{error}"
+            );
         }
     }
 }

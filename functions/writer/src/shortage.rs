@@ -15,8 +15,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// dropped.
 ///
 /// `now_seconds` returns the seconds since the Unix epoch.
-pub async fn watch<R>(mut events: Receiver<ScalingEvent>, now_seconds: impl Fn() -> u64, report: impl Fn(u64) -> R)
-where
+pub async fn watch<R>(
+    mut events: Receiver<ScalingEvent>,
+    now_seconds: impl Fn() -> u64,
+    report: impl Fn(u64) -> R,
+) where
     R: Future<Output = ()>,
 {
     loop {
@@ -41,7 +44,9 @@ where
 
 /// The write units that an event requires.
 fn needed(event: &ScalingEvent, now_seconds: u64) -> Option<u64> {
-    let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = event.step else {
+    let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) =
+        event.step
+    else {
         return None;
     };
     // The shard-scaler handles its own reports, for all keys of a report together.
@@ -63,10 +68,16 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_700_000_000;
-    const SEEN: ScalingReason = ScalingReason::Throttled(Pressure { attempts: 100, throttled: 80, accepted: 20 });
+    const SEEN: ScalingReason =
+        ScalingReason::Throttled(Pressure { attempts: 100, throttled: 80, accepted: 20 });
 
     fn event(step: ScalingStep, reason: ScalingReason) -> ScalingEvent {
-        ScalingEvent { partition_key: PartitionKey::new("hot").unwrap(), from: ShardCount::ONE, step, reason }
+        ScalingEvent {
+            partition_key: PartitionKey::new("hot").unwrap(),
+            from: ShardCount::ONE,
+            step,
+            reason,
+        }
     }
 
     fn short(until: u64, write_units: Option<u64>) -> ScalingStep {

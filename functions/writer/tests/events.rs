@@ -61,10 +61,17 @@ async fn every_sample_event_has_its_answer() {
     let written: u64 = metrics.iter().filter_map(|line| line["Writes"].as_u64()).sum();
     assert!(written >= 8, "every stored item is counted: {log}");
     for line in &metrics {
-        assert_eq!((&line["TableName"], line["RequestId"].is_string()), (&Value::from("items"), true), "{line}");
+        assert_eq!(
+            (&line["TableName"], line["RequestId"].is_string()),
+            (&Value::from("items"), true),
+            "{line}"
+        );
         let set = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!(set["Namespace"], "DynamoDBWriteSharding", "{line}");
-        assert!(!set["Dimensions"].to_string().contains("artition"), "a partition key is no dimension: {line}");
+        assert!(
+            !set["Dimensions"].to_string().contains("artition"),
+            "a partition key is no dimension: {line}"
+        );
     }
     // Every sample has attributes with these names.
     assert!(!log.contains("action") && !log.contains("bytes"), "no item body is logged: {log}");
@@ -77,7 +84,12 @@ async fn a_table_for_other_writes_stops_the_function() {
     let mut variables = Function::variables(&edition.dynamodb_url());
     variables.push(("WRITES", "appends".to_owned()));
     let log = Function::refusal(BINARY, &variables).await;
-    assert!(log.contains("it takes items") && log.contains("for appends") && log.contains("Changing WRITES"), "{log}");
+    assert!(
+        log.contains("it takes items")
+            && log.contains("for appends")
+            && log.contains("Changing WRITES"),
+        "{log}"
+    );
     edition.stop().await;
 }
 
@@ -86,7 +98,10 @@ async fn a_wrong_variable_stops_the_function_with_its_name() {
     let mut variables = Function::variables("http://127.0.0.1:9");
     variables.push(("MAX_SHARDS", "many".to_owned()));
     let log = Function::refusal(BINARY, &variables).await;
-    assert!(log.contains("MAX_SHARDS") && log.contains("many") && log.contains("1 to 10000"), "{log}");
+    assert!(
+        log.contains("MAX_SHARDS") && log.contains("many") && log.contains("1 to 10000"),
+        "{log}"
+    );
 
     let mut variables = Function::variables("http://127.0.0.1:9");
     variables.push(("SHARD_SCALER_FUNCTION", "the shard-scaler".to_owned()));

@@ -52,20 +52,34 @@ async fn an_invocation_and_its_calls_are_spans_of_its_trace() {
     let mut writer = Function::start(env!("CARGO_BIN_EXE_writer"), &variables).await;
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
 
-    let body = tokio::time::timeout(PATIENCE, received.recv()).await.expect("spans come in time").expect("spans");
+    let body = tokio::time::timeout(PATIENCE, received.recv())
+        .await
+        .expect("spans come in time")
+        .expect("spans");
     let spans = spans(&body);
-    let invocation = spans.iter().find(|span| span.name == "writer").expect("a span of the invocation");
-    assert_eq!((hex(&invocation.trace_id), hex(&invocation.parent_span_id)), (TRACE_ID.to_owned(), PARENT.to_owned()));
-    let put = spans.iter().find(|span| span.name == "DynamoDB.PutItem").expect("a span of the call");
+    let invocation =
+        spans.iter().find(|span| span.name == "writer").expect("a span of the invocation");
+    assert_eq!(
+        (hex(&invocation.trace_id), hex(&invocation.parent_span_id)),
+        (TRACE_ID.to_owned(), PARENT.to_owned())
+    );
+    let put =
+        spans.iter().find(|span| span.name == "DynamoDB.PutItem").expect("a span of the call");
     assert_eq!(hex(&put.trace_id), TRACE_ID);
     let sent = String::from_utf8_lossy(&body);
-    assert!(!sent.contains("firetvGen2") && !sent.contains("123456789101"), "neither keys nor attributes: {sent}");
+    assert!(
+        !sent.contains("firetvGen2") && !sent.contains("123456789101"),
+        "neither keys nor attributes: {sent}"
+    );
 
     // The response does not depend on the collector.
     drop(received);
     assert_eq!(writer.invoke(event("writer-post-item")).await["statusCode"], 201);
     let log = writer.stop().await;
-    assert!(log.lines().any(|line| line.contains("\"Writes\"")), "the metrics are written as before: {log}");
+    assert!(
+        log.lines().any(|line| line.contains("\"Writes\"")),
+        "the metrics are written as before: {log}"
+    );
 }
 
 /// The collector accepts connections and never responds. One invocation waits half a second for it,

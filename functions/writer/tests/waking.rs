@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use api::SdkConfig;
 use aws_sdk_lambda::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -49,7 +50,11 @@ impl Lambda {
 }
 
 impl HttpClient for Lambda {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -58,10 +63,14 @@ impl HttpConnector for Lambda {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let path = request.uri().trim_start_matches("http://lambda.test").to_owned();
         let kind = request.headers().get("x-amz-invocation-type").unwrap_or_default().to_owned();
-        let event = serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("JSON");
+        let event =
+            serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("JSON");
         self.requests.lock().expect("nobody panics with it").push((path, kind, event));
-        let Some((status, body)) = self.response else { return HttpConnectorFuture::new(pending()) };
-        let mut response = HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body));
+        let Some((status, body)) = self.response else {
+            return HttpConnectorFuture::new(pending());
+        };
+        let mut response =
+            HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body));
         if status == 403 {
             response.headers_mut().insert("x-amzn-errortype", "AccessDeniedException");
         }
@@ -75,7 +84,10 @@ async fn the_function_is_invoked_without_waiting_for_its_outcome() {
     lambda.scaler().warm(24_000).await.expect("Lambda accepts it");
     let path = "/2015-03-31/functions/items-shard-scaler/invocations".to_owned();
     // The shard-scaler's own tests use the same sample event.
-    assert_eq!(lambda.requests(), [(path, "Event".to_owned(), event("shard-scaler-warm-by-writer"))]);
+    assert_eq!(
+        lambda.requests(),
+        [(path, "Event".to_owned(), event("shard-scaler-warm-by-writer"))]
+    );
 }
 
 #[tokio::test(start_paused = true)]

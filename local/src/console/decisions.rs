@@ -30,7 +30,9 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                         let now = Instant::now();
                         unchanged.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
                         let before = unchanged.insert(event.partition_key.clone(), (decision, now));
-                        if before.is_some_and(|(before, _)| discriminant(&before) == discriminant(&decision)) {
+                        if before.is_some_and(|(before, _)| {
+                            discriminant(&before) == discriminant(&decision)
+                        }) {
                             continue;
                         }
                     }
@@ -41,7 +43,9 @@ pub(super) async fn listen(mut events: Receiver<ScalingEvent>, feed: Arc<Feed>) 
                 id += 1;
                 feed.decision(&Numbered { id, at: now(), decision: Decision::of(&event) });
             }
-            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "the console missed decisions"),
+            Err(RecvError::Lagged(missed)) => {
+                tracing::warn!(missed, "the console missed decisions")
+            }
             Err(RecvError::Closed) => return,
         }
     }

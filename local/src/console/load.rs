@@ -59,7 +59,11 @@ impl Load {
     }
 }
 
-pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn start(
+    State(console): State<Console>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     // A browser lets a page of another origin send JSON only after a preflight request.
     let given = headers.get("content-type").and_then(|value| value.to_str().ok());
     if given.and_then(|value| value.split(';').next()).map(str::trim) != Some("application/json") {
@@ -72,7 +76,10 @@ pub(super) async fn start(State(console): State<Console>, headers: HeaderMap, bo
     let mut load = console.load.lock();
     load.take_if(|running| running.task.is_finished());
     if load.is_some() {
-        return to_axum(Problem::conflict("load_runs", "a load is already running; stop it first").into_response());
+        return to_axum(
+            Problem::conflict("load_runs", "a load is already running; stop it first")
+                .into_response(),
+        );
     }
     let generated = Generated::default();
     let task = tokio::spawn(generate(console.functions.clone(), plan.clone(), generated.clone()));

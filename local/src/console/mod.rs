@@ -38,8 +38,16 @@ impl Console {
 
     /// Starts the tasks that sample the edition once a second and listen for decisions.
     pub(crate) fn watch(&self, engine: Option<Engine>, tasks: &mut JoinSet<()>) {
-        tasks.spawn(sampler::sample(self.functions.clone(), engine, Arc::clone(&self.load), Arc::clone(&self.feed)));
-        tasks.spawn(decisions::listen(self.functions.table.scaling_events(), Arc::clone(&self.feed)));
+        tasks.spawn(sampler::sample(
+            self.functions.clone(),
+            engine,
+            Arc::clone(&self.load),
+            Arc::clone(&self.feed),
+        ));
+        tasks.spawn(decisions::listen(
+            self.functions.table.scaling_events(),
+            Arc::clone(&self.feed),
+        ));
     }
 
     /// Stops the running load, if there is one.

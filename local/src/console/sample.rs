@@ -27,7 +27,8 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) fn without_partitions(&self) -> Self {
-        let (writes, reads, latency_ms) = (self.writes.clone(), self.reads.clone(), self.latency_ms.clone());
+        let (writes, reads, latency_ms) =
+            (self.writes.clone(), self.reads.clone(), self.latency_ms.clone());
         let (consumed, keys, load) = (self.consumed.clone(), self.keys.clone(), self.load.clone());
         Self {
             at: self.at,

@@ -30,7 +30,12 @@ const COLD: f64 = 0.05;
 /// The time limit for reading the metadata of one key.
 const METADATA_TIME: Duration = Duration::from_millis(500);
 
-pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: Arc<Load>, feed: Arc<Feed>) {
+pub(super) async fn sample(
+    functions: Functions,
+    engine: Option<Engine>,
+    load: Arc<Load>,
+    feed: Arc<Feed>,
+) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = Before::default();
@@ -71,10 +76,10 @@ pub(super) async fn sample(functions: Functions, engine: Option<Engine>, load: A
             },
             consumed,
             partitions: shown(partitions),
-            limits: engine
-                .as_ref()
-                .map(|engine| engine.limits(table))
-                .map(|limits| Limits { write_units: limits.write_units, read_units: limits.read_units }),
+            limits: engine.as_ref().map(|engine| engine.limits(table)).map(|limits| Limits {
+                write_units: limits.write_units,
+                read_units: limits.read_units,
+            }),
             keys: hottest,
             warm_write_units,
             load: load.running(),
@@ -94,7 +99,8 @@ async fn warm_write_units(functions: &Functions, key: Option<&Key>) -> Option<u6
 fn shown(partitions: Vec<Partition>) -> Vec<Partition> {
     let group = partitions.len().div_ceil(SHOWN_PARTITIONS).max(1);
     let hottest = |group: &[Partition]| {
-        let heat = |one: &&Partition, other: &&Partition| one.write_units.total_cmp(&other.write_units);
+        let heat =
+            |one: &&Partition, other: &&Partition| one.write_units.total_cmp(&other.write_units);
         group.iter().max_by(heat).cloned()
     };
     partitions.chunks(group).filter_map(hottest).collect()
@@ -147,7 +153,9 @@ impl Keys {
             key.throttled = 0;
         }
         let config = functions.table.config();
-        for (stored, seen) in engine.map(|engine| engine.take_key_heat(&config.table_name)).unwrap_or_default() {
+        for (stored, seen) in
+            engine.map(|engine| engine.take_key_heat(&config.table_name)).unwrap_or_default()
+        {
             let Some((key, _)) = config.shard_keys.parse(&stored) else { continue };
             let heat = self.0.entry(key.as_str().to_owned()).or_default();
             heat.heat += seen.write_units + seen.throttled as f64;
@@ -171,7 +179,8 @@ impl Keys {
             let (table, name) = (functions.table.clone(), name.clone());
             asked.spawn(async move {
                 let logical = PartitionKey::new(&name).ok()?;
-                let metadata = table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
+                let metadata =
+                    table.shards(&logical, Deadline::now() + METADATA_TIME).await.ok()?;
                 let first = table.config().adopt_shards;
                 let metadata = metadata.unwrap_or_else(|| ShardMetadata::unregistered_with(first));
                 let key = Key {
@@ -190,4 +199,3 @@ impl Keys {
         shown.into_iter().map(|(_, key)| key).collect()
     }
 }
-

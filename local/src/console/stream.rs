@@ -52,7 +52,9 @@ impl Default for Feed {
 
 impl Feed {
     pub(super) fn sample(&self, sample: &Sample) {
-        let (Some(whole), Some(short)) = (text(sample), text(&sample.without_partitions())) else { return };
+        let (Some(whole), Some(short)) = (text(sample), text(&sample.without_partitions())) else {
+            return;
+        };
         // The lock is held while sending, so that a page that connects now gets the sample once.
         let mut past = self.lock();
         past.last = Some(Arc::clone(&whole));
@@ -76,9 +78,11 @@ impl Feed {
     fn subscribe(&self) -> (Vec<Message>, Receiver<Message>) {
         let past = self.lock();
         let before = past.samples.len().saturating_sub(1);
-        let samples: Vec<&str> = past.samples.iter().take(before).chain(&past.last).map(AsRef::as_ref).collect();
+        let samples: Vec<&str> =
+            past.samples.iter().take(before).chain(&past.last).map(AsRef::as_ref).collect();
         let history = Message { event: "history", data: format!("[{}]", samples.join(",")).into() };
-        let decisions = past.decisions.iter().map(|data| Message { event: "decision", data: Arc::clone(data) });
+        let decisions =
+            past.decisions.iter().map(|data| Message { event: "decision", data: Arc::clone(data) });
         (std::iter::once(history).chain(decisions).collect(), self.live.subscribe())
     }
 
@@ -89,7 +93,11 @@ impl Feed {
 
 fn text(value: &impl Serialize) -> Option<Arc<str>> {
     let text = serde_json::to_string(value);
-    text.inspect_err(|error| tracing::error!(%error, "an event for the console cannot be serialized")).ok().map(Into::into)
+    text.inspect_err(
+        |error| tracing::error!(%error, "an event for the console cannot be serialized"),
+    )
+    .ok()
+    .map(Into::into)
 }
 
 fn keep(list: &mut VecDeque<Arc<str>>, data: Arc<str>, most: usize) {
@@ -99,7 +107,9 @@ fn keep(list: &mut VecDeque<Arc<str>>, data: Arc<str>, most: usize) {
     }
 }
 
-pub(super) async fn stream(State(console): State<Console>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn stream(
+    State(console): State<Console>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (past, live) = console.feed.subscribe();
     let live = stream::unfold(live, |mut live| async {
         loop {
@@ -117,6 +127,7 @@ pub(super) async fn stream(State(console): State<Console>) -> Sse<impl Stream<It
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let events = stream::iter(past).chain(live).take_until(Box::pin(until));
-    let events = events.map(|message| Ok(Event::default().event(message.event).data(&*message.data)));
+    let events =
+        events.map(|message| Ok(Event::default().event(message.event).data(&*message.data)));
     Sse::new(events).keep_alive(KeepAlive::default())
 }

@@ -67,14 +67,19 @@ pub(super) async fn check_on(functions: Functions, generated: Generated, sum: Ar
 
 /// Reads the key's items in the range of these sort keys, which were all acknowledged before.
 async fn check(functions: &Functions, acknowledged: &[u64]) -> Checked {
-    let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else { return Checked::default() };
+    let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else {
+        return Checked::default();
+    };
     let mut found: Vec<u64> = Vec::new();
     let mut pages = 0;
     let mut cursor = String::new();
     loop {
-        let uri = format!("/items?partition_key={KEY}&consistent=true&limit=1000&from={first}&to={last}{cursor}");
+        let uri = format!(
+            "/items?partition_key={KEY}&consistent=true&limit=1000&from={first}&to={last}{cursor}"
+        );
         let response = functions.respond(request("GET", &uri, Body::Empty)).await;
-        let page = (response.status() == StatusCode::OK).then(|| serde_json::from_slice::<Page>(response.body()));
+        let page = (response.status() == StatusCode::OK)
+            .then(|| serde_json::from_slice::<Page>(response.body()));
         let Some(Ok(page)) = page else {
             // The remaining items were not read, but the order of those that were read is checked.
             return Checked { pages, aborted: 1, ..compare(&[], &found) };
@@ -123,11 +128,15 @@ mod tests {
     #[tokio::test]
     async fn the_check_reports_missing_items_and_aborted_checks() {
         let serve = ServeOptions { port: 0, dynamodb_port: 0, ..ServeOptions::default() };
-        let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata")).await.expect("it starts");
+        let edition = Edition::start(&serve, TableConfig::new("items", "items-metadata"))
+            .await
+            .expect("it starts");
         let functions = edition.functions();
         let acknowledged: Vec<u64> = (1_000..1_010).collect();
         for sort_key in &acknowledged {
-            let body = json!({"partition_key": KEY, "sort_key": sort_key.to_string(), "attributes": {}}).to_string();
+            let body =
+                json!({"partition_key": KEY, "sort_key": sort_key.to_string(), "attributes": {}})
+                    .to_string();
             let stored = functions.respond(request("POST", "/items", Body::from(body))).await;
             assert_eq!(stored.status(), StatusCode::CREATED);
         }
@@ -137,12 +146,19 @@ mod tests {
 
         let key = PartitionKey::new(KEY).expect("a key");
         let deadline = Deadline::now() + Duration::from_secs(5);
-        edition.table().delete(&key, &SortKey::String("1004".into()), deadline).await.expect("it is deleted");
+        edition
+            .table()
+            .delete(&key, &SortKey::String("1004".into()), deadline)
+            .await
+            .expect("it is deleted");
         assert_eq!(check(functions, &acknowledged).await, Checked { missing: 1, ..whole });
 
         let engine = edition.engine().expect("the engine is embedded").clone();
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         client.delete_table().table_name("items").send().await.expect("the table is deleted");
-        assert_eq!(check(functions, &acknowledged).await, Checked { aborted: 1, ..Checked::default() });
+        assert_eq!(
+            check(functions, &acknowledged).await,
+            Checked { aborted: 1, ..Checked::default() }
+        );
     }
 }

@@ -72,7 +72,8 @@ impl Story {
     #[must_use]
     pub fn faults(&self) -> Option<String> {
         let (sharded, single) = (&self.sharded.checked, &self.single.checked);
-        let (missing, misplaced) = (sharded.missing + single.missing, sharded.misplaced + single.misplaced);
+        let (missing, misplaced) =
+            (sharded.missing + single.missing, sharded.misplaced + single.misplaced);
         (missing + misplaced > 0).then(|| {
             format!(
                 "reads are wrong: {missing} look-ups did not find an acknowledged item, \
@@ -95,7 +96,10 @@ impl DemoOptions {
 ///
 /// # Errors
 /// Fails if the SVG file is not writable, if an edition cannot start, or if `print` fails.
-pub async fn play(options: DemoOptions, print: impl Fn(&str) -> io::Result<()>) -> Result<Story, Box<dyn Error>> {
+pub async fn play(
+    options: DemoOptions,
+    print: impl Fn(&str) -> io::Result<()>,
+) -> Result<Story, Box<dyn Error>> {
     if let Some(path) = &options.svg {
         report::check_writable(path)?;
     }
@@ -121,11 +125,21 @@ pub async fn play(options: DemoOptions, print: impl Fn(&str) -> io::Result<()>) 
         screen.show(sharded.last(), single.last());
         if second == options.step_at() {
             let units = options.partition_write_units;
-            say(at, &format!("the load rises to {} writes a second; a partition's limit is {units}", options.writes))?;
+            say(
+                at,
+                &format!(
+                    "the load rises to {} writes a second; a partition's limit is {units}",
+                    options.writes
+                ),
+            )?;
             sharded.load(options.writes);
             single.load(options.writes);
         }
     }
     screen.finish();
-    Ok(Story { sharded: sharded.end(options.step_at()), single: single.end(options.step_at()), options })
+    Ok(Story {
+        sharded: sharded.end(options.step_at()),
+        single: single.end(options.step_at()),
+        options,
+    })
 }

@@ -26,7 +26,9 @@ pub fn table(story: &Story) -> String {
         table.add_row([name.to_owned(), value(&story.sharded), value(&story.single)]);
     };
     row("less than 1 % throttled after", |outcome| {
-        outcome.relieved_after.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"))
+        outcome
+            .relieved_after
+            .map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"))
     });
     row("writes sent", |outcome| HumanCount(outcome.sent).to_string());
     row("writes stored", |outcome| HumanCount(outcome.stored).to_string());
@@ -35,14 +37,20 @@ pub fn table(story: &Story) -> String {
     row("throttled attempts", |outcome| HumanCount(outcome.throttled).to_string());
     row("latency of a write, last third: median", |outcome| milliseconds(outcome, 0));
     row("99th percentile", |outcome| milliseconds(outcome, 1));
-    row("shards at the end", |outcome| outcome.seconds.last().map_or(1, |second| second.shards).to_string());
+    row("shards at the end", |outcome| {
+        outcome.seconds.last().map_or(1, |second| second.shards).to_string()
+    });
     let mut text = numbers_to_the_right(table) + "\n\n" + &reads(story) + "\n";
     for (name, outcome) in [("sharded", &story.sharded), ("one shard", &story.single)] {
         if let Some(offered) = offered_only(story, outcome) {
-            text += &format!("\n{name}: {offered}; its results are for that smaller load. Try fewer --writes.\n");
+            text += &format!(
+                "\n{name}: {offered}; its results are for that smaller load. Try fewer --writes.\n"
+            );
         }
         if outcome.checked.lookups == 0 {
-            text += &format!("\n{name}: no check of its reads finished, so their correctness is unknown.\n");
+            text += &format!(
+                "\n{name}: no check of its reads finished, so their correctness is unknown.\n"
+            );
         }
     }
     text
@@ -83,7 +91,12 @@ fn offered_only(story: &Story, outcome: &Outcome) -> Option<String> {
     let wanted = story.options.writes;
     let is_less = outcome.offered < ENOUGH * f64::from(wanted);
     let offered = HumanCount(outcome.offered.round() as u64);
-    is_less.then(|| format!("the machine could offer only {offered} of {} writes a second", HumanCount(wanted.into())))
+    is_less.then(|| {
+        format!(
+            "the machine could offer only {offered} of {} writes a second",
+            HumanCount(wanted.into())
+        )
+    })
 }
 
 fn milliseconds(outcome: &Outcome, quantile: usize) -> String {
@@ -117,7 +130,9 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     let seconds = f64::from(story.options.seconds);
     let (left, right) = bottom.split_horizontally(450);
     let throttled = |second: &Second| second.throttled;
-    let most = [&story.sharded, &story.single].into_iter().flat_map(|outcome| outcome.seconds.iter().map(throttled));
+    let most = [&story.sharded, &story.single]
+        .into_iter()
+        .flat_map(|outcome| outcome.seconds.iter().map(throttled));
     let most = most.fold(1.0, f64::max) * 1.1;
     panel(
         &left,
@@ -139,14 +154,19 @@ fn draw(story: &Story, svg: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn draw_writes(story: &Story, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error>> {
+fn draw_writes(
+    story: &Story,
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), Box<dyn Error>> {
     let seconds = f64::from(story.options.seconds);
     let offered = f64::from(story.options.writes);
     let step = f64::from(story.options.step_at());
     let calm = offered / f64::from(super::CALM_PART);
     let times = offered / f64::from(story.options.partition_write_units);
     let caption = match offered_only(story, &story.sharded) {
-        None => format!("A key's load rises to {times:.0} times the limit of a partition: writes accepted a second"),
+        None => format!(
+            "A key's load rises to {times:.0} times the limit of a partition: writes accepted a second"
+        ),
         Some(offered) => format!("Writes accepted a second; {offered}"),
     };
     let highest = offered * 1.4;
@@ -156,7 +176,9 @@ fn draw_writes(story: &Story, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Resu
         .draw_series(LineSeries::new(steps, WANTED.stroke_width(1)))?
         .label("wanted")
         .legend(|(x, y)| PathElement::new([(x, y), (x + 14, y)], WANTED));
-    for (outcome, name, colour) in [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)] {
+    for (outcome, name, colour) in
+        [(&story.sharded, "sharded", OURS), (&story.single, "one shard", THEIRS)]
+    {
         let points = outcome.seconds.iter().map(|second| (second.at, second.accepted.min(highest)));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
@@ -255,7 +277,10 @@ mod tests {
     #[test]
     fn a_load_that_the_machine_could_not_offer_is_reported() {
         let text = table(&story(1_000.4, Checked::default()));
-        assert!(text.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"), "{text}");
+        assert!(
+            text.contains("\nsharded: the machine could offer only 1,000 of 5,000 writes a second"),
+            "{text}"
+        );
         assert!(!text.contains("\none shard: the machine"), "{text}");
         assert!(!table(&story(4_800.0, Checked::default())).contains("could offer"));
     }
@@ -265,7 +290,9 @@ mod tests {
         let sound = Checked { pages: 1, lookups: 2_000, missing: 0, misplaced: 0, aborted: 7 };
         let text = table(&story(5_000.0, sound));
         assert!(
-            text.contains("| checks aborted: a page without a response          |       7 |         7 |"),
+            text.contains(
+                "| checks aborted: a page without a response          |       7 |         7 |"
+            ),
             "{text}"
         );
         assert!(!text.contains("correctness is unknown"), "{text}");

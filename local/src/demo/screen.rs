@@ -18,14 +18,17 @@ impl Screen {
         let bars = MultiProgress::new();
         let bar = |name: &str, colour: &str| {
             let template = format!("{{prefix:<22}} {{bar:40.{colour}}} {{msg}}");
-            let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template(&template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = bars.add(ProgressBar::new(u64::from(options.writes)));
             bar.set_style(style);
             bar.set_prefix(name.to_owned());
             bar
         };
-        let sharded = [bar("sharded    accepted/s", "green"), bar("          throttled/s", "yellow")];
-        let single = [bar("one shard  accepted/s", "green"), bar("          throttled/s", "yellow")];
+        let sharded =
+            [bar("sharded    accepted/s", "green"), bar("          throttled/s", "yellow")];
+        let single =
+            [bar("one shard  accepted/s", "green"), bar("          throttled/s", "yellow")];
         Self { bars, sharded, single }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shard_scaler::ScalerConfig;
 use sharding::internal::{
-    Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep, ShardCount, TableConfig,
-    WarmThroughput,
+    Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
+    ShardCount, TableConfig, WarmThroughput,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
@@ -110,7 +110,8 @@ struct Totals {
 
 impl Totals {
     fn of(generated: &Generated) -> Self {
-        let (stored, failed, throttled) = (generated.stored(), generated.failed(), generated.throttled());
+        let (stored, failed, throttled) =
+            (generated.stored(), generated.failed(), generated.throttled());
         // `sent` is read last, so that it includes every write with a response.
         Self { sent: generated.sent(), stored, failed, throttled }
     }
@@ -137,7 +138,10 @@ impl Totals {
 
 impl Side {
     /// Starts an edition. `most_shards` limits the shards of its keys.
-    pub(super) async fn start(options: &DemoOptions, most_shards: Option<ShardCount>) -> Result<Self, Box<dyn Error>> {
+    pub(super) async fn start(
+        options: &DemoOptions,
+        most_shards: Option<ShardCount>,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut config = TableConfig::new("items", "items-metadata");
         config.policy.max_shards = most_shards.unwrap_or(config.policy.max_shards);
         let serve = ServeOptions {
@@ -177,8 +181,16 @@ impl Side {
             load.task.abort();
         }
         let (before, began) = (Totals::of(&self.generated), Instant::now());
-        let plan = LoadPlan { partition_key: KEY.to_owned(), keys: 1, writes, reads: 0, item_size: 1_000, skew: 0.0 };
-        let task = tokio::spawn(generate(self.edition.functions().clone(), plan, self.generated.clone()));
+        let plan = LoadPlan {
+            partition_key: KEY.to_owned(),
+            keys: 1,
+            writes,
+            reads: 0,
+            item_size: 1_000,
+            skew: 0.0,
+        };
+        let task =
+            tokio::spawn(generate(self.edition.functions().clone(), plan, self.generated.clone()));
         self.load = Some(Load { task, writes, began, before });
     }
 
@@ -206,8 +218,9 @@ impl Side {
             failed: counts.failed as f64 / passed,
             shards,
         });
-        let mut lines: Vec<String> =
-            std::iter::from_fn(|| self.events.try_recv().ok()).filter_map(|event| words(&event)).collect();
+        let mut lines: Vec<String> = std::iter::from_fn(|| self.events.try_recv().ok())
+            .filter_map(|event| words(&event))
+            .collect();
         let warm = functions.table.warm_throughput(&PartitionKey::new(KEY)?, soon()).await;
         let partitions = warm.ok().flatten().map(WarmThroughput::partitions);
         if let Some(count) = partitions.filter(|_| partitions != self.partitions) {
@@ -224,7 +237,8 @@ impl Side {
     pub(super) fn end(mut self, step_at: u32) -> Outcome {
         self.checks.abort();
         self.warming.abort();
-        let (mut since, mut requested, mut seconds) = (Totals::of(&self.generated), 0.0, f64::INFINITY);
+        let (mut since, mut requested, mut seconds) =
+            (Totals::of(&self.generated), 0.0, f64::INFINITY);
         if let Some(load) = self.load.take() {
             load.task.abort();
             since = since.since(load.before);
@@ -249,11 +263,23 @@ impl Side {
 fn words(event: &ScalingEvent) -> Option<String> {
     let Decision { from, to, reason, outcome, .. } = Decision::of(event);
     match (outcome, event.step) {
-        ("closing", _) => Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)")),
-        ("scaled", _) => Some(format!("every reader knows the {to} shards: writers use them now (open)")),
-        (_, ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(units), .. })) => {
+        ("closing", _) => {
+            Some(format!("{reason}: {from} -> {to} shards; writers wait for them (close)"))
+        }
+        ("scaled", _) => {
+            Some(format!("every reader knows the {to} shards: writers use them now (open)"))
+        }
+        (
+            _,
+            ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions {
+                write_units: Some(units),
+                ..
+            }),
+        ) => {
             let partitions = units / PARTITION_WRITE_UNITS;
-            Some(format!("the table is short of partitions: it needs {partitions}; the writer wakes the shard-scaler"))
+            Some(format!(
+                "the table is short of partitions: it needs {partitions}; the writer wakes the shard-scaler"
+            ))
         }
         _ => None,
     }
@@ -267,7 +293,9 @@ fn relieved_after(seconds: &[Second], step_at: f64, requested: f64) -> Option<f6
     let first = hot.windows(STEADY_SECONDS).find(|window| {
         let handled: f64 = window.iter().map(|second| second.accepted + second.failed).sum();
         handled + AT_EDGES >= ENOUGH * requested * STEADY_SECONDS as f64
-            && window.iter().all(|second| second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted)
+            && window.iter().all(|second| {
+                second.accepted > 0.0 && second.throttled <= TOLERATED * second.accepted
+            })
     })?;
     first.first().map(|second| (second.at - step_at).max(0.0))
 }
@@ -283,9 +311,16 @@ mod tests {
     #[test]
     fn relief_has_to_last() {
         let throttled = [0.0, 0.0, 50.0, 0.0, 0.0, 9.0, 1.0, 0.0, 0.5, 0.0];
-        let seconds: Vec<Second> =
-            throttled.iter().zip(1..).map(|(throttled, at)| second(at, 100.0, *throttled)).collect();
-        assert_eq!(relieved_after(&seconds, 2.0, 100.0), Some(5.0), "the calm of seconds 4 and 5 does not last");
+        let seconds: Vec<Second> = throttled
+            .iter()
+            .zip(1..)
+            .map(|(throttled, at)| second(at, 100.0, *throttled))
+            .collect();
+        assert_eq!(
+            relieved_after(&seconds, 2.0, 100.0),
+            Some(5.0),
+            "the calm of seconds 4 and 5 does not last"
+        );
         assert_eq!(relieved_after(&seconds[..6], 2.0, 100.0), None);
     }
 
@@ -294,11 +329,23 @@ mod tests {
         let seconds = |accepted: &[f64]| -> Vec<Second> {
             accepted.iter().zip(3..).map(|(accepted, at)| second(at, *accepted, 0.0)).collect()
         };
-        assert_eq!(relieved_after(&seconds(&[1_000.0; 8]), 2.0, 5_000.0), None, "a fifth of the load");
+        assert_eq!(
+            relieved_after(&seconds(&[1_000.0; 8]), 2.0, 5_000.0),
+            None,
+            "a fifth of the load"
+        );
         assert_eq!(relieved_after(&seconds(&[4_900.0; 8]), 2.0, 5_000.0), Some(1.0));
         let uneven = seconds(&[1_000.0, 1_000.0, 5_000.0, 4_600.0, 5_300.0]);
-        assert_eq!(relieved_after(&uneven, 2.0, 5_000.0), Some(3.0), "the window makes up for its seconds");
-        assert_eq!(relieved_after(&seconds(&[10.0, 9.0, 9.0]), 2.0, 10.0), Some(1.0), "seconds cut between two writes");
+        assert_eq!(
+            relieved_after(&uneven, 2.0, 5_000.0),
+            Some(3.0),
+            "the window makes up for its seconds"
+        );
+        assert_eq!(
+            relieved_after(&seconds(&[10.0, 9.0, 9.0]), 2.0, 10.0),
+            Some(1.0),
+            "seconds cut between two writes"
+        );
     }
 
     #[test]

@@ -79,15 +79,22 @@ impl Lines {
 
     /// Returns the next line that is not blank, as an item.
     pub(super) fn next(&mut self, fields: &Fields) -> Result<Option<Line>, LoadError> {
-        let Some((number, text)) = self.lines.next().map_err(LoadError::from_records)? else { return Ok(None) };
-        let line = item(text, fields).map_err(|why| LoadError::Line { path: self.path.clone(), line: number, why })?;
+        let Some((number, text)) = self.lines.next().map_err(LoadError::from_records)? else {
+            return Ok(None);
+        };
+        let line = item(text, fields).map_err(|why| LoadError::Line {
+            path: self.path.clone(),
+            line: number,
+            why,
+        })?;
         Ok(Some(Line { number, ..line }))
     }
 }
 
 /// Reads every line without storing it. Returns the number of lines.
 pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
-    let bar = ProgressBar::new(0).with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
+    let bar = ProgressBar::new(0)
+        .with_style(bar_style("checking {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut lines = Lines::open(path, Some(&bar))?;
     let mut count = 0;
     while lines.next(fields)?.is_some() {
@@ -98,8 +105,10 @@ pub(super) fn check(path: &Path, fields: &Fields) -> Result<u64, LoadError> {
 }
 
 fn item(text: &str, fields: &Fields) -> Result<Line, String> {
-    let raw: &RawValue = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    let object: Map<String, Value> = serde_json::from_str(text).map_err(|_| "it is not a JSON object".to_owned())?;
+    let raw: &RawValue =
+        serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    let object: Map<String, Value> =
+        serde_json::from_str(text).map_err(|_| "it is not a JSON object".to_owned())?;
     let field = |name: &str| match object.get(name) {
         None => Err(format!("it has no field {name:?}")),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -111,7 +120,8 @@ fn item(text: &str, fields: &Fields) -> Result<Line, String> {
         [name] => object.get(name).filter(|value| value.is_number()).map(ToString::to_string),
         _ => None,
     };
-    let joined = fields.sort_key.iter().map(|name| field(name)).collect::<Result<Vec<_>, _>>()?.join("#");
+    let joined =
+        fields.sort_key.iter().map(|name| field(name)).collect::<Result<Vec<_>, _>>()?.join("#");
     let sort_key = single_number.unwrap_or_else(|| Value::from(joined).to_string());
     let key = Value::from(partition_key.as_str());
     let item = format!(r#"{{"partition_key":{key},"sort_key":{sort_key},"attributes":{raw}}}"#);
@@ -140,7 +150,11 @@ mod tests {
             (format!("{good}\n\n{good}\nnot json\n"), 4, "it is not JSON"),
             (format!("{good}\n[1]\n"), 2, "it is not a JSON object"),
             (format!("{good}\n{{\"path\":\"a\",\"time\":1}}\n"), 2, "it has no field \"commit\""),
-            (format!("{good}\n{{\"path\":[],\"time\":1,\"commit\":\"c\"}}\n"), 2, "neither a string nor a number"),
+            (
+                format!("{good}\n{{\"path\":[],\"time\":1,\"commit\":\"c\"}}\n"),
+                2,
+                "neither a string nor a number",
+            ),
         ];
         for (content, number, why) in rows {
             match check(file(content.as_bytes()).path(), &fields()) {
@@ -151,7 +165,10 @@ mod tests {
                 other => panic!("{content}: {other:?}"),
             }
         }
-        assert!(matches!(check(file(b"{\"path\":\xff}").path(), &fields()), Err(LoadError::Line { line: 1, .. })));
+        assert!(matches!(
+            check(file(b"{\"path\":\xff}").path(), &fields()),
+            Err(LoadError::Line { line: 1, .. })
+        ));
     }
 
     #[test]

@@ -45,7 +45,10 @@ pub struct LoadOptions {
 /// [`LoadError`] if the file cannot be read or has a malformed line. In that case, nothing was
 /// stored.
 pub async fn load(options: &LoadOptions) -> Result<Summary, LoadError> {
-    let fields = lines::Fields { partition_key: options.partition_key.clone(), sort_key: options.sort_key.clone() };
+    let fields = lines::Fields {
+        partition_key: options.partition_key.clone(),
+        sort_key: options.sort_key.clone(),
+    };
     let total = lines::check(&options.file, &fields)?;
     send::store(options, fields, total).await
 }

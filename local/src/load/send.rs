@@ -49,8 +49,13 @@ impl fmt::Display for Summary {
         let seconds = self.elapsed.as_secs_f64();
         let rate = (self.stored as f64 / seconds.max(0.001)) as u64;
         let (stored, lines) = (HumanCount(self.stored), HumanCount(self.lines));
-        writeln!(f, "stored     {stored} of {lines} lines in {seconds:.1} s ({} a second)", HumanCount(rate))?;
-        let (items, attempts) = (HumanCount(self.throttled_items), HumanCount(self.throttled_attempts));
+        writeln!(
+            f,
+            "stored     {stored} of {lines} lines in {seconds:.1} s ({} a second)",
+            HumanCount(rate)
+        )?;
+        let (items, attempts) =
+            (HumanCount(self.throttled_items), HumanCount(self.throttled_attempts));
         writeln!(f, "throttled  {items} writes ({attempts} attempts)")?;
         writeln!(f, "retried    {} attempts", HumanCount(self.retries))?;
         writeln!(f, "failed     {}", HumanCount(self.failed.len() as u64))?;
@@ -105,15 +110,29 @@ struct Api {
     attempts: u16,
 }
 
-pub(super) async fn store(options: &LoadOptions, fields: Fields, total: u64) -> Result<Summary, LoadError> {
+pub(super) async fn store(
+    options: &LoadOptions,
+    fields: Fields,
+    total: u64,
+) -> Result<Summary, LoadError> {
     let unreachable = |cause: String| LoadError::Api { url: options.url.clone(), cause };
-    let client =
-        reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(|error| unreachable(error.to_string()))?;
-    let api = Arc::new(Api { client, url: options.url.trim_end_matches('/').to_owned(), attempts: options.attempts });
-    api.client.get(format!("{}/shards", api.url)).send().await.map_err(|error| unreachable(chain(&error)))?;
+    let client = reqwest::Client::builder()
+        .timeout(REQUEST_TIMEOUT)
+        .build()
+        .map_err(|error| unreachable(error.to_string()))?;
+    let api = Arc::new(Api {
+        client,
+        url: options.url.trim_end_matches('/').to_owned(),
+        attempts: options.attempts,
+    });
+    api.client
+        .get(format!("{}/shards", api.url))
+        .send()
+        .await
+        .map_err(|error| unreachable(chain(&error)))?;
     let began = Instant::now();
-    let bar =
-        ProgressBar::new(total).with_style(bar_style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
+    let bar = ProgressBar::new(total)
+        .with_style(bar_style("storing {wide_bar} {human_pos}/{human_len} {per_sec} {eta}"));
     let mut lines = Lines::open(&options.file, None)?;
     let mut summary = Summary { lines: total, ..Summary::default() };
     let mut by_key: HashMap<String, u64> = HashMap::new();
@@ -163,7 +182,8 @@ impl Summary {
         self.stored += outcome.stored;
         self.throttled_items += outcome.throttled_items;
         self.throttled_attempts += outcome.throttled_attempts;
-        self.retries += outcome.attempts.saturating_sub(outcome.stored + outcome.failed.len() as u64);
+        self.retries +=
+            outcome.attempts.saturating_sub(outcome.stored + outcome.failed.len() as u64);
         self.failed.extend(outcome.failed);
     }
 }
@@ -184,7 +204,9 @@ impl Api {
             total.attempts += sent.attempts;
             total.failed.extend(sent.failed);
             if attempt == self.attempts {
-                total.failed.extend(sent.again.iter().map(|(line, why)| (line.number, why.clone())));
+                total
+                    .failed
+                    .extend(sent.again.iter().map(|(line, why)| (line.number, why.clone())));
                 break;
             }
             left = sent.again.into_iter().map(|(line, _)| line).collect();
@@ -199,8 +221,11 @@ impl Api {
     async fn send(&self, batch: Vec<Line>) -> Outcome {
         let items: Vec<&str> = batch.iter().map(|line| line.item.as_str()).collect();
         let body = format!("{{\"items\":[{}]}}", items.join(","));
-        let request =
-            self.client.post(format!("{}/items/batch", self.url)).header("content-type", "application/json").body(body);
+        let request = self
+            .client
+            .post(format!("{}/items/batch", self.url))
+            .header("content-type", "application/json")
+            .body(body);
         let everything = |why: &str| Outcome {
             attempts: batch.len() as u64,
             again: batch.iter().map(|line| (line.clone(), why.to_owned())).collect(),
@@ -211,8 +236,13 @@ impl Api {
             Err(error) => return everything(&chain(&error)),
         };
         let status = response.status();
-        let header =
-            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let header = |name: &str| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok()?.parse().ok())
+                .unwrap_or(0)
+        };
         let mut outcome = Outcome {
             throttled_items: header(writer::THROTTLED_ITEMS_HEADER),
             throttled_attempts: header(writer::THROTTLED_HEADER),
@@ -247,7 +277,12 @@ impl Api {
 
     async fn shards(&self, key: &str) -> Option<u64> {
         let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let response = self.client.get(format!("{}/shards?partition_key={encoded}", self.url)).send().await.ok()?;
+        let response = self
+            .client
+            .get(format!("{}/shards?partition_key={encoded}", self.url))
+            .send()
+            .await
+            .ok()?;
         let shards: serde_json::Value = response.json().await.ok()?;
         shards.get("number_of_shards")?.as_u64()
     }

@@ -105,7 +105,8 @@ pub(crate) async fn generate(functions: Functions, plan: LoadPlan, generated: Ge
     let sort_key_type = functions.table.config().sort_key_type;
     let mut sort_key = 0;
     let names = keys.iter().map(String::len).max().unwrap_or_default();
-    let data = "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
+    let data =
+        "x".repeat((plan.item_size as usize).saturating_sub(OVERHEAD_BYTES + 2 * names).max(1));
     let slots = Arc::new(Semaphore::new((MAX_PENDING_BYTES / data.len()).clamp(1, MAX_PENDING)));
     let mut pending = JoinSet::new();
     let mut ticks = interval(TICK);
@@ -185,7 +186,12 @@ impl Due {
     }
 }
 
-async fn send_write(functions: &Functions, request: Request<Body>, sort_key: u64, generated: &Generated) {
+async fn send_write(
+    functions: &Functions,
+    request: Request<Body>,
+    sort_key: u64,
+    generated: &Generated,
+) {
     let response = functions.respond(request).await;
     let throttled = number(response.headers(), writer::THROTTLED_HEADER);
     generated.0.throttled.fetch_add(throttled, Ordering::Relaxed);
@@ -205,14 +211,17 @@ struct Choice {
 
 impl Choice {
     fn new(plan: &LoadPlan) -> Self {
-        let zipf = (plan.skew > 0.0).then(|| Zipf::new(f64::from(plan.keys), plan.skew).ok()).flatten();
+        let zipf =
+            (plan.skew > 0.0).then(|| Zipf::new(f64::from(plan.keys), plan.skew).ok()).flatten();
         Self { keys: plan.keys as usize, zipf, rng: StdRng::seed_from_u64(1) }
     }
 
     fn next(&mut self) -> usize {
         match &self.zipf {
             // Samples begin at 1.
-            Some(zipf) => (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1),
+            Some(zipf) => {
+                (zipf.sample(&mut self.rng) as usize).saturating_sub(1).min(self.keys - 1)
+            }
             None => self.rng.random_range(0..self.keys),
         }
     }
@@ -233,7 +242,8 @@ fn read(key: &str) -> Request<Body> {
 }
 
 pub(crate) fn request(method: &str, uri: &str, body: Body) -> Request<Body> {
-    let request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
+    let request =
+        Request::builder().method(method).uri(uri).header("content-type", "application/json");
     request.body(body).unwrap_or_default()
 }
 
@@ -248,7 +258,8 @@ mod tests {
     use super::*;
 
     fn shares(keys: u32, skew: f64) -> Vec<usize> {
-        let plan = LoadPlan { partition_key: "k".into(), keys, writes: 1, reads: 0, item_size: 1, skew };
+        let plan =
+            LoadPlan { partition_key: "k".into(), keys, writes: 1, reads: 0, item_size: 1, skew };
         let mut choice = Choice::new(&plan);
         let mut counts = vec![0; keys as usize];
         for _ in 0..10_000 {
@@ -272,7 +283,11 @@ mod tests {
 
     #[test]
     fn the_load_is_even_or_follows_zipfs_law() {
-        assert!(shares(10, 0.0).iter().all(|count| (850..1_150).contains(count)), "{:?}", shares(10, 0.0));
+        assert!(
+            shares(10, 0.0).iter().all(|count| (850..1_150).contains(count)),
+            "{:?}",
+            shares(10, 0.0)
+        );
         let skewed = shares(10, 1.0);
         // The harmonic number of 10 is 2.93.
         assert!((3_200..3_600).contains(&skewed[0]) && skewed[0] > 8 * skewed[9], "{skewed:?}");

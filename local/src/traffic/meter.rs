@@ -53,7 +53,9 @@ impl Latencies {
     pub(crate) fn quantiles_ms<const N: usize>(mut self, quantiles: [f64; N]) -> Option<[f64; N]> {
         self.0.sort_unstable();
         let last = self.0.len().checked_sub(1)?;
-        let value = |quantile: f64| self.0.get((last as f64 * quantile).round() as usize).copied().unwrap_or_default();
+        let value = |quantile: f64| {
+            self.0.get((last as f64 * quantile).round() as usize).copied().unwrap_or_default()
+        };
         Some(quantiles.map(|quantile| value(quantile).as_secs_f64() * 1e3))
     }
 }
@@ -122,7 +124,8 @@ mod tests {
     use super::*;
 
     fn response(status: u16, throttled: &str, body: &str) -> Response<Body> {
-        let response = Response::builder().status(status).header(writer::THROTTLED_HEADER, throttled);
+        let response =
+            Response::builder().status(status).header(writer::THROTTLED_HEADER, throttled);
         response.body(Body::from(body)).expect("the parts are valid")
     }
 

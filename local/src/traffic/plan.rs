@@ -35,22 +35,31 @@ impl LoadPlan {
     /// # Errors
     /// 400. The problem names the field.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Problem> {
-        let json = |error| Problem::bad("invalid_json", "body", format_args!("it is not a JSON object: {error}"));
+        let json = |error| {
+            Problem::bad("invalid_json", "body", format_args!("it is not a JSON object: {error}"))
+        };
         let fields: Map<String, Value> = serde_json::from_slice(body).map_err(json)?;
         const NAMES: [&str; 6] = ["partition_key", "keys", "writes", "reads", "item_size", "skew"];
         if let Some(unknown) = fields.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            return Err(wrong(unknown, format_args!("it is not known; allowed: {}", NAMES.join(", "))));
+            return Err(wrong(
+                unknown,
+                format_args!("it is not known; allowed: {}", NAMES.join(", ")),
+            ));
         }
         let partition_key = match fields.get("partition_key") {
             Some(Value::String(key)) if key.len() <= MAX_PREFIX_BYTES => key.clone(),
             other => return Err(wrong("partition_key", not_a_key(other))),
         };
-        PartitionKey::new(&partition_key).map_err(|error| Problem::key("invalid_load", "partition_key", &error))?;
+        PartitionKey::new(&partition_key)
+            .map_err(|error| Problem::key("invalid_load", "partition_key", &error))?;
         let skew = match fields.get("skew").map(|skew| (skew, skew.as_f64())) {
             None => 0.0,
             Some((_, Some(skew))) if (0.0..=4.0).contains(&skew) => skew,
             Some((other, _)) => {
-                return Err(wrong("skew", format_args!("it is {other}; allowed: a number from 0 to 4")));
+                return Err(wrong(
+                    "skew",
+                    format_args!("it is {other}; allowed: a number from 0 to 4"),
+                ));
             }
         };
         Ok(Self {
@@ -75,7 +84,9 @@ impl LoadPlan {
 fn not_a_key(given: Option<&Value>) -> String {
     match given {
         None => format!("it is missing; allowed: a string of 1 to {MAX_PREFIX_BYTES} bytes"),
-        Some(Value::String(text)) => format!("it has {} bytes; at most {MAX_PREFIX_BYTES} are allowed", text.len()),
+        Some(Value::String(text)) => {
+            format!("it has {} bytes; at most {MAX_PREFIX_BYTES} are allowed", text.len())
+        }
         Some(other) => format!("it is {other}; allowed: a string"),
     }
 }
@@ -93,7 +104,10 @@ fn whole(
         (Some(given), _) => {
             let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
             number.filter(|number| allowed.contains(number)).ok_or_else(|| {
-                wrong(name, format_args!("it is {given}; allowed: a whole number from {least} to {most}"))
+                wrong(
+                    name,
+                    format_args!("it is {given}; allowed: a whole number from {least} to {most}"),
+                )
             })
         }
     }
@@ -123,13 +137,21 @@ mod tests {
             (r#"{"partition_key":"k","writes":1,"rate":1}"#, "rate"),
         ] {
             let problem = LoadPlan::parse(body.as_bytes()).expect_err(body);
-            assert!(problem.detail().starts_with(&format!("{field}: ")), "{body}: {}", problem.detail());
+            assert!(
+                problem.detail().starts_with(&format!("{field}: ")),
+                "{body}: {}",
+                problem.detail()
+            );
         }
     }
 
     #[test]
     fn one_key_is_itself_and_several_are_numbered() {
-        let plan = |keys| LoadPlan::parse(format!(r#"{{"partition_key":"k","writes":1,"keys":{keys}}}"#).as_bytes());
+        let plan = |keys| {
+            LoadPlan::parse(
+                format!(r#"{{"partition_key":"k","writes":1,"keys":{keys}}}"#).as_bytes(),
+            )
+        };
         assert_eq!(plan(1).expect("a plan").partition_keys(), ["k"]);
         assert_eq!(plan(2).expect("a plan").partition_keys(), ["k-1", "k-2"]);
     }

@@ -13,12 +13,17 @@ async fn the_api_can_use_another_server() {
     // own, so a child process has them.
     let mut child = Command::new(env!("CARGO_BIN_EXE_local"));
     child.args(["serve", "--port", "0", "--endpoint-url", &engine.dynamodb_url()]);
-    child.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("AWS_REGION", "us-east-1");
+    child
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env("AWS_REGION", "us-east-1");
     child.stdout(std::process::Stdio::piped());
     let mut child = child.spawn().expect("the local edition starts");
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("its output")));
-    let api =
-        lines.find_map(|line| line.ok()?.strip_prefix("API").map(|rest| rest.trim().to_owned())).expect("its address");
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("its output")));
+    let api = lines
+        .find_map(|line| line.ok()?.strip_prefix("API").map(|rest| rest.trim().to_owned()))
+        .expect("its address");
     let posted = reqwest::Client::new()
         .post(format!("{api}/items"))
         .header("content-type", "application/json")

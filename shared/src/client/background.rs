@@ -24,7 +24,8 @@ impl Drop for Handle {
         if tasks == 0 {
             return;
         }
-        let growing: Vec<String> = self.engine.changing_keys().iter().map(ToString::to_string).collect();
+        let growing: Vec<String> =
+            self.engine.changing_keys().iter().map(ToString::to_string).collect();
         tracing::warn!(
             tasks,
             ?growing,

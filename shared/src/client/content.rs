@@ -169,7 +169,10 @@ impl sealed::From for Attributes {}
 impl FromValue for Attributes {
     fn from_value(value: Value) -> Result<Self, NotOfType> {
         let Value::M(attributes) = value else {
-            return Err(NotOfType { attribute: ".".to_owned(), why: format!("it is {}", value.type_name()) });
+            return Err(NotOfType {
+                attribute: ".".to_owned(),
+                why: format!("it is {}", value.type_name()),
+            });
         };
         Ok(Self(attributes))
     }
@@ -187,10 +190,14 @@ mod typed {
     impl<T: Serialize> IntoValue for T {
         fn into_value(self) -> Result<Value, InvalidRequest> {
             let mut track = serde_path_to_error::Track::new();
-            let serializer = serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
+            let serializer =
+                serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
             match self.serialize(serializer) {
                 Ok(value) => Ok(from_dynamo(value)),
-                Err(error) => Err(InvalidRequest::new(format!("attribute {}", track.path()), error.to_string())),
+                Err(error) => Err(InvalidRequest::new(
+                    format!("attribute {}", track.path()),
+                    error.to_string(),
+                )),
             }
         }
     }
@@ -199,8 +206,10 @@ mod typed {
     impl<T: DeserializeOwned> FromValue for T {
         fn from_value(value: Value) -> Result<Self, NotOfType> {
             let stored = serde_dynamo::Deserializer::from_attribute_value(into_dynamo(value));
-            serde_path_to_error::deserialize(stored)
-                .map_err(|error| NotOfType { attribute: error.path().to_string(), why: error.into_inner().to_string() })
+            serde_path_to_error::deserialize(stored).map_err(|error| NotOfType {
+                attribute: error.path().to_string(),
+                why: error.into_inner().to_string(),
+            })
         }
     }
 
@@ -212,9 +221,9 @@ mod typed {
             Value::Bool(value) => AttributeValue::Bool(value),
             Value::Null => AttributeValue::Null(true),
             Value::L(list) => AttributeValue::L(list.into_iter().map(into_dynamo).collect()),
-            Value::M(map) => {
-                AttributeValue::M(map.into_iter().map(|(name, value)| (name, into_dynamo(value))).collect())
-            }
+            Value::M(map) => AttributeValue::M(
+                map.into_iter().map(|(name, value)| (name, into_dynamo(value))).collect(),
+            ),
             Value::Ss(set) => AttributeValue::Ss(set),
             Value::Ns(set) => AttributeValue::Ns(set),
             Value::Bs(set) => AttributeValue::Bs(set),

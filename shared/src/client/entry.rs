@@ -197,7 +197,11 @@ impl Updated {
     }
 }
 
-fn decode<T: FromValue>(key: &PartitionKey, sort_key: &SortKey, attributes: value::Attributes) -> Result<T, ReadError> {
+fn decode<T: FromValue>(
+    key: &PartitionKey,
+    sort_key: &SortKey,
+    attributes: value::Attributes,
+) -> Result<T, ReadError> {
     T::from_value(Value::M(attributes)).map_err(|NotOfType { attribute, why }| ReadError::Decode {
         partition_key: key.clone(),
         sort_key: sort_key.clone(),

@@ -17,7 +17,8 @@ use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, SortKey};
 use crate::request::{
-    Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards, SetShards, Target, Update,
+    Append, BatchGet, Create, Delete, Get, Put, PutAll, Query, ReadKeyWidths, ReadShards,
+    SetShards, Target, Update,
 };
 use crate::sharded_table::TableEngine;
 
@@ -133,7 +134,10 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Put::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
+        Put::new(
+            self.clone(),
+            self.target(key, sort_key).and_then(|target| target.with(self.config(), item)),
+        )
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
@@ -158,7 +162,10 @@ impl ShardedTable {
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
     {
-        Create::new(self.clone(), self.target(key, sort_key).and_then(|target| target.with(self.config(), item)))
+        Create::new(
+            self.clone(),
+            self.target(key, sort_key).and_then(|target| target.with(self.config(), item)),
+        )
     }
 
     /// Stores an item under a new sort key: a UUID of version 7, so items of one writer are ordered
@@ -259,10 +266,16 @@ impl ShardedTable {
     pub fn batch_get<T>(
         &self,
         keys: impl IntoIterator<
-            Item = (impl TryInto<PartitionKey, Error: Into<KeyError>>, impl TryInto<SortKey, Error: Into<KeyError>>),
+            Item = (
+                impl TryInto<PartitionKey, Error: Into<KeyError>>,
+                impl TryInto<SortKey, Error: Into<KeyError>>,
+            ),
         >,
     ) -> BatchGet<T> {
-        BatchGet::new(self.clone(), keys.into_iter().map(|(key, sort_key)| self.target(key, sort_key)).collect())
+        BatchGet::new(
+            self.clone(),
+            keys.into_iter().map(|(key, sort_key)| self.target(key, sort_key)).collect(),
+        )
     }
 
     /// Changes some attributes of an existing item. A request either sets, removes and merges, or
@@ -369,7 +382,11 @@ impl ShardedTable {
     /// assert_eq!(table.set_shards("black-friday", 16).await?, 16);
     /// # Ok(()) });
     /// ```
-    pub fn set_shards(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>, to: u32) -> SetShards {
+    pub fn set_shards(
+        &self,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        to: u32,
+    ) -> SetShards {
         SetShards::new(self.clone(), key, to)
     }
 
@@ -388,7 +405,10 @@ impl ShardedTable {
     /// let widths: KeyWidths = table.key_widths("2014-07-09").await?;
     /// # Ok(()) });
     /// ```
-    pub fn key_widths(&self, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> ReadKeyWidths {
+    pub fn key_widths(
+        &self,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> ReadKeyWidths {
         ReadKeyWidths::new(self.clone(), key)
     }
 

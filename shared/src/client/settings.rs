@@ -66,7 +66,11 @@ impl TableConfig {
     /// ```
     pub fn separator(mut self, separator: &str) -> Result<Self, ConfigError> {
         let allowed = "1 to 16 bytes without a digit";
-        let wrong = || ConfigError::Wrong { variable: "SHARD_SEPARATOR", value: separator.to_owned(), allowed };
+        let wrong = || ConfigError::Wrong {
+            variable: "SHARD_SEPARATOR",
+            value: separator.to_owned(),
+            allowed,
+        };
         self.shard_keys = ShardKeys::new(Separator::new(separator).ok_or_else(wrong)?);
         Ok(self)
     }
@@ -88,7 +92,11 @@ impl TableConfig {
         let adopted = count("ADOPT_SHARDS", shards)?;
         if self.adopt_unsharded && adopted != ShardCount::ONE {
             let allowed = "1, where the table has items under bare partition keys";
-            return Err(ConfigError::Wrong { variable: "ADOPT_SHARDS", value: shards.to_string(), allowed });
+            return Err(ConfigError::Wrong {
+                variable: "ADOPT_SHARDS",
+                value: shards.to_string(),
+                allowed,
+            });
         }
         self.adopt_shards = adopted;
         Ok(self)

@@ -75,14 +75,18 @@ mod tests {
 
     #[test]
     fn all_sixteen_documented_reasons_have_their_scope() {
-        for (resource, key_range) in [("Table", CapacityScope::KeyRange), ("Index", CapacityScope::IndexKeyRange)] {
+        for (resource, key_range) in
+            [("Table", CapacityScope::KeyRange), ("Index", CapacityScope::IndexKeyRange)]
+        {
             for (limit, scope) in [
                 ("KeyRangeThroughputExceeded", key_range),
                 ("ProvisionedThroughputExceeded", CapacityScope::Table),
                 ("AccountLimitExceeded", CapacityScope::Account),
                 ("MaxOnDemandThroughputExceeded", CapacityScope::OnDemandMaximum),
             ] {
-                let of = |access: &str| CapacityScope::from_reason(&format!("{resource}{access}{limit}"));
+                let of = |access: &str| {
+                    CapacityScope::from_reason(&format!("{resource}{access}{limit}"))
+                };
                 assert_eq!((of("Read"), of("Write")), (scope, scope));
             }
         }

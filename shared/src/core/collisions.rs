@@ -43,7 +43,11 @@ pub(crate) fn demand(throttled_part: f64, shards: ShardCount, partitions: Option
     let (mut low, mut high) = (1.0 / LARGEST, f64::from(shards.get()) * LARGEST);
     for _ in 0..STEPS {
         let middle = f64::sqrt(low * high);
-        if throttled(middle, shards, partitions) < throttled_part { low = middle } else { high = middle }
+        if throttled(middle, shards, partitions) < throttled_part {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     high
 }
@@ -157,7 +161,9 @@ mod tests {
         let mut counts = binomial(4, 0.5);
         counts.sort_by_key(|(count, _)| *count);
         let expected = [1.0, 4.0, 6.0, 4.0, 1.0].map(|ways| ways / 16.0);
-        for ((count, probability), (at, expected)) in counts.iter().zip(expected.into_iter().enumerate()) {
+        for ((count, probability), (at, expected)) in
+            counts.iter().zip(expected.into_iter().enumerate())
+        {
             assert!(*count == at as u64 && (probability - expected).abs() < 1e-12, "{counts:?}");
         }
     }

@@ -67,7 +67,11 @@ pub fn encode(query: &PageQuery, position: &Position) -> String {
 ///
 /// # Errors
 /// [`CursorError`] says whether the cursor is damaged, of another version or of another query.
-pub fn decode(query: &PageQuery, key_type: SortKeyType, cursor: &str) -> Result<Position, CursorError> {
+pub fn decode(
+    query: &PageQuery,
+    key_type: SortKeyType,
+    cursor: &str,
+) -> Result<Position, CursorError> {
     if cursor.len() > MAX_CURSOR_CHARS {
         return Err(CursorError::Broken);
     }
@@ -130,13 +134,17 @@ mod tests {
     fn the_ends_have_cursors() {
         for end in [Position::First, Position::Last] {
             let cursor = encode(&PageQuery::new(key("k")), &end);
-            assert_eq!((decoded("k", &cursor), decoded("k2", &cursor)), (Ok(end), Err(CursorError::OtherQuery)));
+            assert_eq!(
+                (decoded("k", &cursor), decoded("k2", &cursor)),
+                (Ok(end), Err(CursorError::OtherQuery))
+            );
         }
     }
 
     #[test]
     fn the_longest_cursor_stays_under_two_kilobytes() {
-        let (partition_key, position) = ("k".repeat(2_040), Position::Before(text(&"s".repeat(1_024))));
+        let (partition_key, position) =
+            ("k".repeat(2_040), Position::Before(text(&"s".repeat(1_024))));
         let cursor = encode(&PageQuery::new(key(&partition_key)), &position);
         assert!(cursor.len() <= MAX_CURSOR_CHARS, "{}", cursor.len());
         assert_eq!(decoded(&partition_key, &cursor), Ok(position));

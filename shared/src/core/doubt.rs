@@ -71,14 +71,24 @@ impl Doubt {
     ) -> Self {
         let width = metadata.number_of_shards;
         let growths = policy.record(metadata, seen).fruitless;
-        if grown_in_vain(metadata, seen.pressure.rejected_bound(policy.confidence), growths, now_seconds) {
+        if grown_in_vain(
+            metadata,
+            seen.pressure.rejected_bound(policy.confidence),
+            growths,
+            now_seconds,
+        ) {
             if growths < MOST_FRUITLESS {
                 return Self::InVain { step: STEP_AFTER_ONE };
             }
             let stretch = IN_VAIN_SECONDS << (growths - MOST_FRUITLESS).min(LONGEST_STRETCH);
-            let may_try = metadata.last_growth().is_some_and(|at| now_seconds >= at.saturating_add(stretch));
+            let may_try =
+                metadata.last_growth().is_some_and(|at| now_seconds >= at.saturating_add(stretch));
             let is_spread = width.get() / MOST_BESIDE_OTHERS >= seen.partitions.unwrap_or(1);
-            return if may_try && !is_spread { Self::InVain { step: DOUBTFUL_STEP } } else { Self::Crowded };
+            return if may_try && !is_spread {
+                Self::InVain { step: DOUBTFUL_STEP }
+            } else {
+                Self::Crowded
+            };
         }
         let is_lucky = width == ShardCount::ONE || rejected >= MOST_BY_BAD_LUCK || seen.is_behind();
         if is_lucky { Self::None } else { Self::BadLuck }
@@ -97,12 +107,14 @@ pub(super) fn most_full_shards(seen: Seen) -> Option<ShardCount> {
 /// share of the demand is rejected now. If the partitions serve this key only, the accepted rate
 /// grows with the number of shards.
 fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, growths: u32, now_seconds: u64) -> bool {
-    let before = metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
+    let before =
+        metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
     let (Some(before), Some(at)) = (before, metadata.last_growth()) else { return false };
     let let_in = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
     let has_risen = 1.0 - rejected < let_in * LEFT_OF_A_RISEN;
     let is_lasting = growths >= MOST_FRUITLESS && !has_risen;
-    let is_recent = now_seconds.saturating_sub(at) < if is_lasting { DOUBT_SECONDS } else { IN_VAIN_SECONDS };
+    let is_recent =
+        now_seconds.saturating_sub(at) < if is_lasting { DOUBT_SECONDS } else { IN_VAIN_SECONDS };
     let promised = (let_in * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
     let is_hardly_more = 1.0 - rejected < let_in + LEAST_OF_PROMISED * (promised - let_in);
     metadata.growth.rejected_percent > 0 && is_recent && is_hardly_more
@@ -131,7 +143,8 @@ mod tests {
         // Each rejected write is repeated, and takes the place of first attempts.
         let throttled = (rejected * 4.0).min(1.0);
         let of = |part: f64| (part * 10_000.0).round() as u64;
-        let pressure = Pressure { attempts: 10_000, throttled: of(throttled), accepted: of(1.0 - rejected) };
+        let pressure =
+            Pressure { attempts: 10_000, throttled: of(throttled), accepted: of(1.0 - rejected) };
         Seen { pressure, is_sample: true, growth_helped: false, partitions: Some(partitions) }
     }
 
@@ -140,7 +153,8 @@ mod tests {
         let policy = ScalingPolicy::default();
         // A key that needs less than half a partition, and one that needs two, beside other keys
         // that fill their partitions to different degrees.
-        for (demand, others, widest) in [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 48)]
+        for (demand, others, widest) in
+            [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 48)]
         {
             let (mut metadata, mut now) = (ShardMetadata::registered(1_000), 1_000);
             let mut changes = Vec::new();
@@ -150,14 +164,19 @@ mod tests {
                 if let ScalingDecision::ScaleOut(to) = decision {
                     changes.push((now - 1_000, to.get()));
                     metadata.growth = policy.record(&metadata, seen);
-                    (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) = (to, to, now);
-                    metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(now, to);
+                    (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) =
+                        (to, to, now);
+                    metadata.shard_history =
+                        std::mem::take(&mut metadata.shard_history).with(now, to);
                 }
                 now += if matches!(decision, ScalingDecision::ScaleOut(_)) { 2 } else { 10 };
             }
             let later = changes.iter().filter(|(at, _)| *at >= 60).count();
             assert!(later <= 5, "tries become rare: {demand} beside {others}: {changes:?}");
-            assert!(metadata.number_of_shards <= count(widest), "{demand} beside {others}: {changes:?}");
+            assert!(
+                metadata.number_of_shards <= count(widest),
+                "{demand} beside {others}: {changes:?}"
+            );
         }
     }
 
@@ -173,7 +192,13 @@ mod tests {
             let registered = ShardMetadata::registered(1);
             let shard_history = registered.shard_history.clone().with(900, count(width));
             let (number_of_shards, read_shards) = (count(width), count(width));
-            ShardMetadata { number_of_shards, read_shards, last_updated: 900, shard_history, ..registered }
+            ShardMetadata {
+                number_of_shards,
+                read_shards,
+                last_updated: 900,
+                shard_history,
+                ..registered
+            }
         };
         // The observations for a key of the audit log with a thirtieth of a full table's writes.
         let rows = [
@@ -191,6 +216,9 @@ mod tests {
         let many = Pressure { attempts: 2_800, throttled: 1_300, accepted: 2_100 };
         let many = Seen { pressure: many, ..seen(0, 0, 0) };
         let decision = ScalingPolicy::default().decide(&settled(13), many, 1_000);
-        assert!(matches!(decision, ScalingDecision::ScaleOut(to) if to > count(20)), "{decision:?}");
+        assert!(
+            matches!(decision, ScalingDecision::ScaleOut(to) if to > count(20)),
+            "{decision:?}"
+        );
     }
 }

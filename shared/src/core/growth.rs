@@ -32,7 +32,8 @@ impl GrowthRecord {
     #[must_use]
     pub const fn fruitless_by(self, rejected_percent: u32) -> u32 {
         let known = self.rejected_percent > 0;
-        let helped = rejected_percent.saturating_mul(100) < self.rejected_percent.saturating_mul(LEFT_PERCENT);
+        let helped = rejected_percent.saturating_mul(100)
+            < self.rejected_percent.saturating_mul(LEFT_PERCENT);
         if known && !helped { self.fruitless.saturating_add(1) } else { 0 }
     }
 

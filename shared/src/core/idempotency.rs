@@ -40,8 +40,13 @@ impl IdempotencyKey {
     /// # Errors
     /// [`IdempotencyKeyError`] for anything else.
     pub fn new(text: &str) -> Result<Self, IdempotencyKeyError> {
-        let good = (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if good { Ok(Self(text.to_owned())) } else { Err(IdempotencyKeyError { chars: text.chars().count() }) }
+        let good = (1..=MAX_CHARS).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdempotencyKeyError { chars: text.chars().count() })
+        }
     }
 
     /// The sort key of an item without one. It depends on the partition key, the content, and the
@@ -51,9 +56,16 @@ impl IdempotencyKey {
     /// A UUID of version 8, which is not ordered by time. If the idempotency key itself is a UUID
     /// of version 7, the result is one, too, with the same time.
     #[must_use]
-    pub fn sort_key(&self, partition_key: &PartitionKey, attributes: &Attributes, equals_before: usize) -> String {
+    pub fn sort_key(
+        &self,
+        partition_key: &PartitionKey,
+        attributes: &Attributes,
+        equals_before: usize,
+    ) -> String {
         let (mut digest, content) = (Sha256::new(), content::digest(attributes));
-        for part in [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &content] {
+        for part in
+            [b"sort key".as_slice(), self.0.as_bytes(), partition_key.as_str().as_bytes(), &content]
+        {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
@@ -64,7 +76,9 @@ impl IdempotencyKey {
         match own_time {
             Some(own) => {
                 bytes[..6].copy_from_slice(&own.as_bytes()[..6]);
-                Builder::from_bytes(bytes).with_version(uuid::Version::SortRand).with_variant(uuid::Variant::RFC4122)
+                Builder::from_bytes(bytes)
+                    .with_version(uuid::Version::SortRand)
+                    .with_variant(uuid::Variant::RFC4122)
             }
             None => Builder::from_custom_bytes(bytes),
         }
@@ -91,9 +105,18 @@ mod tests {
     use crate::core::key::tests::key;
     use crate::core::value::Value;
 
-    fn derived(idempotency_key: &str, partition_key: &str, name: &str, equals_before: usize) -> String {
+    fn derived(
+        idempotency_key: &str,
+        partition_key: &str,
+        name: &str,
+        equals_before: usize,
+    ) -> String {
         let attributes = Attributes::from([(name.to_owned(), Value::Null)]);
-        IdempotencyKey::new(idempotency_key).unwrap().sort_key(&key(partition_key), &attributes, equals_before)
+        IdempotencyKey::new(idempotency_key).unwrap().sort_key(
+            &key(partition_key),
+            &attributes,
+            equals_before,
+        )
     }
 
     #[test]
@@ -101,7 +124,8 @@ mod tests {
         let version = |sort_key: &str| Uuid::parse_str(sort_key).unwrap().get_version_num();
         let first = derived("a", "p", "x", 0);
         assert_eq!(version(&first), 8);
-        let others = [("b", "p", "x", 0), ("a", "q", "x", 0), ("a", "p", "y", 0), ("a", "p", "x", 1)];
+        let others =
+            [("b", "p", "x", 0), ("a", "q", "x", 0), ("a", "p", "y", 0), ("a", "p", "x", 1)];
         assert!(others.iter().all(|(of, partition, name, before)| derived(of, partition, name, *before) != first));
         let timed = derived("01912d68-783e-7a03-8467-5661c1243ad4", "p", "x", 0);
         assert!(timed.starts_with("01912d68-783e-7") && version(&timed) == 7, "{timed}");

@@ -187,7 +187,9 @@ impl SortKey {
     /// text is not one.
     pub fn parse(key_type: SortKeyType, text: &str) -> Result<Self, KeyError> {
         match key_type {
-            SortKeyType::String => sized(text, MAX_SORT_KEY_BYTES).map(|text| Self::String(text.into())),
+            SortKeyType::String => {
+                sized(text, MAX_SORT_KEY_BYTES).map(|text| Self::String(text.into()))
+            }
             SortKeyType::Number if text.is_empty() => Err(KeyError::Empty),
             SortKeyType::Number => text.parse().map(Self::Number).map_err(KeyError::NotANumber),
         }
@@ -436,7 +438,9 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_shard_key_is_not_parsed() {
-        for stored in ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"] {
+        for stored in
+            ["plain", "a.", ".1", "a.0", "a.01", "a.-1", "a.+1", "a.1x", "a.4294967296", "a. 1"]
+        {
             assert_eq!(ShardKeys::default().parse(stored), None, "{stored}");
         }
     }
@@ -450,7 +454,10 @@ pub(crate) mod tests {
     #[test]
     fn the_suffix_counts_towards_the_length() {
         let check = |width| ShardKeys::default().check(&key(&"k".repeat(2_045)), count(width));
-        assert_eq!((check(99), check(100)), (Ok(()), Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 })));
+        assert_eq!(
+            (check(99), check(100)),
+            (Ok(()), Err(KeyError::TooLong { bytes: 2_045, allowed: 2_044 }))
+        );
     }
 
     proptest! {

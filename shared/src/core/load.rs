@@ -51,7 +51,8 @@ impl Load {
         let per_shard = self.per_shard.max(now).min(MOST_PER_SHARD);
         let borne = per_shard.max(LEAST_PER_SHARD);
         let is_busy = now.saturating_mul(2 * 100) > borne.saturating_mul(LEFT_PERCENT);
-        let busy_at = if is_busy { self.minute.saturating_add(1).saturating_mul(60) } else { self.busy_at };
+        let busy_at =
+            if is_busy { self.minute.saturating_add(1).saturating_mul(60) } else { self.busy_at };
         Self { per_shard, busy_at: busy_at.max(self.busy_at), ..self }
     }
 
@@ -60,7 +61,11 @@ impl Load {
         // A record for a future time only says that the key was busy until now: either its clock
         // was wrong, or this one is late.
         let till_now = minute.saturating_mul(60).min(self.busy_at);
-        let judged = if self.is_ahead_of(minute) { Self { busy_at: till_now, ..self } } else { self.judged(width) };
+        let judged = if self.is_ahead_of(minute) {
+            Self { busy_at: till_now, ..self }
+        } else {
+            self.judged(width)
+        };
         Self { minute, units, ..judged }
     }
 
@@ -85,7 +90,9 @@ mod tests {
     /// which the key was busy.
     fn busy_at(days: &[(u32, u64)]) -> u64 {
         let minutes = days.iter().flat_map(|day| [day; 1_440]).zip(1..);
-        let load = minutes.fold(Load::default(), |load, ((width, units), at)| load.next(count(*width), at, *units));
+        let load = minutes.fold(Load::default(), |load, ((width, units), at)| {
+            load.next(count(*width), at, *units)
+        });
         load.judged(count(days.last().unwrap().0)).busy_at
     }
 
@@ -103,16 +110,27 @@ mod tests {
 
     #[test]
     fn what_was_counted_under_another_width_is_no_measure_for_ever() {
-        let load = Load { minute: 100, units: 800_000, per_shard: 50_000, busy_at: 0 }.next(count(1), 101, 700_000);
+        let load = Load { minute: 100, units: 800_000, per_shard: 50_000, busy_at: 0 }.next(
+            count(1),
+            101,
+            700_000,
+        );
         assert_eq!(load.per_shard, 60_000);
-        assert_eq!(load.next(count(16), 102, 0).busy_at, 102 * 60, "43,750 a shard is more than 8 shards take");
+        assert_eq!(
+            load.next(count(16), 102, 0).busy_at,
+            102 * 60,
+            "43,750 a shard is more than 8 shards take"
+        );
     }
 
     #[test]
     fn a_clock_that_is_far_ahead_does_not_count() {
         let load = Load { minute: 1_000, units: 900_000, per_shard: 10, busy_at: 60_060 };
         assert!(load.takes(997) && load.takes(1_000) && !load.takes(1_001) && !load.takes(900));
-        assert_eq!(load.next(count(2), 900, 7), Load { minute: 900, units: 7, per_shard: 10, busy_at: 54_000 });
+        assert_eq!(
+            load.next(count(2), 900, 7),
+            Load { minute: 900, units: 7, per_shard: 10, busy_at: 54_000 }
+        );
     }
 
     proptest! {

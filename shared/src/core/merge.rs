@@ -97,7 +97,10 @@ impl Forecast {
     fn until(&self, order: Order, after: Option<&SortKey>, wanted: usize) -> Option<SortKey> {
         let until = self.spacing.forecast(order, after?, wanted)?;
         let inside = self.end.as_ref().is_none_or(|end| order.compare(&until, end).is_lt());
-        let prefixed = self.prefix.as_ref().is_none_or(|prefix| until.to_string().starts_with(prefix.as_str()));
+        let prefixed = self
+            .prefix
+            .as_ref()
+            .is_none_or(|prefix| until.to_string().starts_with(prefix.as_str()));
         (inside && prefixed).then_some(until)
     }
 }
@@ -177,7 +180,9 @@ impl<T> PageMerge<T> {
     pub fn add_shards(&mut self, shards: impl IntoIterator<Item = ShardNumber>) {
         debug_assert!(self.reached.is_none(), "a shard was added to a page that has begun");
         for shard in shards {
-            self.shards.entry(shard).or_insert(Shard { source: Source::Fresh, waiting: VecDeque::new() });
+            self.shards
+                .entry(shard)
+                .or_insert(Shard { source: Source::Fresh, waiting: VecDeque::new() });
         }
         self.look_out();
     }
@@ -195,13 +200,15 @@ impl<T> PageMerge<T> {
             return Vec::new();
         }
         let wanted = self.limit - self.page.len();
-        let all_in = !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
+        let all_in =
+            !self.shards.values().any(|shard| matches!(shard.source, Source::Asked { .. }));
         let (last, likely) = if all_in { self.reach(wanted) } else { (None, None) };
         let foreseen = self.forecast.until(self.order, self.start.as_ref(), wanted);
         let order = self.order;
         // Too few items have arrived to fill the page, so the next items of every shard are needed.
-        let is_needed =
-            |after: &SortKey| all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt());
+        let is_needed = |after: &SortKey| {
+            all_in && likely.as_ref().is_none_or(|likely| order.compare(after, likely).is_lt())
+        };
         let is_asked = |shard: &&Shard<T>| match &shard.source {
             Source::Fresh => true,
             Source::More { after } => is_needed(after),
@@ -216,7 +223,9 @@ impl<T> PageMerge<T> {
         for (number, shard) in &mut self.shards {
             let (after, until, limit) = match &shard.source {
                 Source::Fresh => (self.start.clone(), foreseen.clone(), first),
-                Source::More { after } if is_needed(after) => (Some(after.clone()), last.clone(), again),
+                Source::More { after } if is_needed(after) => {
+                    (Some(after.clone()), last.clone(), again)
+                }
                 Source::More { .. } | Source::Asked { .. } | Source::End => continue,
             };
             shard.source = Source::Asked { after: after.clone(), until: until.clone() };
@@ -234,10 +243,11 @@ impl<T> PageMerge<T> {
         shard.waiting.extend(answer.items);
         // At the query's own end there is nothing left to request, and DynamoDB refuses to start
         // there.
-        shard.source = match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
-            Some(after) => Source::More { after },
-            None => Source::End,
-        };
+        shard.source =
+            match answer.next.or(until).filter(|place| !self.forecast.ends_at(self.order, place)) {
+                Some(after) => Source::More { after },
+                None => Source::End,
+            };
         if !had_head {
             self.raise_head(number);
         }
@@ -249,7 +259,11 @@ impl<T> PageMerge<T> {
     pub fn advance(&mut self, mut more: impl FnMut(&T) -> bool) {
         while let Some(number) = self.next_shard() {
             self.heads.pop();
-            let Some(stored) = self.shards.get_mut(&number).and_then(|shard| shard.waiting.pop_front()) else { return };
+            let Some(stored) =
+                self.shards.get_mut(&number).and_then(|shard| shard.waiting.pop_front())
+            else {
+                return;
+            };
             // The heap returns the highest version of a sort key first, and every shard's copy of
             // it is there. The following ones with the same key are older copies.
             if self.reached.as_ref() != Some(&stored.sort_key) {
@@ -281,7 +295,9 @@ impl<T> PageMerge<T> {
     pub fn finish(self) -> (Vec<T>, Option<SortKey>) {
         let last = self.reached;
         let is_copy = |stored: &Stored<T>| Some(&stored.sort_key) == last.as_ref();
-        let is_at_end = |shard: &Shard<T>| matches!(shard.source, Source::End) && shard.waiting.iter().all(is_copy);
+        let is_at_end = |shard: &Shard<T>| {
+            matches!(shard.source, Source::End) && shard.waiting.iter().all(is_copy)
+        };
         let next = if self.shards.values().all(is_at_end) { None } else { last.or(self.start) };
         let next = next.filter(|place| !self.forecast.ends_at(self.order, place));
         (self.page, next)
@@ -293,7 +309,8 @@ impl<T> PageMerge<T> {
 
     /// The shard with the next item of the page, if no other shard can have an earlier one.
     fn next_shard(&self) -> Option<ShardNumber> {
-        let (Rank::Ascending(Reverse(next)) | Rank::Descending(next), _, Reverse(shard)) = self.heads.peek()?;
+        let (Rank::Ascending(Reverse(next)) | Rank::Descending(next), _, Reverse(shard)) =
+            self.heads.peek()?;
         let is_known = match &self.horizon {
             Horizon::Nothing => false,
             Horizon::UpTo(horizon) => self.order.compare(next, horizon).is_le(),
@@ -311,7 +328,8 @@ impl<T> PageMerge<T> {
             (mean + AMPLE * mean.sqrt()).ceil() + 1.0
         } else {
             // Rounded up to whole read units, which are billed anyway.
-            (((mean + SLACK * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit).floor()
+            (((mean + SLACK * mean.sqrt()) / self.items_per_unit).ceil() * self.items_per_unit)
+                .floor()
         };
         if shards <= 1 { wanted } else { (ask as usize).clamp(1, wanted) }
     }
@@ -334,7 +352,8 @@ impl<T> PageMerge<T> {
                 Source::End => {}
             }
         }
-        self.horizon = nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
+        self.horizon =
+            nearest.map_or(Horizon::Everything, |nearest| Horizon::UpTo(nearest.clone()));
     }
 
     /// Puts the next item of a shard into the heap. If the shard has none, the order may be known
@@ -355,15 +374,21 @@ impl<T> PageMerge<T> {
     /// that have arrived up to its position) items.
     fn reach(&self, wanted: usize) -> (Option<SortKey>, Option<SortKey>) {
         // An older copy of the last merged item is not on the page.
-        let waiting = self.shards.values().flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
-        let mut arrived: Vec<&SortKey> = waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
+        let waiting = self
+            .shards
+            .values()
+            .flat_map(|shard| shard.waiting.iter().map(|stored| &stored.sort_key));
+        let mut arrived: Vec<&SortKey> =
+            waiting.filter(|place| self.reached.as_ref() != Some(*place)).collect();
         arrived.sort_unstable_by(|one, other| self.order.compare(one, other));
         arrived.dedup();
         let until = arrived.get(wanted - 1).map(|sort_key| (*sort_key).clone());
         let mut ends: Vec<&SortKey> = self
             .shards
             .values()
-            .filter_map(|shard| if let Source::More { after } = &shard.source { Some(after) } else { None })
+            .filter_map(
+                |shard| if let Source::More { after } = &shard.source { Some(after) } else { None },
+            )
             .collect();
         ends.sort_unstable_by(|one, other| self.order.compare(one, other));
         let shards = self.shards.len() as f64;
@@ -389,12 +414,18 @@ mod tests {
     /// A table of shards: (shard, sort key, version). Every seventh version is a deletion.
     type Table = Vec<(u32, u32, u32)>;
 
-    fn query(table: &Table, order: Order, request: &ShardPageRequest, cap: usize) -> ShardPage<(u32, u32)> {
+    fn query(
+        table: &Table,
+        order: Order,
+        request: &ShardPageRequest,
+        cap: usize,
+    ) -> ShardPage<(u32, u32)> {
         let is_asked_for = |place: &SortKey| {
             request.after.as_ref().is_none_or(|after| order.compare(place, after).is_gt())
                 && request.until.as_ref().is_none_or(|until| order.compare(place, until).is_le())
         };
-        let rows = table.iter().filter(|row| row.0 == request.shard.get() && is_asked_for(&number(row.1)));
+        let rows =
+            table.iter().filter(|row| row.0 == request.shard.get() && is_asked_for(&number(row.1)));
         let stored = |&(_, key, version): &(u32, u32, u32)| Stored {
             sort_key: number(key),
             version: Version::new(1, u64::from(version), 0),
@@ -413,7 +444,12 @@ mod tests {
     /// Responds to the current requests of a page, each with at most `cap` items.
     fn answer(merge: &mut PageMerge<(u32, u32)>, table: &Table, cap: usize) {
         for request in merge.requests() {
-            assert!(request.after.as_ref().is_none_or(|after| !merge.forecast.ends_at(merge.order, after)));
+            assert!(
+                request
+                    .after
+                    .as_ref()
+                    .is_none_or(|after| !merge.forecast.ends_at(merge.order, after))
+            );
             let page = query(table, merge.order, &request, cap);
             merge.supply(request.shard, page);
         }
@@ -483,7 +519,9 @@ mod tests {
         // DynamoDB does.
         let table: Table = (0..8).map(|i| (i % 4 + 1, i, 1)).collect();
         let forecast = Forecast { end: Some(number(7)), ..Forecast::default() };
-        let mut merge = PageMerge::new(8, Order::Ascending, None).with_items_per_unit(2.0).with_forecast(forecast);
+        let mut merge = PageMerge::new(8, Order::Ascending, None)
+            .with_items_per_unit(2.0)
+            .with_forecast(forecast);
         merge.add_shards(count(4).shards());
         while !merge.is_complete() {
             answer(&mut merge, &table, 2);
@@ -496,7 +534,10 @@ mod tests {
     fn a_page_that_ends_early_goes_on_where_it_stopped() {
         let table: Table = (0..40).map(|i| (i % 4 + 1, i, 1)).collect();
         let mut merge = PageMerge::new(20, Order::Ascending, Some(number(3)));
-        assert_eq!(PageMerge::<(u32, u32)>::new(20, Order::Ascending, Some(number(3))).finish().1, None);
+        assert_eq!(
+            PageMerge::<(u32, u32)>::new(20, Order::Ascending, Some(number(3))).finish().1,
+            None
+        );
         merge.add_shards(count(4).shards());
         answer(&mut merge, &table, 2);
         let (page, next) = merge.finish();

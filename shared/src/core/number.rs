@@ -52,7 +52,9 @@ impl FromStr for Number {
     type Err = NumberError;
 
     fn from_str(text: &str) -> Result<Self, NumberError> {
-        let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E'));
+        let plain = text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E'));
         if !plain || text.len() > MAX_SPELLING {
             return Err(if plain { NumberError::Digits } else { NumberError::Syntax });
         }
@@ -123,7 +125,10 @@ mod tests {
             ("0e999", "0"),
             ("007", "7"),
             ("1E-130", "1e-130"),
-            ("9.9999999999999999999999999999999999999E+125", "99999999999999999999999999999999999999e88"),
+            (
+                "9.9999999999999999999999999999999999999E+125",
+                "99999999999999999999999999999999999999e88",
+            ),
             ("12345678901234567890123456789012345678", "12345678901234567890123456789012345678e0"),
         ] {
             let value: Number = value.parse().unwrap();
@@ -133,7 +138,10 @@ mod tests {
         for (error, texts) in [
             (NumberError::Magnitude, &["1E126", "1E-131"][..]),
             (NumberError::Digits, &[many_digits][..]),
-            (NumberError::Syntax, &["NaN", "Infinity", "1_000", "", "--1", "1e99999999999999999999"][..]),
+            (
+                NumberError::Syntax,
+                &["NaN", "Infinity", "1_000", "", "--1", "1e99999999999999999999"][..],
+            ),
         ] {
             texts.iter().for_each(|text| assert_eq!(text.parse::<Number>(), Err(error), "{text}"));
         }

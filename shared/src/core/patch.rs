@@ -129,7 +129,10 @@ fn add(attribute: &str, stands: Option<Value>, added: &Value) -> Result<Value, P
         (Value::N(one), Value::N(other)) => {
             let sum = |one: &str, other: &str| one.parse::<Number>()?.plus(&other.parse()?);
             let sum = sum(&one, other);
-            Value::N(sum.map_err(|cause| PatchError::Sum { attribute: attribute.to_owned(), cause })?.to_string())
+            Value::N(
+                sum.map_err(|cause| PatchError::Sum { attribute: attribute.to_owned(), cause })?
+                    .to_string(),
+            )
         }
         (Value::Ss(set), Value::Ss(more)) => Value::Ss(union(set, more, |one, other| one == other)),
         (Value::Bs(set), Value::Bs(more)) => Value::Bs(union(set, more, |one, other| one == other)),
@@ -175,17 +178,32 @@ mod tests {
             (map([("a", s("b"))]), changes([("a", set("c"))]), map([("a", s("c"))])),
             (map([("a", s("b"))]), changes([("b", set("c"))]), map([("a", s("b")), ("b", s("c"))])),
             (map([("a", s("b"))]), changes([("a", Merge::Remove)]), map([])),
-            (map([("a", s("b")), ("b", s("c"))]), changes([("a", Merge::Remove)]), map([("b", s("c"))])),
-            (map([("a", Value::L(vec![s("b")]))]), changes([("a", set("c"))]), map([("a", s("c"))])),
+            (
+                map([("a", s("b")), ("b", s("c"))]),
+                changes([("a", Merge::Remove)]),
+                map([("b", s("c"))]),
+            ),
+            (
+                map([("a", Value::L(vec![s("b")]))]),
+                changes([("a", set("c"))]),
+                map([("a", s("c"))]),
+            ),
             (
                 map([("a", Value::M(map([("b", s("c"))])))]),
                 changes([("a", Merge::Into(changes([("b", set("d")), ("c", Merge::Remove)])))]),
                 map([("a", Value::M(map([("b", s("d"))])))]),
             ),
-            (map([("e", Value::Null)]), changes([("a", Merge::Set(n("1")))]), map([("e", Value::Null), ("a", n("1"))])),
+            (
+                map([("e", Value::Null)]),
+                changes([("a", Merge::Set(n("1")))]),
+                map([("e", Value::Null), ("a", n("1"))]),
+            ),
             (
                 map([]),
-                changes([("a", Merge::Into(changes([("bb", Merge::Into(changes([("ccc", Merge::Remove)])))])))]),
+                changes([(
+                    "a",
+                    Merge::Into(changes([("bb", Merge::Into(changes([("ccc", Merge::Remove)])))])),
+                )]),
                 map([("a", Value::M(map([("bb", Value::M(map([])))])))]),
             ),
         ];
@@ -217,7 +235,8 @@ mod tests {
             (Some(n("1e38")), n("1"), Err(NumberError::Digits)),
         ];
         for (stands, added, expected) in rows {
-            let expected = expected.map_err(|cause| PatchError::Sum { attribute: "a".into(), cause });
+            let expected =
+                expected.map_err(|cause| PatchError::Sum { attribute: "a".into(), cause });
             assert_eq!(add("a", stands.clone(), &added), expected, "{stands:?} {added:?}");
         }
         let wrong = add("a", Some(Value::S("x".into())), &n("1")).unwrap_err();

@@ -65,7 +65,12 @@ impl Placement {
     /// ```
     #[doc(hidden)]
     #[must_use]
-    pub fn home(self, key: &PartitionKey, sort_key: &SortKey, width: ShardCount) -> Option<ShardNumber> {
+    pub fn home(
+        self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        width: ShardCount,
+    ) -> Option<ShardNumber> {
         let index = match self {
             Self::Random => return None,
             Self::Calculated => jump_hash(key_hash(key, sort_key), width.get()),
@@ -135,12 +140,15 @@ fn jump_hash(mut key: u64, buckets: u32) -> u32 {
 
 /// A digest as one big-endian integer, modulo the width.
 fn modulo(digest: &[u8], width: u32) -> u32 {
-    let rest = digest.iter().fold(0u64, |rest, byte| (rest << 8 | u64::from(*byte)) % u64::from(width));
+    let rest =
+        digest.iter().fold(0u64, |rest, byte| (rest << 8 | u64::from(*byte)) % u64::from(width));
     u32::try_from(rest).unwrap_or(0)
 }
 
 fn code_points(sort_key: &str, width: u32) -> u32 {
-    let rest = sort_key.chars().fold(1u64, |rest, point| rest * u64::from(u32::from(point)) % u64::from(width));
+    let rest = sort_key
+        .chars()
+        .fold(1u64, |rest, point| rest * u64::from(u32::from(point)) % u64::from(width));
     u32::try_from(rest % u64::from(width)).unwrap_or(0)
 }
 
@@ -153,7 +161,13 @@ mod tests {
     #[test]
     fn jump_hash_agrees_with_the_published_algorithm() {
         // Test vectors of public implementations of the paper.
-        let rows = [(1u64, 1u32, 0u32), (42, 57, 43), (0xDEAD_10CC, 1, 0), (0xDEAD_10CC, 666, 361), (256, 1024, 520)];
+        let rows = [
+            (1u64, 1u32, 0u32),
+            (42, 57, 43),
+            (0xDEAD_10CC, 1, 0),
+            (0xDEAD_10CC, 666, 361),
+            (256, 1024, 520),
+        ];
         for (hash, buckets, expected) in rows {
             assert_eq!(jump_hash(hash, buckets), expected, "{hash} among {buckets}");
         }
@@ -161,8 +175,10 @@ mod tests {
 
     #[test]
     fn code_points_crowd_one_shard() {
-        let ids = (0..20_000u64).map(|i| format!("{:010}", i.wrapping_mul(2_654_435_761) % 10_000_000_000));
-        let home = |id: &String| Placement::CodePoints.home(&key("2014-07-09"), &text(id), count(200));
+        let ids = (0..20_000u64)
+            .map(|i| format!("{:010}", i.wrapping_mul(2_654_435_761) % 10_000_000_000));
+        let home =
+            |id: &String| Placement::CodePoints.home(&key("2014-07-09"), &text(id), count(200));
         let on_first = ids.filter(|id| home(id) == Some(shard(1))).count();
         assert!((14_000..16_000).contains(&on_first), "{on_first}");
     }
@@ -170,7 +186,9 @@ mod tests {
     #[test]
     fn growing_by_ones_leaves_few_candidates() {
         let mean = |placement: Placement| {
-            let of = |i: u32| placement.candidates(&key("k"), &text(&i.to_string()), (1..=64).map(count)).len();
+            let of = |i: u32| {
+                placement.candidates(&key("k"), &text(&i.to_string()), (1..=64).map(count)).len()
+            };
             (0..500).map(of).sum::<usize>() as f64 / 500.0
         };
         let (calculated, modulo) = (mean(Placement::Calculated), mean(Placement::ModuloSha256));

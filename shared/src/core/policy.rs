@@ -45,8 +45,11 @@ pub enum Growth {
 
 impl Growth {
     /// Every rule with its name in the configuration.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("proportional", Self::Proportional), ("plus-one", Self::PlusOne), ("doubling", Self::Doubling)];
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("proportional", Self::Proportional),
+        ("plus-one", Self::PlusOne),
+        ("doubling", Self::Doubling),
+    ];
 }
 
 /// The scaling policy: a pure function of metadata, pressure and time.
@@ -139,7 +142,10 @@ impl fmt::Display for ScalingDecision {
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
             Self::ShortOfPartitions { until, write_units: None } => {
-                write!(f, "growing did not help: the table is short of partitions; next try from {until}")
+                write!(
+                    f,
+                    "growing did not help: the table is short of partitions; next try from {until}"
+                )
             }
             Self::ShortOfPartitions { until, write_units: Some(units) } => {
                 write!(
@@ -208,7 +214,8 @@ impl ScalingPolicy {
     /// costs a whole cooldown.
     #[must_use]
     pub fn is_sure(seen: Pressure) -> bool {
-        let is_decisive = seen.rejected_bound(CERTAIN) >= NEGLIGIBLE || seen.rejected_bound(-CERTAIN) < NEGLIGIBLE;
+        let is_decisive = seen.rejected_bound(CERTAIN) >= NEGLIGIBLE
+            || seen.rejected_bound(-CERTAIN) < NEGLIGIBLE;
         seen.attempts >= SURE_ATTEMPTS || (seen.accepted >= SURE_SUCCESSES && is_decisive)
     }
 
@@ -221,7 +228,12 @@ impl ScalingPolicy {
     /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(12).unwrap()));
     /// ```
     #[must_use]
-    pub fn decide(&self, metadata: &ShardMetadata, seen: impl Into<Seen>, now_seconds: u64) -> ScalingDecision {
+    pub fn decide(
+        &self,
+        metadata: &ShardMetadata,
+        seen: impl Into<Seen>,
+        now_seconds: u64,
+    ) -> ScalingDecision {
         let seen = seen.into();
         if let Some(width) = metadata.closing() {
             return ScalingDecision::Closing(width);
@@ -248,7 +260,8 @@ impl ScalingPolicy {
         if is_widest && known.is_none() {
             return ScalingDecision::AtMaximum;
         }
-        if let Some(until) = metadata.last_change().map(|at| at.saturating_add(self.cooldown_seconds))
+        if let Some(until) =
+            metadata.last_change().map(|at| at.saturating_add(self.cooldown_seconds))
             && now_seconds < until
         {
             return ScalingDecision::CoolingDown { until };
@@ -260,13 +273,16 @@ impl ScalingPolicy {
         // Whether the last growth should have been enough and was not, judged by the history, which
         // all instances share. A change that ended a shrink does not count. An instance that
         // observed an improvement is not asked.
-        let is_recent = metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
+        let is_recent =
+            metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
         // A slow instance cannot tell, and does not doubt.
         let can_tell = seen.pressure.attempts >= SAMPLES;
         let is_doubtful = is_recent && can_tell && seen.is_behind() && !seen.growth_helped;
-        let doubted = fruitless >= MOST_FRUITLESS || (self.growth == Growth::Proportional && is_doubtful);
+        let doubted =
+            fruitless >= MOST_FRUITLESS || (self.growth == Growth::Proportional && is_doubtful);
         // Each further try that does not help makes the next one rarer.
-        let stretch = SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
+        let stretch =
+            SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
         let until = metadata.last_updated.saturating_add(stretch);
         if doubted && now_seconds < until {
             return ScalingDecision::ShortOfPartitions { until, write_units: None };
@@ -279,11 +295,14 @@ impl ScalingPolicy {
             Growth::PlusOne => width + 1,
             Growth::Doubling => width * 2,
             Growth::Proportional if doubted => times(DOUBTFUL_STEP) as u64,
-            Growth::Proportional => (times(1.0 + lacking * self.headroom).ceil() as u64).max(times(LEAST_STEP) as u64),
+            Growth::Proportional => {
+                (times(1.0 + lacking * self.headroom).ceil() as u64).max(times(LEAST_STEP) as u64)
+            }
         };
         // Readers still read the shards that a shrink has begun to give up.
         let wanted = wanted.max(u64::from(metadata.read_shards.get()));
-        let highest = (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
+        let highest =
+            (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
         let target = u32::try_from(wanted.clamp(width + 1, highest)).ok().and_then(ShardCount::new);
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
@@ -306,14 +325,19 @@ impl ScalingPolicy {
         // An estimate from enough successes is too high as often as too low, and a width that is a
         // little too low costs another change.
         let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
-        let rejected = seen.pressure.rejected_bound(if is_fair { -MARGIN } else { self.confidence }).max(backlog);
+        let rejected = seen
+            .pressure
+            .rejected_bound(if is_fair { -MARGIN } else { self.confidence })
+            .max(backlog);
         let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
         let demand = collisions::demand(rejected, width, Some(partitions));
         let step = f64::from(width.get()) * LEAST_STEP_ON_KNOWN;
         let wanted = match sizing::size(demand, partitions, most) {
             Sizing::Relieves(shards) => f64::from(shards.get()),
             Sizing::Helps(shards) if f64::from(shards.get()) > step => f64::from(shards.get()),
-            Sizing::Helps(_) => return self.short_of_partitions(partitions, width, certain, now_seconds),
+            Sizing::Helps(_) => {
+                return self.short_of_partitions(partitions, width, certain, now_seconds);
+            }
         };
         if width >= most {
             return self.short_of_partitions(partitions, width, certain, now_seconds);
@@ -345,7 +369,9 @@ impl ScalingPolicy {
     ) -> ScalingDecision {
         // A raise cannot be undone, so it uses what is certain.
         let demand = collisions::demand(certain, width, Some(partitions));
-        let suffices = |partitions| collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE;
+        let suffices = |partitions| {
+            collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE
+        };
         let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
         let needed = needed.min(demand * MOST_FOR_A_DEMAND).ceil();
         if needed <= partitions.into() {
@@ -371,13 +397,24 @@ impl ScalingPolicy {
     /// assert_eq!(policy.decide_shrink(&metadata, 3_600, 5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
     /// ```
     #[must_use]
-    pub fn decide_shrink(&self, metadata: &ShardMetadata, calm_seconds: u64, now_seconds: u64) -> ShrinkDecision {
+    pub fn decide_shrink(
+        &self,
+        metadata: &ShardMetadata,
+        calm_seconds: u64,
+        now_seconds: u64,
+    ) -> ShrinkDecision {
         let half = ShardCount::new(metadata.number_of_shards.get() / 2);
-        let Some(half) = half.filter(|_| metadata.phase == Phase::Open) else { return ShrinkDecision::No };
+        let Some(half) = half.filter(|_| metadata.phase == Phase::Open) else {
+            return ShrinkDecision::No;
+        };
         let grew_back = metadata.shrunk_at.is_some_and(|shrunk| {
             metadata.last_growth().is_some_and(|grown| grown.saturating_sub(shrunk) < calm_seconds)
         });
-        let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back { ONCE_BITTEN } else { 1 });
+        let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back {
+            ONCE_BITTEN
+        } else {
+            1
+        });
         let busy_at = metadata.load.judged(metadata.number_of_shards).busy_at;
         let until = metadata.last_updated.max(busy_at).saturating_add(calm);
         if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
@@ -411,7 +448,13 @@ mod tests {
         let registered = ShardMetadata::registered(1);
         let shard_history = registered.shard_history.clone().with(at, count(width));
         let (number_of_shards, read_shards) = (count(width), count(width));
-        ShardMetadata { number_of_shards, read_shards, last_updated: at, shard_history, ..registered }
+        ShardMetadata {
+            number_of_shards,
+            read_shards,
+            last_updated: at,
+            shard_history,
+            ..registered
+        }
     }
 
     fn report(attempts: u64, throttled: u64) -> Seen {
@@ -426,7 +469,11 @@ mod tests {
     fn check<const N: usize>(rows: [(ShardMetadata, Seen, u64, ScalingDecision); N]) {
         let policy = ScalingPolicy { cooldown_seconds: 10, ..Default::default() };
         for (metadata, seen, now, expected) in rows {
-            assert_eq!(policy.decide(&metadata, seen, now), expected, "{metadata:?} {seen:?} at {now}");
+            assert_eq!(
+                policy.decide(&metadata, seen, now),
+                expected,
+                "{metadata:?} {seen:?} at {now}"
+            );
         }
     }
 
@@ -455,7 +502,10 @@ mod tests {
         ];
         for (metadata, seen, expected) in rows {
             let decision = ScalingPolicy::default().decide(&metadata, seen, 1_000);
-            assert!(matches!(decision, ScaleOut(to) if expected.contains(&to.get())), "{metadata:?} {decision:?}");
+            assert!(
+                matches!(decision, ScaleOut(to) if expected.contains(&to.get())),
+                "{metadata:?} {decision:?}"
+            );
         }
     }
 
@@ -476,7 +526,10 @@ mod tests {
     /// The observations at this width of a demand, in partitions, on a known number of partitions.
     fn on(partitions: u32, demand: f64, width: u32) -> Seen {
         let throttled = collisions::throttled(demand, count(width), Some(partitions));
-        Seen { partitions: Some(partitions), ..sample(100_000, (100_000.0 * throttled).round() as u64) }
+        Seen {
+            partitions: Some(partitions),
+            ..sample(100_000, (100_000.0 * throttled).round() as u64)
+        }
     }
 
     #[test]
@@ -494,7 +547,11 @@ mod tests {
             (20, 20.0, 1, 60..=200),
         ];
         for (partitions, demand, width, expected) in rows {
-            let decision = ScalingPolicy::default().decide(&settled(width, 1), on(partitions, demand, width), 1_000);
+            let decision = ScalingPolicy::default().decide(
+                &settled(width, 1),
+                on(partitions, demand, width),
+                1_000,
+            );
             let is_expected = matches!(decision, ScaleOut(to) if expected.contains(&to.get()));
             assert!(is_expected, "{demand} on {partitions}, at {width}: {decision:?}");
         }
@@ -519,7 +576,11 @@ mod tests {
             (20, 50.0, 200, 100_000, 250_000),
             (4, 150.0, 10, 300_000, 700_000),
         ] {
-            let decision = ScalingPolicy::default().decide(&settled(width, 1), on(partitions, demand, width), 1_000);
+            let decision = ScalingPolicy::default().decide(
+                &settled(width, 1),
+                on(partitions, demand, width),
+                1_000,
+            );
             let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
                 panic!("{demand} on {partitions}, at {width}: {decision:?}")
             };
@@ -538,14 +599,22 @@ mod tests {
     fn a_key_that_others_crowd_out_does_not_take_every_shard() {
         let grown = |fruitless, to| ShardMetadata {
             growth: GrowthRecord { rejected_percent: 80, fruitless },
-            shard_history: ShardMetadata::registered(1).shard_history.with(900, count(8)).with(990, count(to)),
+            shard_history: ShardMetadata::registered(1)
+                .shard_history
+                .with(900, count(8))
+                .with(990, count(to)),
             ..settled(to, 990)
         };
         let on_eight = |throttled| Seen { partitions: Some(8), ..sample(1_000, throttled) };
         check([
             // It was expected to accept everything, and accepts a quarter instead of a fifth.
             (grown(0, 16), on_eight(750), 1_001, ScaleOut(count(24))),
-            (grown(1, 16), on_eight(750), 1_001, ShortOfPartitions { until: 1_011, write_units: Some(12_000) }),
+            (
+                grown(1, 16),
+                on_eight(750),
+                1_001,
+                ShortOfPartitions { until: 1_011, write_units: Some(12_000) },
+            ),
         ]);
         // A growth with the expected effect, and one that is long ago, do not count.
         for (metadata, now) in [(grown(1, 9), 1_001), (grown(1, 16), 9_000)] {
@@ -565,7 +634,8 @@ mod tests {
             if let ScaleOut(to) = policy.decide(&metadata, seen, now) {
                 changes.push((now - metadata.last_updated, to.get()));
                 metadata.growth = policy.record(&metadata, seen);
-                (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) = (to, to, now);
+                (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) =
+                    (to, to, now);
                 metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(now, to);
             }
         }
@@ -580,25 +650,50 @@ mod tests {
             assert_eq!(soon, 2, "the first growth, and one more try: {rejected} {changes:?}");
             assert!(changes.last().unwrap().1 <= widest, "{rejected} {changes:?}");
             let day = grown_in_vain(rejected, 24);
-            assert!(day.len() <= 9 && day.windows(2).skip(2).all(|pair| pair[1].0 > pair[0].0), "{rejected} {day:?}");
+            assert!(
+                day.len() <= 9 && day.windows(2).skip(2).all(|pair| pair[1].0 > pair[0].0),
+                "{rejected} {day:?}"
+            );
         }
     }
 
     #[test]
     fn growth_that_helps_goes_on() {
-        let grown =
-            |fruitless| ShardMetadata { growth: GrowthRecord { rejected_percent: 20, fruitless }, ..settled(20, 990) };
+        let grown = |fruitless| ShardMetadata {
+            growth: GrowthRecord { rejected_percent: 20, fruitless },
+            ..settled(20, 990)
+        };
         check([
             (grown(1), sample(500, 60), 1_000, ScaleOut(count(30))),
             (grown(0), sample(500, 100), 1_000, ScaleOut(count(38))),
-            (grown(1), sample(500, 100), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
-            (grown(3), sample(500, 100), 1_000, ShortOfPartitions { until: 990 + 2_400, write_units: None }),
+            (
+                grown(1),
+                sample(500, 100),
+                1_000,
+                ShortOfPartitions { until: 1_590, write_units: None },
+            ),
+            (
+                grown(3),
+                sample(500, 100),
+                1_000,
+                ShortOfPartitions { until: 990 + 2_400, write_units: None },
+            ),
             // A report is no sample. It counts as a growth that has not helped, and if nothing is
             // known, it does not count.
-            (grown(1), report(500, 60), 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
+            (
+                grown(1),
+                report(500, 60),
+                1_000,
+                ShortOfPartitions { until: 1_590, write_units: None },
+            ),
             (grown(0), report(500, 100), 1_000, ScaleOut(count(38))),
             (settled(20, 990), report(500, 100), 1_000, ScaleOut(count(38))),
-            (ShardMetadata { shrunk_at: Some(990), ..grown(1) }, sample(500, 100), 1_000, ScaleOut(count(38))),
+            (
+                ShardMetadata { shrunk_at: Some(990), ..grown(1) },
+                sample(500, 100),
+                1_000,
+                ScaleOut(count(38)),
+            ),
         ]);
         for (metadata, seen, rejected_percent, fruitless) in [
             (grown(1), sample(500, 100), 20, 2),
@@ -614,7 +709,8 @@ mod tests {
     #[test]
     fn a_key_that_turns_hot_while_it_shrinks_gets_all_its_shards_back() {
         let drain = Drain { began: 100, busy_until: Some(200), in_doubt: false, emptied_at: None };
-        let shrunk = || ShardMetadata { read_shards: count(8), shrunk_at: Some(100), ..settled(2, 100) };
+        let shrunk =
+            || ShardMetadata { read_shards: count(8), shrunk_at: Some(100), ..settled(2, 100) };
         let draining = || ShardMetadata { phase: Phase::Draining(drain), ..shrunk() };
         check([
             (draining(), Seen::default(), 900, Calm),

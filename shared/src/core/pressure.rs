@@ -277,11 +277,24 @@ mod tests {
         let rows: [(&[Row], (u64, u64)); 3] = [
             // Old attempts do not dilute a step.
             (
-                &[(0, 1, None), (1_000, 1, Some((100_000, 0))), (60_000, 1, Some((1, 1))), (60_001, 1, Some((50, 45)))],
+                &[
+                    (0, 1, None),
+                    (1_000, 1, Some((100_000, 0))),
+                    (60_000, 1, Some((1, 1))),
+                    (60_001, 1, Some((50, 45))),
+                ],
                 (50, 45),
             ),
             // An overload begins with its first throttle, which is not part of the sample.
-            (&[(0, 1, None), (900, 1, Some((1_000, 0))), (950, 1, Some((1, 1))), (990, 1, Some((20, 19)))], (20, 19)),
+            (
+                &[
+                    (0, 1, None),
+                    (900, 1, Some((1_000, 0))),
+                    (950, 1, Some((1, 1))),
+                    (990, 1, Some((20, 19))),
+                ],
+                (20, 19),
+            ),
             // Attempts under another width do not count.
             (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
         ];
@@ -309,7 +322,10 @@ mod tests {
             let first = [(1_000, before, Some((200, throttled_before)))];
             let then = [(2_000, after, None), (3_000, after, Some((attempts, throttled)))];
             let seen = seen(&[&begins[..], &first, &then].concat());
-            assert_eq!(seen.growth_helped, helped, "{before} to {after}: {throttled} of {attempts}");
+            assert_eq!(
+                seen.growth_helped, helped,
+                "{before} to {after}: {throttled} of {attempts}"
+            );
         }
     }
 

@@ -93,7 +93,8 @@ impl PageQuery {
         if last.as_ref().is_some_and(|last| self.order.compare(after, last).is_ge()) {
             return None;
         }
-        let mut is_before = first.as_ref().is_some_and(|first| self.order.compare(after, first).is_lt());
+        let mut is_before =
+            first.as_ref().is_some_and(|first| self.order.compare(after, first).is_lt());
         if let (Some(prefix), SortKey::String(text)) = (&self.prefix, after)
             && !text.starts_with(prefix.as_str())
         {
@@ -151,7 +152,11 @@ mod tests {
             (&prefix, down, "a", None),
         ] {
             let start = PageQuery { order, after: Some(text(after)), ..query.clone() }.start();
-            assert_eq!(start, expected.map(|place: Option<&str>| place.map(text)), "{order:?} {after}");
+            assert_eq!(
+                start,
+                expected.map(|place: Option<&str>| place.map(text)),
+                "{order:?} {after}"
+            );
         }
     }
 }

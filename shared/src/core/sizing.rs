@@ -61,8 +61,11 @@ pub(crate) fn size(demand: f64, partitions: u32, most: ShardCount) -> Sizing {
         ShardCount::new(shards).unwrap_or(ShardCount::ONE)
     };
     // The largest number of shards of one partition, at the maximum number of shards.
-    let last = ShardCount::new((f64::from(most.get()) / demand).ceil() as u32).unwrap_or(ShardCount::ONE);
-    let fewest = collisions::fewest(last, |together| likelihood(demand, of(together.get()), partitions) >= enough);
+    let last =
+        ShardCount::new((f64::from(most.get()) / demand).ceil() as u32).unwrap_or(ShardCount::ONE);
+    let fewest = collisions::fewest(last, |together| {
+        likelihood(demand, of(together.get()), partitions) >= enough
+    });
     Sizing::Relieves(fewest.map_or(most, |together| of(together.get())))
 }
 
@@ -89,10 +92,12 @@ fn likelihood(demand: f64, shards: ShardCount, partitions: u32) -> f64 {
     let placements = (DRAWN_SHARDS / shards.get()).clamp(FEWEST_PLACEMENTS, PLACEMENTS);
     let mut relieved = 0;
     for _ in 0..placements {
-        let mut places: Vec<u32> = (0..shards.get()).map(|_| rng.random_range(0..partitions.max(1))).collect();
+        let mut places: Vec<u32> =
+            (0..shards.get()).map(|_| rng.random_range(0..partitions.max(1))).collect();
         places.sort_unstable();
         let together = places.chunk_by(|one, other| one == other);
-        let rejected: f64 = together.map(|shards| (shards.len() as f64 * of_shard - 1.0).max(0.0)).sum();
+        let rejected: f64 =
+            together.map(|shards| (shards.len() as f64 * of_shard - 1.0).max(0.0)).sum();
         relieved += u32::from(rejected < RELIEVED * demand);
     }
     f64::from(relieved) / f64::from(placements)

@@ -83,19 +83,23 @@ impl Scale {
         });
         let texts = ascii.collect::<Option<Vec<&str>>>()?;
         let (first, rest) = texts.split_first()?;
-        let shared = first
-            .bytes()
-            .enumerate()
-            .take_while(|(at, byte)| rest.iter().all(|text| text.as_bytes().get(*at) == Some(byte)));
+        let shared = first.bytes().enumerate().take_while(|(at, byte)| {
+            rest.iter().all(|text| text.as_bytes().get(*at) == Some(byte))
+        });
         let start = shared.count().saturating_sub(CARRIES);
         let longest = texts.iter().map(|text| text.len()).max()?.min(start + POSITIONS);
-        let column = |at: usize| texts.iter().filter_map(move |text| text.as_bytes().get(at).copied());
-        let differ = |at: usize| column(at).any(|byte| Some(byte) != first.as_bytes().get(at).copied());
-        let all_that_differ: Vec<u8> = (start..longest).filter(|at| differ(*at)).flat_map(column).collect();
+        let column =
+            |at: usize| texts.iter().filter_map(move |text| text.as_bytes().get(at).copied());
+        let differ =
+            |at: usize| column(at).any(|byte| Some(byte) != first.as_bytes().get(at).copied());
+        let all_that_differ: Vec<u8> =
+            (start..longest).filter(|at| differ(*at)).flat_map(column).collect();
         let holds_all = |digits: &&[u8]| all_that_differ.iter().all(|byte| digits.contains(byte));
         let digits = [DECIMAL, HEXADECIMAL].into_iter().find(holds_all).unwrap_or(PRINTABLE);
         let positions = (start..longest).map(|at| match column(at).next() {
-            Some(byte) if !differ(at) && (digits == PRINTABLE || !digits.contains(&byte)) => Cow::Owned(vec![byte]),
+            Some(byte) if !differ(at) && (digits == PRINTABLE || !digits.contains(&byte)) => {
+                Cow::Owned(vec![byte])
+            }
             _ => Cow::Borrowed(digits),
         });
         Some(Self::Texts { prefix: first.get(..start)?.to_owned(), positions: positions.collect() })
@@ -118,7 +122,8 @@ impl Scale {
             }
             Self::Texts { prefix, positions } => {
                 let (value, distance) = (self.value(from), distance as u128);
-                let mut value = if up { value.checked_add(distance)? } else { value.checked_sub(distance)? };
+                let mut value =
+                    if up { value.checked_add(distance)? } else { value.checked_sub(distance)? };
                 // The rest of a text is not counted. Upwards, it belongs to the position.
                 let mut bytes = if up { vec![b'~'] } else { Vec::new() };
                 for digits in positions.iter().rev() {
@@ -128,16 +133,20 @@ impl Scale {
                 }
                 bytes.reverse();
                 let text = format!("{prefix}{}", String::from_utf8(bytes).ok()?);
-                (value == 0 && text.len() <= MAX_SORT_KEY_BYTES).then(|| SortKey::String(text.into()))
+                (value == 0 && text.len() <= MAX_SORT_KEY_BYTES)
+                    .then(|| SortKey::String(text.into()))
             }
         }
     }
 
     fn value(&self, sort_key: &SortKey) -> u128 {
-        let (Self::Texts { prefix, positions }, SortKey::String(text)) = (self, sort_key) else { return 0 };
+        let (Self::Texts { prefix, positions }, SortKey::String(text)) = (self, sort_key) else {
+            return 0;
+        };
         let bytes = text.as_bytes().get(prefix.len()..).unwrap_or_default();
         positions.iter().enumerate().fold(0, |value, (at, digits)| {
-            let digit = digits.iter().position(|digit| Some(digit) == bytes.get(at)).unwrap_or_default();
+            let digit =
+                digits.iter().position(|digit| Some(digit) == bytes.get(at)).unwrap_or_default();
             value * digits.len() as u128 + digit as u128
         })
     }
@@ -166,8 +175,14 @@ mod tests {
     #[test]
     fn evenly_spaced_keys_are_foreseen() {
         let counters = learnt([text("order-000100"), text("order-000200"), text("order-000300")]);
-        assert_eq!(counters.forecast(Order::Ascending, &text("order-000951"), 100), Some(text("order-001052~")));
-        assert_eq!(counters.forecast(Order::Descending, &text("order-000951"), 50), Some(text("order-000900")));
+        assert_eq!(
+            counters.forecast(Order::Ascending, &text("order-000951"), 100),
+            Some(text("order-001052~"))
+        );
+        assert_eq!(
+            counters.forecast(Order::Descending, &text("order-000951"), 50),
+            Some(text("order-000900"))
+        );
         let hex = learnt([text("0a-00f0"), text("0a-0110"), text("0a-0130")]);
         assert_eq!(hex.forecast(Order::Ascending, &text("0a-01f0"), 99), Some(text("0a-0210~")));
         let numbers = learnt([number(10), number(60), number(110)]);
@@ -179,9 +194,17 @@ mod tests {
         let bursts = learnt([text("00100"), text("00200"), text("09000"), text("09001")]);
         assert_eq!(bursts.forecast(Order::Ascending, &text("09001"), 100), None);
         let one_page = learnt([text("00100"), text("00200")]);
-        assert_eq!(one_page.forecast(Order::Ascending, &text("00200"), 100), None, "nothing was checked yet");
+        assert_eq!(
+            one_page.forecast(Order::Ascending, &text("00200"), 100),
+            None,
+            "nothing was checked yet"
+        );
         let even = learnt([text("a1"), text("a2"), text("a3")]);
-        assert_eq!(even.forecast(Order::Ascending, &text("ä1"), 100), None, "only ASCII is measured");
+        assert_eq!(
+            even.forecast(Order::Ascending, &text("ä1"), 100),
+            None,
+            "only ASCII is measured"
+        );
     }
 
     proptest! {

@@ -29,7 +29,12 @@ impl Place {
     /// Derives the place from the stored key, and from the logical key if the item has one. In a
     /// table that is adopted with bare keys, an item without a logical key belongs to its bare key,
     /// even if that looks like a shard key.
-    pub(crate) fn of(keys: &ShardKeys, adopting: bool, stored: &str, logical: Option<&str>) -> Self {
+    pub(crate) fn of(
+        keys: &ShardKeys,
+        adopting: bool,
+        stored: &str,
+        logical: Option<&str>,
+    ) -> Self {
         let may_be = |key: &str| logical.is_none_or(|logical| logical == key);
         let place = if adopting && may_be(stored) {
             PartitionKey::new(stored).ok().map(|key| (key, ShardNumber::UNSHARDED))
@@ -79,28 +84,45 @@ pub(crate) enum Known {
 }
 
 impl KeyFindings {
-    fn observe(&mut self, placement: Placement, always: Option<ShardCount>, key: &PartitionKey, item: &Surveyed<'_>) {
+    fn observe(
+        &mut self,
+        placement: Placement,
+        always: Option<ShardCount>,
+        key: &PartitionKey,
+        item: &Surveyed<'_>,
+    ) {
         *self.items.entry(item.width).or_default() += 1;
         self.widest = self.widest.max(item.shard);
         self.newest = self.newest.max((item.version, item.width));
         if let Known::Is(metadata) = &self.known
             && item.shard.get() <= metadata.read_shards.get()
-            && placement.candidates(key, item.sort_key, metadata.widths().chain(always)).contains(&item.shard)
+            && placement
+                .candidates(key, item.sort_key, metadata.widths().chain(always))
+                .contains(&item.shard)
         {
             return;
         }
         self.missed += 1;
         let explains = |width: ShardCount| {
-            placement.home(key, item.sort_key, width).map_or(item.shard.get() <= width.get(), |home| home == item.shard)
+            placement
+                .home(key, item.sort_key, width)
+                .map_or(item.shard.get() <= width.get(), |home| home == item.shard)
         };
         // The stored width, or one that explains another item, or for a jump hash the narrowest
         // width, whose last shard it is.
         let known = self.widths.keys().copied();
-        let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement == Placement::Calculated);
-        let width = std::iter::once(item.width).chain(known).chain(narrowest).find(|width| explains(*width));
+        let narrowest =
+            ShardCount::new(item.shard.get()).filter(|_| placement == Placement::Calculated);
+        let width = std::iter::once(item.width)
+            .chain(known)
+            .chain(narrowest)
+            .find(|width| explains(*width));
         match width {
             Some(width) => {
-                self.widths.entry(width).and_modify(|first| *first = item.version.min(*first)).or_insert(item.version);
+                self.widths
+                    .entry(width)
+                    .and_modify(|first| *first = item.version.min(*first))
+                    .or_insert(item.version);
             }
             None => self.astray += 1,
         }
@@ -132,15 +154,16 @@ impl KeyFindings {
 
     /// The history entries with which every item is on one of its candidates.
     pub(crate) fn history(&self) -> ShardHistory {
-        self.widths
-            .iter()
-            .fold(ShardHistory::default(), |history, (width, first)| history.with(first.epoch_seconds(), *width))
+        self.widths.iter().fold(ShardHistory::default(), |history, (width, first)| {
+            history.with(first.epoch_seconds(), *width)
+        })
     }
 
     /// Whether reads under the known metadata miss no item.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        matches!(&self.known, Known::Is(metadata) if self.are_within(metadata)) && self.missed == self.astray
+        matches!(&self.known, Known::Is(metadata) if self.are_within(metadata))
+            && self.missed == self.astray
     }
 
     /// Whether this metadata covers all items: their shards are read, and their eras are known.
@@ -270,10 +293,15 @@ mod tests {
     }
 
     /// Observes items of one key: the place, version, and write width of each.
-    fn survey(placement: Placement, known: &Known, items: &[(ShardNumber, Version, u32)]) -> Survey {
+    fn survey(
+        placement: Placement,
+        known: &Known,
+        items: &[(ShardNumber, Version, u32)],
+    ) -> Survey {
         let mut survey = Survey::default();
         for (serial, &(shard, version, width)) in (0..).zip(items) {
-            let item = Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
+            let item =
+                Surveyed { sort_key: &sort_key(serial), shard, version, width: count(width) };
             let place = Place::Of(key("2014-07-09"), shard);
             if let Some(key) = survey.asks_for((placement, ShardCount::ONE), &place, &item) {
                 survey.know(key, known.clone(), ShardCount::ONE);
@@ -283,7 +311,11 @@ mod tests {
         survey
     }
 
-    fn findings(placement: Placement, known: &Known, items: &[(ShardNumber, Version, u32)]) -> KeyFindings {
+    fn findings(
+        placement: Placement,
+        known: &Known,
+        items: &[(ShardNumber, Version, u32)],
+    ) -> KeyFindings {
         survey(placement, known, items).keys().next().unwrap().1.clone()
     }
 
@@ -294,16 +326,28 @@ mod tests {
     #[test]
     fn a_place_is_told_by_the_logical_key() {
         let keys = ShardKeys::default();
-        let of = |stored: &str, logical: Option<&str>, adopting| Place::of(&keys, adopting, stored, logical);
-        let on = |name: &str, number| Place::Of(key(name), ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED));
+        let of = |stored: &str, logical: Option<&str>, adopting| {
+            Place::of(&keys, adopting, stored, logical)
+        };
+        let on = |name: &str, number| {
+            Place::Of(key(name), ShardNumber::new(number).unwrap_or(ShardNumber::UNSHARDED))
+        };
         for adopting in [true, false] {
             assert_eq!(of("orders.1", Some("orders"), adopting), on("orders", 1));
             assert_eq!(of("orders.1", Some("bills"), adopting), Place::Unknown);
         }
         assert_eq!(of("orders.1", Some("orders.1"), true), on("orders.1", 0));
         assert_eq!(of("orders.1", Some("orders.1"), false), Place::Unknown, "nobody reads it");
-        assert_eq!(of("orders.1", None, true), on("orders.1", 0), "bare, though it looks like a shard");
-        assert_eq!(of("orders.1", None, false), on("orders", 1), "of a table with a fixed number of shards");
+        assert_eq!(
+            of("orders.1", None, true),
+            on("orders.1", 0),
+            "bare, though it looks like a shard"
+        );
+        assert_eq!(
+            of("orders.1", None, false),
+            on("orders", 1),
+            "of a table with a fixed number of shards"
+        );
         assert_eq!(of("orders", None, true), on("orders", 0));
         assert_eq!(of("orders", None, false), Place::Unknown);
     }
@@ -321,10 +365,15 @@ mod tests {
             let found = findings(placement, &Known::Absent, &written);
             assert_eq!(found.width(), count(16), "three items tell, wherever they are");
             assert_eq!((found.astray(), found.is_whole()), (0, false));
-            let (number_of_shards, read_shards, shard_history) = (count(16), count(16), found.history());
+            let (number_of_shards, read_shards, shard_history) =
+                (count(16), count(16), found.history());
             let unregistered = ShardMetadata::unregistered();
-            let rebuilt = ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
-            assert!(findings(placement, &is(&rebuilt), &written).is_whole() && found.are_told_by(&rebuilt));
+            let rebuilt =
+                ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
+            assert!(
+                findings(placement, &is(&rebuilt), &written).is_whole()
+                    && found.are_told_by(&rebuilt)
+            );
             for narrow in [
                 ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
                 ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
@@ -339,14 +388,26 @@ mod tests {
     /// under fewer.
     #[test]
     fn metadata_that_tells_of_every_item_is_whole() {
-        let (number_of_shards, shard_history) = (count(4), ShardHistory::default().with(1, count(4)));
+        let (number_of_shards, shard_history) =
+            (count(4), ShardHistory::default().with(1, count(4)));
         let unregistered = ShardMetadata { settled: true, ..ShardMetadata::unregistered() };
-        let settled = ShardMetadata { number_of_shards, read_shards: number_of_shards, shard_history, ..unregistered };
+        let settled = ShardMetadata {
+            number_of_shards,
+            read_shards: number_of_shards,
+            shard_history,
+            ..unregistered
+        };
         let item = |serial| {
             let shard = home(Calculated, serial, 4);
-            (shard, Version::new(1, serial, 0), if home(Calculated, serial, 2) == shard { 2 } else { 4 })
+            (
+                shard,
+                Version::new(1, serial, 0),
+                if home(Calculated, serial, 2) == shard { 2 } else { 4 },
+            )
         };
-        assert!(findings(Calculated, &is(&settled), &(0..200).map(item).collect::<Vec<_>>()).is_whole());
+        assert!(
+            findings(Calculated, &is(&settled), &(0..200).map(item).collect::<Vec<_>>()).is_whole()
+        );
     }
 
     #[test]
@@ -354,7 +415,9 @@ mod tests {
         // A key that has grown and was shrunk to one shard again. Only the era of its items shows
         // that.
         let of_era = |era| ShardMetadata { era, ..ShardMetadata::unregistered() };
-        let found = |known: &Known| findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)]);
+        let found = |known: &Known| {
+            findings(Calculated, known, &[(ShardNumber::FIRST, Version::new(3, 1, 0), 1)])
+        };
         let lost = found(&Known::Absent);
         assert_eq!((lost.era(), lost.width()), (3, ShardCount::ONE));
         assert!(!lost.are_told_by(&of_era(1)) && lost.are_told_by(&of_era(3)));
@@ -363,7 +426,8 @@ mod tests {
 
     #[test]
     fn a_wrong_formula_invents_no_widths() {
-        let items: Vec<_> = (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
+        let items: Vec<_> =
+            (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
         let found = findings(ModuloMd5, &Known::Absent, &items);
         assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
         assert!(found.astray() > 300);
@@ -374,7 +438,8 @@ mod tests {
         // Written under 16 shards. The items on the removed shards were moved, and have width 4.
         let item = |serial| {
             let wide = home(Calculated, serial, 16);
-            let (shard, width) = if wide.get() <= 4 { (wide, 16) } else { (home(Calculated, serial, 4), 4) };
+            let (shard, width) =
+                if wide.get() <= 4 { (wide, 16) } else { (home(Calculated, serial, 4), 4) };
             (shard, Version::new(1, 1_000_000 + serial, 0), width)
         };
         let items: Vec<_> = (0..200).map(item).collect();
@@ -383,7 +448,11 @@ mod tests {
 
     #[test]
     fn keys_of_one_shard_take_no_memory() {
-        let survey = survey(Calculated, &Known::Absent, &[(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100]);
+        let survey = survey(
+            Calculated,
+            &Known::Absent,
+            &[(ShardNumber::FIRST, Version::new(1, 1, 0), 1); 100],
+        );
         assert_eq!((survey.items(), survey.keys().len()), (100, 0));
     }
 }

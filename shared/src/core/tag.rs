@@ -142,13 +142,18 @@ mod tests {
     fn a_tag_without_a_version_of_its_own_is_of_the_content() {
         let one = Attributes::from([("a".to_owned(), Value::Null)]);
         for version in [Version::NONE, Version::LOWEST] {
-            let (empty, full) = (ItemTag::of(version, &Attributes::new()), ItemTag::of(version, &one));
+            let (empty, full) =
+                (ItemTag::of(version, &Attributes::new()), ItemTag::of(version, &one));
             assert_ne!(empty, full);
             assert_eq!((empty.version(), full.version()), (None, None));
         }
         let version = Version::new(3, 7, 9);
         assert_eq!(ItemTag::of(version, &one).version(), Some(version));
-        assert_eq!(ItemTag::new(&format!("0{version}")).version(), None, "another spelling is another tag");
+        assert_eq!(
+            ItemTag::new(&format!("0{version}")).version(),
+            None,
+            "another spelling is another tag"
+        );
     }
 
     #[test]
@@ -165,6 +170,9 @@ mod tests {
         for (conditions, expected) in rows {
             assert_eq!(conditions.only_version(), expected, "{conditions:?}");
         }
-        assert!(!Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))), "a weak tag matches nothing");
+        assert!(
+            !Conditions { matches: of(vec![]), differs: None }.hold(Some(&tag(1))),
+            "a weak tag matches nothing"
+        );
     }
 }

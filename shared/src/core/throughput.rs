@@ -45,7 +45,10 @@ impl WarmThroughput {
     /// its indexes.)
     #[must_use]
     pub fn lowest(self, other: Self) -> Self {
-        Self { write_units: self.write_units.min(other.write_units), read_units: self.read_units.min(other.read_units) }
+        Self {
+            write_units: self.write_units.min(other.write_units),
+            read_units: self.read_units.min(other.read_units),
+        }
     }
 }
 
@@ -86,7 +89,13 @@ mod tests {
 
     #[test]
     fn what_a_table_needs_is_a_fifth_more_than_the_demand_in_whole_partitions() {
-        let rows = [(4_000, 1.0, 5_000), (4_000, 0.8, 6_000), (4_000, 0.2, 24_000), (1, 0.9, 1_000), (0, 0.5, 0)];
+        let rows = [
+            (4_000, 1.0, 5_000),
+            (4_000, 0.8, 6_000),
+            (4_000, 0.2, 24_000),
+            (1, 0.9, 1_000),
+            (0, 0.5, 0),
+        ];
         for (accepted, share, needed) in rows {
             assert_eq!(needed_write_units(accepted, share), needed, "{accepted} {share}");
         }

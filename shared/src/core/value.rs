@@ -119,7 +119,9 @@ pub(crate) fn value_size(value: &Value) -> usize {
         Value::B(bytes) => bytes.len(),
         Value::Bool(_) | Value::Null => 1,
         Value::L(list) => 3 + list.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
-        Value::M(map) => 3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>(),
+        Value::M(map) => {
+            3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>()
+        }
         Value::Ss(set) => set.iter().map(String::len).sum(),
         Value::Ns(set) => set.iter().map(|number| number_size(number)).sum(),
         Value::Bs(set) => set.iter().map(Vec::len).sum(),

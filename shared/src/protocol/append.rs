@@ -13,7 +13,8 @@ use super::view::{Moment, View};
 use super::write::Outcome;
 use crate::core::key::ShardNumber;
 
-const VIEW_RAN_OUT: &str = "an attempt got no response, and the view that it was placed by has run out";
+const VIEW_RAN_OUT: &str =
+    "an attempt got no response, and the view that it was placed by has run out";
 
 /// One append with its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,7 +44,8 @@ impl Append {
     /// other write uses its sort key.
     pub fn new(lease: Duration, tie_breaker: u32, may_be_repeated: bool, now: Moment) -> Self {
         let micros = u64::try_from(now.wall.as_micros()).unwrap_or(u64::MAX);
-        let version = if may_be_repeated { Version::LOWEST } else { Version::new(0, micros, tie_breaker) };
+        let version =
+            if may_be_repeated { Version::LOWEST } else { Version::new(0, micros, tie_breaker) };
         Self { version, lease, unanswered: None, is_in_doubt: false, over: None }
     }
 

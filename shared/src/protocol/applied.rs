@@ -28,7 +28,12 @@ impl UpdateId {
     /// content is another update.
     pub fn of(key: &IdempotencyKey, kind: &str, content: &Attributes) -> Self {
         let mut digest = Sha256::new();
-        for part in [b"update".as_slice(), key.as_str().as_bytes(), kind.as_bytes(), &content::digest(content)] {
+        for part in [
+            b"update".as_slice(),
+            key.as_str().as_bytes(),
+            kind.as_bytes(),
+            &content::digest(content),
+        ] {
             content::add(&mut digest, b'u', part);
         }
         let mut id = [0; 8];
@@ -86,7 +91,12 @@ impl Applied {
 
     /// The updates that the item remembers after this update, too.
     pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
-        let fresh = Self { began: now, known_since: now, young: BTreeSet::from([once.id]), old: BTreeSet::new() };
+        let fresh = Self {
+            began: now,
+            known_since: now,
+            young: BTreeSet::from([once.id]),
+            old: BTreeSet::new(),
+        };
         match before {
             None => fresh,
             Some(before) if before.began > youngest_too_old(once) => {
@@ -116,24 +126,41 @@ mod tests {
     fn an_update_is_known_for_a_generation_at_least_and_one_from_before_is_not_taken() {
         let first = Applied::with(None, once(1, 1_000), 1_000);
         assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 1_000)));
-        assert!(first.takes(once(2, 1_000)) && !first.takes(once(2, 999)), "what was before is not known");
+        assert!(
+            first.takes(once(2, 1_000)) && !first.takes(once(2, 999)),
+            "what was before is not known"
+        );
         let second = Applied::with(Some(&first), once(2, 60_999), 60_999);
         assert!(second.contains(once(1, 0).id) && second.contains(once(2, 0).id));
-        assert!(second.takes(once(3, 60_999)) && !second.takes(once(3, 61_000)), "the generation has ended");
+        assert!(
+            second.takes(once(3, 60_999)) && !second.takes(once(3, 61_000)),
+            "the generation has ended"
+        );
         let third = Applied::with(Some(&second), once(3, 61_000), 61_000);
-        assert!(third.contains(once(1, 0).id) && third.takes(once(4, 1_000)), "both are known from the first on");
+        assert!(
+            third.contains(once(1, 0).id) && third.takes(once(4, 1_000)),
+            "both are known from the first on"
+        );
         let fourth = Applied::with(Some(&third), once(4, 121_000), 121_000);
         assert!(!fourth.contains(once(1, 0).id) && fourth.contains(once(3, 0).id));
-        assert!(!fourth.takes(once(5, 60_999)), "an attempt from then may have been applied and forgotten");
+        assert!(
+            !fourth.takes(once(5, 60_999)),
+            "an attempt from then may have been applied and forgotten"
+        );
     }
 
     #[test]
     fn an_id_is_of_the_key_and_the_content() {
         let key = |text: &str| IdempotencyKey::new(text).unwrap();
-        let content = |name: &str| Attributes::from([(name.to_owned(), crate::core::value::Value::Null)]);
+        let content =
+            |name: &str| Attributes::from([(name.to_owned(), crate::core::value::Value::Null)]);
         let id = UpdateId::of(&key("a"), "add", &content("x"));
         assert_eq!(id, UpdateId::of(&key("a"), "add", &content("x")));
         let others = [("b", "add", "x"), ("a", "merge", "x"), ("a", "add", "y")];
-        assert!(others.iter().all(|(of, kind, name)| UpdateId::of(&key(of), kind, &content(name)) != id));
+        assert!(
+            others
+                .iter()
+                .all(|(of, kind, name)| UpdateId::of(&key(of), kind, &content(name)) != id)
+        );
     }
 }

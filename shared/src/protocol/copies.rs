@@ -26,7 +26,9 @@ impl Copy {
 
     /// Whether an update was applied to it.
     pub fn has_applied(&self, once: Option<Once>) -> bool {
-        once.is_some_and(|once| self.applied.as_ref().is_some_and(|applied| applied.contains(once.id)))
+        once.is_some_and(|once| {
+            self.applied.as_ref().is_some_and(|applied| applied.contains(once.id))
+        })
     }
 }
 
@@ -52,11 +54,14 @@ impl Condition {
         match (self, stands) {
             (Self::AbsentOrBelow(_) | Self::Buries { .. } | Self::Unchanged(None), None) => true,
             (Self::AbsentOrBelow(version), Some(copy)) => copy.version < *version,
-            (Self::Buries { version, write_id }, Some(copy)) => copy.version < *version && copy.write_id == *write_id,
+            (Self::Buries { version, write_id }, Some(copy)) => {
+                copy.version < *version && copy.write_id == *write_id
+            }
             (Self::Unchanged(version), stands) => stands.map(|copy| copy.version) == *version,
             (Self::Stands { .. }, None) => false,
             (Self::Stands { from, once }, Some(copy)) => {
-                let takes = |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
+                let takes =
+                    |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
                 copy.is_item() && copy.version >= *from && once.as_ref().is_none_or(takes)
             }
         }

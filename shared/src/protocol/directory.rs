@@ -92,7 +92,11 @@ mod tests {
         for (name, of_four, of_seven) in
             [("orders", 0, 6), ("2014-07-09", 1, 3), ("/shared/firetvGen2.txt", 2, 4), ("☃", 3, 5)]
         {
-            assert_eq!((page_of(&key(name), 4), page_of(&key(name), 7)), (of_four, of_seven), "{name}");
+            assert_eq!(
+                (page_of(&key(name), 4), page_of(&key(name), 7)),
+                (of_four, of_seven),
+                "{name}"
+            );
         }
         assert_eq!(page_of(&key("k"), 1), 0);
     }
@@ -123,7 +127,11 @@ mod tests {
         for (new, stands, supersedes_it) in
             [(1, None, true), (2, Some(1), true), (1, Some(1), false), (1, Some(2), false)]
         {
-            assert_eq!(supersedes(&of(new), stands.map(of).as_ref()), supersedes_it, "{new} on {stands:?}");
+            assert_eq!(
+                supersedes(&of(new), stands.map(of).as_ref()),
+                supersedes_it,
+                "{new} on {stands:?}"
+            );
         }
     }
 }

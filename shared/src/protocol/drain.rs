@@ -80,7 +80,11 @@ pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> M
 /// Copies an item home. Its version and its write id are kept.
 pub fn copy_home(copy: &Copy) -> Request {
     let (version, write_id) = (copy.version, copy.write_id.clone());
-    let effect = if copy.is_tombstone { Effect::Bury { version, write_id } } else { Effect::Put { version, write_id } };
+    let effect = if copy.is_tombstone {
+        Effect::Bury { version, write_id }
+    } else {
+        Effect::Put { version, write_id }
+    };
     Request { effect, condition: Condition::AbsentOrBelow(version) }
 }
 
@@ -149,7 +153,11 @@ impl<K: Ord + Clone, C> Pass<K, C> {
     /// another round follows.
     pub const fn end(&self, drain: &Drain, keep_first: bool, purge: bool) -> Change {
         let in_doubt = drain.in_doubt || self.in_doubt > 0;
-        if in_doubt && drain.emptied_at.is_none() { Change::Emptied } else { Change::FinishDrain { keep_first, purge } }
+        if in_doubt && drain.emptied_at.is_none() {
+            Change::Emptied
+        } else {
+            Change::FinishDrain { keep_first, purge }
+        }
     }
 
     /// Records that home has a copy that is at least as new: the copy was written, or refused by
@@ -180,7 +188,8 @@ impl<K: Ord + Clone, C> Pass<K, C> {
     /// The copies that may be deleted now, in batches: each at its place, in this version.
     pub fn take(&mut self, most: usize) -> Vec<(ShardNumber, K, C)> {
         let next = std::iter::from_fn(|| self.at_home.pop_first());
-        let taken = next.take(most).map(|((place, sort_key), copy)| (place, sort_key, copy)).collect();
+        let taken =
+            next.take(most).map(|((place, sort_key), copy)| (place, sort_key, copy)).collect();
         if self.at_home.is_empty() {
             self.last_found = None;
         }
@@ -201,7 +210,10 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_waited_for_and_taken_in_parts() {
-        let at = |seconds| Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(seconds) };
+        let at = |seconds| Moment {
+            monotonic: Duration::from_secs(seconds),
+            wall: Duration::from_secs(seconds),
+        };
         let mut pass = Pass::begin(&ShardMetadata::unregistered(), None, false);
         assert_eq!(pass.wait_for_reads(&WAITS, at(5)), Duration::ZERO, "there is nothing");
         for sort_key in ["a", "b", "c"] {
@@ -211,20 +223,25 @@ mod tests {
         for (now, wait) in [(9, 60), (30, 40), (70, 0)] {
             assert_eq!(pass.wait_for_reads(&WAITS, at(now)), Duration::from_secs(wait), "at {now}");
         }
-        let mut take = || pass.take(2).into_iter().map(|(_, sort_key, _)| sort_key).collect::<Vec<_>>();
+        let mut take =
+            || pass.take(2).into_iter().map(|(_, sort_key, _)| sort_key).collect::<Vec<_>>();
         assert_eq!([take(), take(), take()], [vec!["a", "b"], vec!["c"], vec![]]);
         assert_eq!(pass.wait_for_reads(&WAITS, at(11)), Duration::ZERO, "there is nothing left");
     }
 
     #[test]
     fn waits_are_rounded_up_to_whole_seconds() {
-        for (stopped_at, begins_at) in [(None, None), (Some(200), Some(1_102)), (Some(u64::MAX), Some(u64::MAX))] {
-            let metadata = ShardMetadata { drain_stopped_at: stopped_at, ..ShardMetadata::unregistered() };
+        for (stopped_at, begins_at) in
+            [(None, None), (Some(200), Some(1_102)), (Some(u64::MAX), Some(u64::MAX))]
+        {
+            let metadata =
+                ShardMetadata { drain_stopped_at: stopped_at, ..ShardMetadata::unregistered() };
             assert_eq!(may_begin_at(&metadata.layout(), &WAITS), begins_at);
         }
         let drain = Drain { began: 7, busy_until: None, in_doubt: true, emptied_at: Some(100) };
         assert_eq!(may_finish_at(&drain, &WAITS), Some(1_002));
-        let settled = ShardMetadata { settled: true, drained_at: Some(100), ..ShardMetadata::unregistered() };
+        let settled =
+            ShardMetadata { settled: true, drained_at: Some(100), ..ShardMetadata::unregistered() };
         assert_eq!(purges_at(&settled, &WAITS), Some(161));
     }
 }

@@ -38,9 +38,14 @@ impl ShardHistory {
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, HistoryError> {
         let read = |entry: &str| {
             let (at, count) = entry.split_once(':')?;
-            Some(HistoryEntry { at: at.parse().ok()?, count: ShardCount::new(count.parse().ok()?)? })
+            Some(HistoryEntry {
+                at: at.parse().ok()?,
+                count: ShardCount::new(count.parse().ok()?)?,
+            })
         };
-        let entries = entries.into_iter().map(|entry| read(entry).ok_or_else(|| HistoryError(entry.to_owned())));
+        let entries = entries
+            .into_iter()
+            .map(|entry| read(entry).ok_or_else(|| HistoryError(entry.to_owned())));
         entries.collect::<Result<_, _>>().map(Self)
     }
 
@@ -52,7 +57,9 @@ impl ShardHistory {
     }
 
     /// The entries, oldest first.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = HistoryEntry> + ExactSizeIterator + Clone + '_ {
+    pub fn entries(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = HistoryEntry> + ExactSizeIterator + Clone + '_ {
         self.0.iter().copied()
     }
 

@@ -76,7 +76,11 @@ impl Layout {
 
     /// The places of an item. `home` gives its home under a width; `bare` is one more place, in an
     /// adopted table.
-    pub fn places(&self, home: impl Fn(ShardCount) -> ShardNumber, bare: Option<ShardNumber>) -> Places {
+    pub fn places(
+        &self,
+        home: impl Fn(ShardCount) -> ShardNumber,
+        bare: Option<ShardNumber>,
+    ) -> Places {
         let at = home(self.number_of_shards);
         let mut old: BTreeSet<ShardNumber> =
             self.widths.iter().copied().chain(self.closing).map(home).chain(bare).collect();
@@ -137,7 +141,19 @@ impl Layout {
     #[must_use]
     pub fn from_entry(entry: &str) -> Option<Self> {
         let words: Vec<&str> = entry.split(' ').collect();
-        let [generation, era, written, read, state, settled, last_updated, stopped, drained, widths] = words[..] else {
+        let [
+            generation,
+            era,
+            written,
+            read,
+            state,
+            settled,
+            last_updated,
+            stopped,
+            drained,
+            widths,
+        ] = words[..]
+        else {
             return None;
         };
         let count = |word: &str| ShardCount::new(word.parse().ok()?);
@@ -218,7 +234,12 @@ mod tests {
                 "000000000012 3 8 16 closing:16:1700000001120 - 1700000000 - - 1,8,16",
             ),
             (
-                Layout { closing: Some(count(16)), drain_stopped_at: Some(7), drained_at: Some(9), ..grown() },
+                Layout {
+                    closing: Some(count(16)),
+                    drain_stopped_at: Some(7),
+                    drained_at: Some(9),
+                    ..grown()
+                },
                 "000000000012 3 8 16 closing:16:- - 1700000000 7 9 1,8,16",
             ),
             (Layout::unlisted(count(5)), "000000000000 1 5 5 open - 0 - - 5"),
@@ -260,7 +281,15 @@ mod tests {
         let rows = [
             (Layout::unlisted(one), false),
             // Registered, or drained without a change of its width.
-            (Layout { generation: 4, draining: true, drained_at: Some(9), ..Layout::unlisted(one) }, false),
+            (
+                Layout {
+                    generation: 4,
+                    draining: true,
+                    drained_at: Some(9),
+                    ..Layout::unlisted(one)
+                },
+                false,
+            ),
             (Layout { generation: 1, closing: Some(count(2)), ..Layout::unlisted(one) }, true),
             (Layout { generation: 9, era: 2, ..Layout::unlisted(one) }, true),
             // Another program has stored its width.
@@ -281,7 +310,10 @@ mod tests {
         // Under each width, the highest shard is home.
         let home = |width: ShardCount| shard(width.get());
         let places = grown().places(home, None);
-        assert_eq!((places.home, places.all()), (shard(8), BTreeSet::from([shard(1), shard(8), shard(16)])));
+        assert_eq!(
+            (places.home, places.all()),
+            (shard(8), BTreeSet::from([shard(1), shard(8), shard(16)]))
+        );
         let closing = Layout { closing: Some(count(20)), ..grown() };
         assert!(closing.places(home, None).contains(shard(20)) && !places.contains(shard(20)));
         let bare = Layout::unlisted(ShardCount::ONE).places(home, Some(ShardNumber::UNSHARDED));

@@ -161,7 +161,11 @@ impl ShardMetadata {
         let marked = Drain { began: now, busy_until: None, in_doubt: false, emptied_at: None };
         // The first change records the current width.
         if next.shard_history.entries().all(|entry| entry.count != self.number_of_shards) {
-            let since = if self.generation == 0 && self.last_updated == 0 { now } else { self.last_updated };
+            let since = if self.generation == 0 && self.last_updated == 0 {
+                now
+            } else {
+                self.last_updated
+            };
             next.shard_history = next.shard_history.with(since, self.number_of_shards);
             next.last_updated = since;
         }
@@ -197,18 +201,25 @@ impl ShardMetadata {
                 (next.phase, next.settled) = (Phase::Draining(marked), false);
                 // A drain that was given up may have continued until its actor saw that. By now it
                 // has.
-                next.drain_stopped_at = self.drain_stopped_at.map(|at| if at > self.last_updated { now } else { at });
+                next.drain_stopped_at =
+                    self.drain_stopped_at.map(|at| if at > self.last_updated { now } else { at });
             }
             (Change::BeginDrain { busy_until }, Phase::Draining(drain)) => {
                 let in_doubt = drain.busy_until.is_some();
-                next.phase = Phase::Draining(Drain { busy_until: Some(*busy_until), in_doubt, ..marked });
+                next.phase =
+                    Phase::Draining(Drain { busy_until: Some(*busy_until), in_doubt, ..marked });
             }
             (Change::ProlongDrain { busy_until }, Phase::Draining(drain)) => {
                 next.phase = Phase::Draining(Drain { busy_until: Some(*busy_until), ..drain });
             }
             (Change::Emptied, Phase::Draining(drain)) => {
                 let now = Some(now);
-                next.phase = Phase::Draining(Drain { busy_until: now, in_doubt: true, emptied_at: now, ..drain });
+                next.phase = Phase::Draining(Drain {
+                    busy_until: now,
+                    in_doubt: true,
+                    emptied_at: now,
+                    ..drain
+                });
             }
             (Change::Purged, Phase::Draining(_)) if self.settled => next.phase = Phase::Open,
             (Change::FinishDrain { keep_first, purge }, Phase::Draining(_)) => {
@@ -216,11 +227,15 @@ impl ShardMetadata {
                     next.phase = Phase::Open;
                 }
                 next.read_shards = self.number_of_shards;
-                let kept = [Some(self.number_of_shards), keep_first.then_some(ShardCount::ONE)].into_iter().flatten();
+                let kept = [Some(self.number_of_shards), keep_first.then_some(ShardCount::ONE)]
+                    .into_iter()
+                    .flatten();
                 let told = kept.filter_map(|width| Some((next.shard_history.last(width)?, width)));
-                next.shard_history = told.fold(ShardHistory::default(), |told, (at, width)| told.with(at, width));
+                next.shard_history =
+                    told.fold(ShardHistory::default(), |told, (at, width)| told.with(at, width));
                 next.settled = true;
-                (next.drain_stopped_at, next.unmovable_at, next.drained_at) = (None, None, Some(now));
+                (next.drain_stopped_at, next.unmovable_at, next.drained_at) =
+                    (None, None, Some(now));
             }
             (Change::StopDrain { unmovable }, Phase::Draining(_)) => {
                 next.phase = Phase::Open;
@@ -234,8 +249,9 @@ impl ShardMetadata {
                 next.phase = Phase::Closing(*to);
                 next.read_shards = self.read_shards.max(*to);
                 next.era = self.era.max(*era);
-                next.shard_history =
-                    history.entries().fold(next.shard_history, |told, entry| told.with(entry.at, entry.count));
+                next.shard_history = history
+                    .entries()
+                    .fold(next.shard_history, |told, entry| told.with(entry.at, entry.count));
                 next.settled = false;
                 next.generation = next.generation.max(now);
             }
@@ -308,7 +324,8 @@ impl ShardMetadata {
     /// Epoch seconds of the last *change*. `None` for a key that has only been registered.
     #[must_use]
     pub fn last_change(&self) -> Option<u64> {
-        (self.era > FIRST_ERA || self.settled || self.shard_history.entries().len() > 1).then_some(self.last_updated)
+        (self.era > FIRST_ERA || self.settled || self.shard_history.entries().len() > 1)
+            .then_some(self.last_updated)
     }
 
     /// Epoch seconds of the last growth, as far as it is known. `None` if the last change was a
@@ -342,17 +359,30 @@ mod tests {
             (close(4), 60, (2, 8), Some(60), "10:1 12:8 22:2"),
             (Change::Open, 62, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
             (Change::MarkDrain, 70, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
-            (Change::FinishDrain { keep_first: true, purge: true }, 2_000, (4, 4), None, "10:1 62:4"),
+            (
+                Change::FinishDrain { keep_first: true, purge: true },
+                2_000,
+                (4, 4),
+                None,
+                "10:1 62:4",
+            ),
             (Change::Purged, 2_001, (4, 4), None, "10:1 62:4"),
         ];
         let mut metadata = ShardMetadata::unregistered();
         for (change, now, widths, stopped_at, history) in rows {
-            metadata = metadata.apply(&change, now).unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"));
-            assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), widths, "{change:?}");
+            metadata = metadata
+                .apply(&change, now)
+                .unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"));
+            assert_eq!(
+                (metadata.number_of_shards.get(), metadata.read_shards.get()),
+                widths,
+                "{change:?}"
+            );
             assert_eq!(metadata.drain_stopped_at, stopped_at, "{change:?}");
             assert_eq!(metadata.shard_history.to_strings().join(" "), history, "{change:?}");
         }
-        let recorded = (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
+        let recorded =
+            (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
         assert_eq!(recorded, (12, FIRST_ERA + 3, Some(22), None));
     }
 

@@ -39,7 +39,8 @@ impl Version {
     #[must_use]
     pub const fn new(era: u64, epoch_micros: u64, tie_breaker: u32) -> Self {
         let clock = epoch_micros as u128 % CLOCKS;
-        let version = era as u128 * ERA + clock * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128;
+        let version =
+            era as u128 * ERA + clock * TIE_BREAKERS as u128 + (tie_breaker % TIE_BREAKERS) as u128;
         if version == 0 { Self::LOWEST } else { Self(version) }
     }
 

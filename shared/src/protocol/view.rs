@@ -118,7 +118,10 @@ mod tests {
     use crate::core::key::ShardCount;
 
     fn view(generation: u64, asked_at: u64) -> View {
-        let asked_at = Moment { monotonic: Duration::from_secs(asked_at), wall: Duration::from_secs(asked_at) };
+        let asked_at = Moment {
+            monotonic: Duration::from_secs(asked_at),
+            wall: Duration::from_secs(asked_at),
+        };
         View { layout: Layout { generation, ..Layout::unlisted(ShardCount::ONE) }, asked_at }
     }
 

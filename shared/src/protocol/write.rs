@@ -100,9 +100,11 @@ pub enum Outcome {
 
 const ERA_CHANGED: &str = "an attempt got no response, and the key's width has changed since";
 const ENDED_LATE: &str = "the response came after the key's width had changed";
-const REPETITION_REFUSED: &str = "a repetition was refused, and an attempt before it got no response";
+const REPETITION_REFUSED: &str =
+    "a repetition was refused, and an attempt before it got no response";
 const DELETED_ONCE: &str = "a deletion got no response";
-const ADDED_ONCE: &str = "an update in place got no response, and nothing tells whether it was applied";
+const ADDED_ONCE: &str =
+    "an update in place got no response, and nothing tells whether it was applied";
 const OWN_IS_BELOW: &str = "an attempt arrived late, below a later write of the item";
 
 /// One write with its attempts.
@@ -248,7 +250,11 @@ impl Write {
                 condition: Condition::AbsentOrBelow(version),
             },
             Kind::Create(_) | Kind::CreateOnce => {
-                let write_id = if let Kind::Create(id) = &self.kind { Some(id.as_str().to_owned()) } else { None };
+                let write_id = if let Kind::Create(id) = &self.kind {
+                    Some(id.as_str().to_owned())
+                } else {
+                    None
+                };
                 let condition = Condition::Unchanged(found.and_then(|found| found.home));
                 Request { effect: Effect::Put { version, write_id }, condition }
             }
@@ -256,7 +262,9 @@ impl Write {
                 Request { effect: Effect::Remove, condition: Condition::AbsentOrBelow(version) }
             }
             Kind::Delete { .. } => match found {
-                Some(Found { home: None, stands_elsewhere: false, .. }) => return self.ends(Outcome::Done, view, now),
+                Some(Found { home: None, stands_elsewhere: false, .. }) => {
+                    return self.ends(Outcome::Done, view, now);
+                }
                 Some(Found { home, stands_elsewhere: false, .. }) => {
                     Request { effect: Effect::Remove, condition: Condition::Unchanged(*home) }
                 }
@@ -270,16 +278,30 @@ impl Write {
         Next::Send(request)
     }
 
-    fn of_update(&self, update: &Update, version: Version, places: &Places, view: &View, now: Moment) -> Request {
+    fn of_update(
+        &self,
+        update: &Update,
+        version: Version,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) -> Request {
         let found = self.found.as_ref().map(|(_, found)| found);
         let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
         match (update.how, found) {
             (How::Add, None) => {
                 // A copy of this era is the newest one at any place, so it is the only relevant
                 // one.
-                let from = if places.old.is_empty() { Version::LOWEST } else { Version::lowest_of(view.layout.era) };
+                let from = if places.old.is_empty() {
+                    Version::LOWEST
+                } else {
+                    Version::lowest_of(view.layout.era)
+                };
                 let once = update.once;
-                Request { effect: Effect::Add { once }, condition: Condition::Stands { from, once } }
+                Request {
+                    effect: Effect::Add { once },
+                    condition: Condition::Stands { from, once },
+                }
             }
             (How::Add | How::Replace, _) => {
                 Request { effect: Effect::Put { version, write_id: None }, condition: unchanged }
@@ -296,7 +318,13 @@ impl Write {
     }
 
     /// Takes the copies at the item's places: the response to [`Next::Read`].
-    pub fn read(&mut self, copies: &[(ShardNumber, Copy)], places: &Places, view: &View, now: Moment) {
+    pub fn read(
+        &mut self,
+        copies: &[(ShardNumber, Copy)],
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
         // After the lease, a drain may have moved and purged an item between two of the reads.
         if !view.is_valid(now, self.waits.lease) {
             return;
@@ -320,7 +348,8 @@ impl Write {
         if let Some(newest) = newest
             && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
         {
-            let own_is_below = ours().any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
+            let own_is_below = ours()
+                .any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
             self.judge(newest, own_is_below, view, now);
         }
     }
@@ -342,7 +371,9 @@ impl Write {
             // The base of the attempt is gone, so the attempt can no longer be applied. It was not
             // applied either, if the item would remember it.
             let would_know = |once: Once| {
-                newest.and_then(|copy| copy.applied.as_ref()).is_some_and(|applied| applied.knows_of(once))
+                newest
+                    .and_then(|copy| copy.applied.as_ref())
+                    .is_some_and(|applied| applied.knows_of(once))
             };
             if !once.is_some_and(would_know) {
                 self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
@@ -361,7 +392,14 @@ impl Write {
     }
 
     /// Takes the response to the request of [`Next::Send`].
-    pub fn answered(&mut self, request: &Request, answer: Answer, places: &Places, view: &View, now: Moment) {
+    pub fn answered(
+        &mut self,
+        request: &Request,
+        answer: Answer,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
         match answer {
             Answer::Applied => {
                 if let Effect::Put { version, .. } = request.effect {
@@ -382,7 +420,14 @@ impl Write {
         }
     }
 
-    fn refused(&mut self, request: &Request, stands: Option<Copy>, places: &Places, view: &View, now: Moment) {
+    fn refused(
+        &mut self,
+        request: &Request,
+        stands: Option<Copy>,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
         // The stored copies have changed.
         self.found = None;
         let is_update = matches!(self.kind, Kind::Update(_));
@@ -396,12 +441,19 @@ impl Write {
         let Some(copy) = stands else { return };
         if !copy.is_ours {
             // If no place has a copy of the item, there is nothing to delete.
-            if matches!(self.kind, Kind::Delete { .. }) && !self.occupied && !self.unanswered && !places.old.is_empty()
+            if matches!(self.kind, Kind::Delete { .. })
+                && !self.occupied
+                && !self.unanswered
+                && !places.old.is_empty()
             {
                 self.occupied = true;
                 return;
             }
-            let outcome = if self.unanswered { Outcome::Unknown(REPETITION_REFUSED) } else { Outcome::Occupied };
+            let outcome = if self.unanswered {
+                Outcome::Unknown(REPETITION_REFUSED)
+            } else {
+                Outcome::Occupied
+            };
             self.over = Some(outcome);
             return;
         }
@@ -430,7 +482,9 @@ impl Write {
                 self.found = Some((view.identity(), found));
                 self.judge(&copy, false, view, now);
             }
-            Kind::Put | Kind::Delete { .. } if self.version.is_some_and(|version| copy.version < version) => {
+            Kind::Put | Kind::Delete { .. }
+                if self.version.is_some_and(|version| copy.version < version) =>
+            {
                 self.buried_id = copy.write_id;
             }
             Kind::Put | Kind::Delete { .. } if self.unanswered => {
@@ -445,7 +499,8 @@ impl Write {
 
     /// The meaning of the newest copy for a create-only write.
     fn judge(&mut self, newest: &Copy, own_is_below: bool, view: &View, now: Moment) {
-        let is_at_home = self.found.as_ref().is_some_and(|(_, found)| found.home == Some(newest.version));
+        let is_at_home =
+            self.found.as_ref().is_some_and(|(_, found)| found.home == Some(newest.version));
         let outcome = match (self.relation(newest), newest.is_tombstone) {
             // The copy arrived late, and another creation may have read before. It counts at home
             // only.
@@ -455,7 +510,8 @@ impl Write {
             }
             // An earlier attempt stored it. It may have been deleted since.
             (WriteRelation::Same, is_tombstone) => {
-                self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(_))).then_some(newest.version);
+                self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(_)))
+                    .then_some(newest.version);
                 Outcome::Done
             }
             (_, true) if own_is_below => Outcome::Done,
@@ -502,7 +558,9 @@ impl Write {
             let may_send = match (how, expects) {
                 (How::Add, None) => true,
                 // A client's statement about a later era is no proof of one.
-                (How::Replace | How::Remove { .. }, Some(version)) => has_one_place && version.era() <= view.layout.era,
+                (How::Replace | How::Remove { .. }, Some(version)) => {
+                    has_one_place && version.era() <= view.layout.era
+                }
                 (How::Add, Some(_)) | (How::Replace | How::Remove { .. }, None) => false,
             };
             return self.must_read || !may_send;

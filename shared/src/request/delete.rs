@@ -49,7 +49,11 @@ impl IntoFuture for Delete {
         Box::pin(async move {
             let Target { partition_key, sort_key } = self.target?;
             let deadline = self.within.deadline(self.table.config());
-            let deleted = self.table.engine().delete_if(&partition_key, &sort_key, &self.conditions, deadline).await;
+            let deleted = self
+                .table
+                .engine()
+                .delete_if(&partition_key, &sort_key, &self.conditions, deadline)
+                .await;
             deleted.map(|written| Written::of(written, sort_key)).map_err(WriteError::of)
         })
     }

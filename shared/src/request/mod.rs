@@ -102,10 +102,17 @@ impl Target {
         key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
         sort_key: impl TryInto<SortKey, Error: Into<KeyError>>,
     ) -> Result<Self, InvalidRequest> {
-        Ok(Self { partition_key: partition_key(config, key)?, sort_key: own_sort_key("sort key", config, sort_key)? })
+        Ok(Self {
+            partition_key: partition_key(config, key)?,
+            sort_key: own_sort_key("sort key", config, sort_key)?,
+        })
     }
 
-    pub(crate) fn with(self, config: &TableConfig, item: impl IntoValue) -> Result<Item, InvalidRequest> {
+    pub(crate) fn with(
+        self,
+        config: &TableConfig,
+        item: impl IntoValue,
+    ) -> Result<Item, InvalidRequest> {
         let attributes = item_attributes(config, item)?;
         Ok(Item { partition_key: self.partition_key, sort_key: self.sort_key, attributes })
     }
@@ -117,7 +124,10 @@ fn partition_key(
     key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
 ) -> Result<PartitionKey, InvalidRequest> {
     let key = key.try_into().map_err(InvalidRequest::partition_key)?;
-    config.shard_keys.check(&key, config.policy.max_shards).map_err(InvalidRequest::partition_key)?;
+    config
+        .shard_keys
+        .check(&key, config.policy.max_shards)
+        .map_err(InvalidRequest::partition_key)?;
     Ok(key)
 }
 
@@ -127,16 +137,22 @@ fn own_sort_key(
     config: &TableConfig,
     key: impl TryInto<SortKey, Error: Into<KeyError>>,
 ) -> Result<SortKey, InvalidRequest> {
-    let own = key.try_into().map_err(Into::into).and_then(|key| match (config.sort_key_type, key) {
-        (SortKeyType::Number, SortKey::String(text)) => SortKey::parse(SortKeyType::Number, &text),
-        (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
-        (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
-    });
+    let own =
+        key.try_into().map_err(Into::into).and_then(|key| match (config.sort_key_type, key) {
+            (SortKeyType::Number, SortKey::String(text)) => {
+                SortKey::parse(SortKeyType::Number, &text)
+            }
+            (SortKeyType::String, SortKey::Number(_)) => Err(KeyError::NotAString),
+            (SortKeyType::String | SortKeyType::Number, key) => Ok(key),
+        });
     own.map_err(|error| InvalidRequest::of(what, error))
 }
 
 /// An item without its keys.
-fn item_attributes(config: &TableConfig, item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
+fn item_attributes(
+    config: &TableConfig,
+    item: impl IntoValue,
+) -> Result<Attributes, InvalidRequest> {
     let attributes = map(item)?;
     attributes.keys().try_for_each(|name| allowed(config, name))?;
     Ok(attributes)
@@ -145,7 +161,10 @@ fn item_attributes(config: &TableConfig, item: impl IntoValue) -> Result<Attribu
 fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
     match item.into_value()? {
         Value::M(attributes) => Ok(attributes),
-        other => Err(InvalidRequest::of("item", format_args!("it is {}, and must be a map", other.type_name()))),
+        other => Err(InvalidRequest::of(
+            "item",
+            format_args!("it is {}, and must be a map", other.type_name()),
+        )),
     }
 }
 

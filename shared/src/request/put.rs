@@ -129,7 +129,8 @@ impl Append {
         item: impl IntoValue,
     ) -> Self {
         let config = table.config();
-        let item = partition_key(config, key).and_then(|key| Ok((key, item_attributes(config, item)?)));
+        let item =
+            partition_key(config, key).and_then(|key| Ok((key, item_attributes(config, item)?)));
         Self { table, item, idempotency_key: None, within: Within::default() }
     }
 
@@ -160,7 +161,8 @@ impl IntoFuture for Append {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let ((partition_key, attributes), once) = (self.item?, self.idempotency_key.transpose()?);
+            let ((partition_key, attributes), once) =
+                (self.item?, self.idempotency_key.transpose()?);
             if self.table.config().sort_key_type != SortKeyType::String {
                 let why = "the table's sort keys are numbers, and none is made; use put";
                 return Err(InvalidRequest::of("sort key", why).into());
@@ -170,7 +172,8 @@ impl IntoFuture for Append {
                 Some(key) => key.sort_key(&partition_key, &attributes, 0),
                 None => engine.make_sort_key(),
             };
-            let sort_key = SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
+            let sort_key =
+                SortKey::parse(SortKeyType::String, &text).map_err(InvalidRequest::sort_key)?;
             let item = Item { partition_key, sort_key, attributes };
             let deadline = self.within.deadline(self.table.config());
             let written = match once {

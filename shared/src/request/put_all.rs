@@ -30,7 +30,8 @@ impl IntoFuture for PutAll {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let deadline = self.within.deadline(self.table.config());
-            let good: Vec<Item> = self.items.iter().filter_map(|item| item.as_ref().ok()).cloned().collect();
+            let good: Vec<Item> =
+                self.items.iter().filter_map(|item| item.as_ref().ok()).cloned().collect();
             let mut stored = self.table.engine().put_all(good, false, deadline).await.into_iter();
             let results = self.items.into_iter().map(|item| {
                 let sort_key = item?.sort_key;

@@ -45,13 +45,20 @@ pub struct Query<T> {
 within!(Query<T>);
 
 impl<T> Query<T> {
-    pub(crate) fn new(table: ShardedTable, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Self {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
         let query = partition_key(table.config(), key).map(PageQuery::new);
         Self { table, query, cursor: None, within: Within::default(), of: PhantomData }
     }
 
-    fn try_to(mut self, change: impl FnOnce(&mut PageQuery, &ShardedTable) -> Result<(), InvalidRequest>) -> Self {
-        self.query = self.query.and_then(|mut query| change(&mut query, &self.table).map(|()| query));
+    fn try_to(
+        mut self,
+        change: impl FnOnce(&mut PageQuery, &ShardedTable) -> Result<(), InvalidRequest>,
+    ) -> Self {
+        self.query =
+            self.query.and_then(|mut query| change(&mut query, &self.table).map(|()| query));
         self
     }
 
@@ -76,7 +83,10 @@ impl<T> Query<T> {
     pub fn prefix(self, prefix: &str) -> Self {
         self.try_to(|query, table| {
             if table.config().sort_key_type != SortKeyType::String {
-                return Err(InvalidRequest::of("prefix", "the table's sort keys are numbers; use from and to"));
+                return Err(InvalidRequest::of(
+                    "prefix",
+                    "the table's sort keys are numbers; use from and to",
+                ));
             }
             own_sort_key("prefix", table.config(), prefix)?;
             query.prefix = Some(prefix.to_owned());
@@ -113,7 +123,8 @@ impl<T> Query<T> {
     pub fn limit(self, limit: usize) -> Self {
         self.try_to(|query, _| {
             if !(1..=PageQuery::MAX_LIMIT).contains(&limit) {
-                let allowed = format_args!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT).to_string();
+                let allowed = format_args!("it is {limit}; allowed: 1 to {}", PageQuery::MAX_LIMIT)
+                    .to_string();
                 return Err(InvalidRequest::of("limit", allowed));
             }
             query.limit = limit;
@@ -189,7 +200,9 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// assert_eq!(count, 20);
     /// # Ok(()) });
     /// ```
-    pub fn stream(self) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
+    pub fn stream(
+        self,
+    ) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
         Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
             let mut reading = match reading {
                 Reading::Unchecked(query) => Reading::begin(query.checked()?),
@@ -215,7 +228,13 @@ enum Reading<T> {
 
 impl<T: FromValue + Send + 'static> Reading<T> {
     fn begin((table, query, within): (ShardedTable, PageQuery, Within)) -> Self {
-        Self::Pages { table, query: Box::new(query), within, items: VecDeque::new(), is_last: false }
+        Self::Pages {
+            table,
+            query: Box::new(query),
+            within,
+            items: VecDeque::new(),
+            is_last: false,
+        }
     }
 
     async fn next(&mut self) -> Result<Option<Entry<T>>, ReadError> {
@@ -237,7 +256,9 @@ fn read_page<'a>(
     query: &'a PageQuery,
     within: Within,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
-    Box::pin(async move { table.engine().query(query, within.deadline(table.config())).await.map_err(ReadError::of) })
+    Box::pin(async move {
+        table.engine().query(query, within.deadline(table.config())).await.map_err(ReadError::of)
+    })
 }
 
 impl<T: FromValue + 'static> IntoFuture for Query<T> {

@@ -21,7 +21,10 @@ pub struct ReadShards {
 within!(ReadShards);
 
 impl ReadShards {
-    pub(crate) fn new(table: ShardedTable, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Self {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
         let key = partition_key(table.config(), key);
         Self { table, key, within: Within::default() }
     }
@@ -40,7 +43,11 @@ impl IntoFuture for ReadShards {
 }
 
 /// The write width. A key without metadata has never grown.
-async fn width(table: &ShardedTable, key: &PartitionKey, deadline: Deadline) -> Result<ShardCount, ReadError> {
+async fn width(
+    table: &ShardedTable,
+    key: &PartitionKey,
+    deadline: Deadline,
+) -> Result<ShardCount, ReadError> {
     let metadata = metadata(table, key, deadline).await?;
     Ok(metadata.map_or(table.config().adopt_shards, |metadata| metadata.number_of_shards))
 }
@@ -66,10 +73,14 @@ pub struct SetShards {
 within!(SetShards);
 
 impl SetShards {
-    pub(crate) fn new(table: ShardedTable, key: impl TryInto<PartitionKey, Error: Into<KeyError>>, to: u32) -> Self {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+        to: u32,
+    ) -> Self {
         let key = partition_key(table.config(), key);
-        let to =
-            ShardCount::new(to).ok_or_else(|| InvalidRequest::of("number of shards", "it is 0; allowed: 1 and more"));
+        let to = ShardCount::new(to)
+            .ok_or_else(|| InvalidRequest::of("number of shards", "it is 0; allowed: 1 and more"));
         Self { table, key, to, within: Within::default() }
     }
 }
@@ -88,13 +99,22 @@ impl IntoFuture for SetShards {
                 Ok(ScaleOutcome::Unchanged(_)) => match width(&self.table, &key, deadline).await {
                     // If the directory is full, no further key grows.
                     Ok(now) if now < to => Err(WriteError::before_sending(WriteErrorKind::Table(
-                        format!("the key has {now} shards: the directory is full (docs/operations.md)").into(),
+                        format!(
+                            "the key has {now} shards: the directory is full (docs/operations.md)"
+                        )
+                        .into(),
                     ))),
                     Ok(now) => Ok(now.get()),
-                    Err(error) => Err(WriteError::before_sending(WriteErrorKind::Table(error.into()))),
+                    Err(error) => {
+                        Err(WriteError::before_sending(WriteErrorKind::Table(error.into())))
+                    }
                 },
-                Ok(ScaleOutcome::Superseded) => Err(WriteError::before_sending(WriteErrorKind::Contended)),
-                Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => Err(wrong(error)),
+                Ok(ScaleOutcome::Superseded) => {
+                    Err(WriteError::before_sending(WriteErrorKind::Contended))
+                }
+                Err(error @ (ScaleError::TooMany { .. } | ScaleError::Lower { .. })) => {
+                    Err(wrong(error))
+                }
                 Err(ScaleError::Table(error)) => Err(WriteError::of_table(error)),
             }
         })
@@ -113,7 +133,10 @@ pub struct ReadKeyWidths {
 within!(ReadKeyWidths);
 
 impl ReadKeyWidths {
-    pub(crate) fn new(table: ShardedTable, key: impl TryInto<PartitionKey, Error: Into<KeyError>>) -> Self {
+    pub(crate) fn new(
+        table: ShardedTable,
+        key: impl TryInto<PartitionKey, Error: Into<KeyError>>,
+    ) -> Self {
         let key = partition_key(table.config(), key);
         Self { table, key, within: Within::default() }
     }

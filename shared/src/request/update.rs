@@ -199,13 +199,18 @@ impl IntoFuture for Update {
                 (_, true) => Patch::Merge(self.merge),
                 (true, false) => Patch::Add(self.add),
                 (false, false) => {
-                    return Err(InvalidRequest::of("update", "it sets and adds; send two requests").into());
+                    return Err(InvalidRequest::of(
+                        "update",
+                        "it sets and adds; send two requests",
+                    )
+                    .into());
                 }
             };
             let deadline = self.within.deadline(self.table.config());
             let once = self.idempotency_key.as_ref();
             let target = (&partition_key, &sort_key);
-            let updated = self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
+            let updated =
+                self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
             updated.map(Updated::of).map_err(WriteError::of)
         })
     }
@@ -214,7 +219,9 @@ impl IntoFuture for Update {
 fn merge(value: Value) -> Merge {
     match value {
         Value::Null => Merge::Remove,
-        Value::M(members) => Merge::Into(members.into_iter().map(|(name, value)| (name, merge(value))).collect()),
+        Value::M(members) => {
+            Merge::Into(members.into_iter().map(|(name, value)| (name, merge(value))).collect())
+        }
         Value::S(_)
         | Value::N(_)
         | Value::B(_)

@@ -53,10 +53,16 @@ impl TableEngine {
 
     /// Stores items in parallel, each as [`put`](Self::put) or as [`put_once`](Self::put_once). The
     /// results are in the order of the items.
-    pub async fn put_all(&self, items: Vec<Item>, once: bool, deadline: Deadline) -> Vec<Result<Written, WriteError>> {
+    pub async fn put_all(
+        &self,
+        items: Vec<Item>,
+        once: bool,
+        deadline: Deadline,
+    ) -> Vec<Result<Written, WriteError>> {
         let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
         let mut tasks = tokio::task::JoinSet::new();
-        let mut results: Vec<Option<Result<Written, WriteError>>> = items.iter().map(|_| None).collect();
+        let mut results: Vec<Option<Result<Written, WriteError>>> =
+            items.iter().map(|_| None).collect();
         for (index, item) in items.into_iter().enumerate() {
             let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
             tasks.spawn(async move {
@@ -69,7 +75,8 @@ impl TableEngine {
                 results[index] = Some(result);
             }
         }
-        let lost = || Err(WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0));
+        let lost =
+            || Err(WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0));
         results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
     }
 
@@ -117,9 +124,17 @@ impl TableEngine {
 impl Inner {
     async fn may_write(&self, deadline: Deadline) -> Result<(), WriteError> {
         self.claimed(None, deadline).await.map_err(|error| {
-            let scope = if let TableError::Capacity(scope) = error { scope } else { CapacityScope::Unknown };
+            let scope = if let TableError::Capacity(scope) = error {
+                scope
+            } else {
+                CapacityScope::Unknown
+            };
             let nothing_sent = error.is_retryable();
-            let kind = if nothing_sent { WriteErrorKind::Capacity(scope) } else { WriteErrorKind::Table(error) };
+            let kind = if nothing_sent {
+                WriteErrorKind::Capacity(scope)
+            } else {
+                WriteErrorKind::Table(error)
+            };
             kind.after(0, 0)
         })
     }
@@ -131,7 +146,12 @@ impl Inner {
         }
     }
 
-    async fn store(self: &Arc<Self>, item: &Item, once: bool, deadline: Deadline) -> Result<Written, WriteError> {
+    async fn store(
+        self: &Arc<Self>,
+        item: &Item,
+        once: bool,
+        deadline: Deadline,
+    ) -> Result<Written, WriteError> {
         self.may_write(deadline).await?;
         let job = self.job(&item.partition_key, deadline);
         match self.config.writes() {
@@ -175,7 +195,9 @@ impl KeyJob<'_> {
     pub(super) fn note_load(&self, view: Option<&View>, units: impl FnOnce() -> u64) {
         let state = &self.state;
         // Without a view, the number of shards is unknown. The next write that has a view counts.
-        if view.is_some_and(|view| view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE) {
+        if view.is_some_and(|view| {
+            view.layout.generation == 0 || view.layout.number_of_shards == ShardCount::ONE
+        }) {
             state.units.store(0, Ordering::Relaxed);
             return;
         }
@@ -184,7 +206,10 @@ impl KeyJob<'_> {
         let last = state.units_noted.load(Ordering::Relaxed);
         if view.is_none()
             || last >= minute
-            || state.units_noted.compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            || state
+                .units_noted
+                .compare_exchange(last, minute, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
             || last == 0
         {
             return;
@@ -213,7 +238,8 @@ struct AppendRun<'a> {
 impl<'a> AppendRun<'a> {
     fn new(job: KeyJob<'a>, item: &'a Item, once: bool) -> Self {
         let (inner, tie_breaker) = (job.inner, job.inner.environment.below(TIE_BREAKERS));
-        let append = Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
+        let append =
+            Append::new(inner.config.write_lease(), tie_breaker, once, inner.environment.now());
         Self { attempts: Attempts::new(job, &item.sort_key), item, append, occupied: 0 }
     }
 
@@ -257,7 +283,10 @@ impl<'a> AppendRun<'a> {
             }
             // A throttled random write tries another shard at once. The first time, there is no
             // reason to wait.
-            let at_once = answer.is_none() && is_random && self.attempts.throttled == 1 && width > ShardCount::ONE;
+            let at_once = answer.is_none()
+                && is_random
+                && self.attempts.throttled == 1
+                && width > ShardCount::ONE;
             let answer = answer.unwrap_or(Answer::Rejected);
             self.append.answered(shard, view, &answer);
             if matches!(answer, Answer::Applied | Answer::Refused(_)) {

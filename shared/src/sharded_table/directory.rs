@@ -16,7 +16,8 @@ use super::{Deadline, Inner, TableEngine};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{
-    FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of, supersedes,
+    FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of,
+    supersedes,
 };
 use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::Layout;
@@ -127,9 +128,14 @@ impl Inner {
 
     /// As [`known_page`](Self::known_page), after reading the table item. `None` if the table has
     /// none yet.
-    pub(super) async fn page(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<&PageState>, TableError> {
+    pub(super) async fn page(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Option<&PageState>, TableError> {
         if self.directory.pages.get().is_none() {
-            let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+            let table =
+                retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
             let Some(table) = table else { return Ok(None) };
             self.agree(&table)?;
             self.know(&table);
@@ -164,7 +170,9 @@ impl Inner {
             return Ok(None);
         }
         let Ok(_flight) = timeout_at(deadline, page.flight.lock()).await else {
-            return Err(TableError::Transient("a page of the directory did not come before the deadline".into()));
+            return Err(TableError::Transient(
+                "a page of the directory did not come before the deadline".into(),
+            ));
         };
         if let Some(known) = page.known().filter(|known| good(known)) {
             return Ok(Some(known));
@@ -172,10 +180,12 @@ impl Inner {
         if page.is_incomplete(self.environment.now(), self.config.lease()) {
             return Ok(None);
         }
-        let (copies, own) = (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
+        let (copies, own) =
+            (page.copies.load(Ordering::Relaxed), page.copy.load(Ordering::Relaxed));
         // The first copy is older than all others. An instance that reads it may try any other
         // copy.
-        let second = if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
+        let second =
+            if own == 0 { 1 + self.environment.below(copies.saturating_sub(1)) } else { 0 };
         for copy in std::iter::once(own).chain((copies > 1).then_some(second)) {
             let mut copy = copy;
             let mut read = || {
@@ -189,7 +199,9 @@ impl Inner {
                 }
             };
             let (asked_at, stored) = retrying(&self.environment, deadline, &mut read).await?;
-            if let Some((stored, copies)) = stored.and_then(|stored| stored.copies.map(|copies| (stored, copies))) {
+            if let Some((stored, copies)) =
+                stored.and_then(|stored| stored.copies.map(|copies| (stored, copies)))
+            {
                 if page.copies.swap(copies, Ordering::Relaxed) != copies {
                     page.copy.store(self.environment.below(copies), Ordering::Relaxed);
                 }
@@ -203,7 +215,8 @@ impl Inner {
             "a page of the directory is missing or incomplete, so the item of each key is read: rebuild it"
         );
         telemetry::directory_incomplete();
-        *page.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.environment.now());
+        *page.incomplete_at.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(self.environment.now());
         Ok(None)
     }
 
@@ -232,9 +245,11 @@ impl Inner {
         // After the change. A copy that is added from now on is filled from the items, which have
         // it.
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let table = table.ok_or_else(|| TableError::Lost(format!("the item {} is gone", TABLE_KEY)))?;
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {} is gone", TABLE_KEY)))?;
         let page = page_of(key, table.pages);
-        let (mut publication, mut backoff) = (Publication::new(layout, table.copies), Backoff::default());
+        let (mut publication, mut backoff) =
+            (Publication::new(layout, table.copies), Backoff::default());
         while !publication.missing().is_empty() {
             let mut sending = JoinSet::new();
             for copy in publication.missing() {
@@ -251,7 +266,9 @@ impl Inner {
             }
             match failed {
                 Some(error) if !error.is_retryable() => return Err(error),
-                Some(error) if !backoff.pause(&self.environment, deadline).await => return Err(error),
+                Some(error) if !backoff.pause(&self.environment, deadline).await => {
+                    return Err(error);
+                }
                 Some(_) | None => {}
             }
         }
@@ -260,9 +277,14 @@ impl Inner {
 
     /// Writes missing entries from the items to every copy of these pages, and marks the pages as
     /// complete. Other actors publish their own changes meanwhile.
-    pub(super) async fn fill_directory(&self, pages: Pages, deadline: Deadline) -> Result<Filled, TableError> {
+    pub(super) async fn fill_directory(
+        &self,
+        pages: Pages,
+        deadline: Deadline,
+    ) -> Result<Filled, TableError> {
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         if table.rebuilding && pages == Pages::NotLost {
             return Err(super::mode::rebuilding());
         }
@@ -287,8 +309,11 @@ impl Inner {
                 // A damaged item must be rebuilt first.
                 let Ok(mut metadata) = raw.parse() else { continue };
                 // Another program stored the item, without a generation.
-                if let Some(numbered) = metadata.apply(&Change::Register, self.environment.now().epoch_seconds()) {
-                    let write = || self.tables.write_metadata(&key, Some(&metadata), None, &numbered);
+                if let Some(numbered) =
+                    metadata.apply(&Change::Register, self.environment.now().epoch_seconds())
+                {
+                    let write =
+                        || self.tables.write_metadata(&key, Some(&metadata), None, &numbered);
                     match retrying(&self.environment, deadline, write).await {
                         Ok(()) => metadata = numbered,
                         // Another actor is changing the key, and publishes the change.
@@ -297,14 +322,21 @@ impl Inner {
                     }
                 }
                 let layout = metadata.layout();
-                if filled.without_item.get(&key).is_some_and(|entry| entry.generation <= layout.generation) {
+                if filled
+                    .without_item
+                    .get(&key)
+                    .is_some_and(|entry| entry.generation <= layout.generation)
+                {
                     filled.without_item.remove(&key);
                 }
                 for at in copies(page_of(&key, table.pages)) {
                     let stands = stored.get(&at).and_then(|page| page.entries.get(&key)?.as_ref());
                     if layout.is_listed(self.config.adopt_shards) && supersedes(&layout, stands) {
                         filled.behind += 1;
-                        retrying(&self.environment, deadline, || self.tables.put_entry(at, &key, &layout)).await?;
+                        retrying(&self.environment, deadline, || {
+                            self.tables.put_entry(at, &key, &layout)
+                        })
+                        .await?;
                     }
                 }
             }
@@ -318,7 +350,10 @@ impl Inner {
             for at in copies(page_of(key, table.pages)) {
                 let stands = stored.get(&at).and_then(|page| page.entries.get(key)?.as_ref());
                 if supersedes(layout, stands) {
-                    retrying(&self.environment, deadline, || self.tables.put_entry(at, key, layout)).await?;
+                    retrying(&self.environment, deadline, || {
+                        self.tables.put_entry(at, key, layout)
+                    })
+                    .await?;
                 }
             }
         }
@@ -329,12 +364,18 @@ impl Inner {
             let mark = |at: PageCopy| stored.get(&at).and_then(|page| page.copies);
             // If every copy is lost, items may be lost, too. Only a scan of the whole table can
             // tell.
-            if pages == Pages::NotLost && table.directory_made && copies(page).all(|at| mark(at).is_none()) {
+            if pages == Pages::NotLost
+                && table.directory_made
+                && copies(page).all(|at| mark(at).is_none())
+            {
                 tracing::error!(page, "a page of the directory is lost: rebuild the metadata");
                 continue;
             }
             for at in copies(page).filter(|at| mark(*at) != Some(table.copies)) {
-                retrying(&self.environment, deadline, || self.tables.mark_page(at, table.copies, warm)).await?;
+                retrying(&self.environment, deadline, || {
+                    self.tables.mark_page(at, table.copies, warm)
+                })
+                .await?;
             }
         }
         if !table.directory_made {
@@ -351,11 +392,14 @@ impl Inner {
         entry: &Layout,
         deadline: Deadline,
     ) -> Result<(), TableError> {
-        let read = retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
+        let read =
+            retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
         let seen = read.as_ref().and_then(|raw| raw.parse().ok());
         let damaged = read.filter(|_| seen.is_none());
-        let told =
-            entry.widths.iter().fold(ShardHistory::default(), |told, width| told.with(entry.last_updated, *width));
+        let told = entry
+            .widths
+            .iter()
+            .fold(ShardHistory::default(), |told, width| told.with(entry.last_updated, *width));
         let known = ShardMetadata {
             number_of_shards: entry.number_of_shards,
             read_shards: entry.read_shards,
@@ -368,7 +412,9 @@ impl Inner {
         let to = entry.closing.unwrap_or(entry.number_of_shards);
         let rebuild = Change::Rebuild { to, history: told, era: entry.era };
         let job = self.job(key, deadline);
-        if let Some(closed) = job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await? {
+        if let Some(closed) =
+            job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await?
+        {
             sleep(self.environment.opening_wait()).await;
             job.open(&closed, ScalingReason::Asked).await?;
         }
@@ -384,10 +430,16 @@ impl TableEngine {
     /// # Errors
     /// [`TableError::Rejected`] for more than 64, or none; another [`TableError`] if the metadata
     /// table could not be used: run it again.
-    pub async fn raise_directory_copies(&self, copies: u32, deadline: Deadline) -> Result<(), TableError> {
+    pub async fn raise_directory_copies(
+        &self,
+        copies: u32,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         let inner = &self.inner;
         if !(1..=MAX_COPIES).contains(&copies) {
-            return Err(TableError::Rejected(format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into()));
+            return Err(TableError::Rejected(
+                format!("copies is {copies}; allowed: 1 to {MAX_COPIES}").into(),
+            ));
         }
         self.claim_mode(deadline).await?;
         // From here on, every actor that changes a key writes to the new copies, too. Then they are
@@ -406,7 +458,10 @@ impl TableEngine {
         self.claim_mode(deadline).await?;
         let filled = self.inner.fill_directory(Pages::NotLost, deadline).await?;
         for key in filled.without_item.keys() {
-            tracing::error!(key = key.as_str(), "the directory lists a key whose item is lost: rebuild the metadata");
+            tracing::error!(
+                key = key.as_str(),
+                "the directory lists a key whose item is lost: rebuild the metadata"
+            );
         }
         Ok(filled.behind)
     }

@@ -21,7 +21,9 @@ use super::{Deadline, Inner, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::protocol::drain::{MayMove, Pass, may_begin_at, may_finish_at, may_move, purges_at, sources};
+use crate::protocol::drain::{
+    MayMove, Pass, may_begin_at, may_finish_at, may_move, purges_at, sources,
+};
 use crate::protocol::metadata::{Change, Drain, Phase, ShardMetadata};
 use crate::protocol::view::Moment;
 use crate::table::error::TableError;
@@ -116,8 +118,12 @@ impl TableEngine {
         }
         let close = Change::Close { to, growth: GrowthRecord::default() };
         match job.change_width(&record, close, ScalingReason::Asked).await? {
-            ScaleOutcome::Scaled { .. } => Ok(job.known_record().unwrap_or(record).metadata.clone()),
-            ScaleOutcome::Unchanged(_) => Err(DrainRefused::Busy("the key's page of the directory is full")),
+            ScaleOutcome::Scaled { .. } => {
+                Ok(job.known_record().unwrap_or(record).metadata.clone())
+            }
+            ScaleOutcome::Unchanged(_) => {
+                Err(DrainRefused::Busy("the key's page of the directory is full"))
+            }
             ScaleOutcome::Superseded => Err(SUPERSEDED),
         }
     }
@@ -127,10 +133,16 @@ impl TableEngine {
     ///
     /// # Errors
     /// [`DrainRefused`].
-    pub async fn begin_settle(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
+    pub async fn begin_settle(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
         let may_begin = |metadata: &ShardMetadata| {
             // Items that a shrink left behind can be moved even with random placement.
-            if self.inner.always_first().is_some() && metadata.read_shards == metadata.number_of_shards {
+            if self.inner.always_first().is_some()
+                && metadata.read_shards == metadata.number_of_shards
+            {
                 return Err(DrainRefused::NoHomes);
             }
             self.inner.is_calm(metadata)
@@ -143,7 +155,11 @@ impl TableEngine {
     ///
     /// # Errors
     /// [`DrainRefused`].
-    pub async fn begin_migration(&self, key: &PartitionKey, deadline: Deadline) -> Result<ShardMetadata, DrainRefused> {
+    pub async fn begin_migration(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ShardMetadata, DrainRefused> {
         if !self.inner.config.adopt_unsharded {
             return Err(DrainRefused::NotAdopting);
         }
@@ -177,7 +193,11 @@ impl TableEngine {
     /// # Errors
     /// [`ScaleError::Table`] if the tables could not be used. The work so far is kept; the next
     /// call continues.
-    pub async fn drain(&self, key: &PartitionKey, deadline: Deadline) -> Result<Drained, ScaleError> {
+    pub async fn drain(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Drained, ScaleError> {
         self.drain_within(key, &[], deadline).await
     }
 
@@ -195,11 +215,15 @@ impl TableEngine {
         let job = self.inner.job(key, deadline);
         // The remembered state belongs to one call at a time.
         let Ok(mut own) = job.state.drain.try_lock() else {
-            return Ok(Drained::Waiting { until: self.inner.environment.now().epoch_seconds() + 1 });
+            return Ok(Drained::Waiting {
+                until: self.inner.environment.now().epoch_seconds() + 1,
+            });
         };
         let mut run = DrainRun { job: &job, budgets, pace: HashMap::new(), items: 0, from: None };
         match run.run(&mut own).await {
-            Err(error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_))) => {
+            Err(
+                error @ (TableError::Occupied | TableError::Rejected(_) | TableError::Damaged(_)),
+            ) => {
                 *own = None;
                 // Every later call would find the same item. If the metadata is damaged, this
                 // reports it again.
@@ -253,9 +277,19 @@ pub(crate) struct OwnDrain {
 
 impl OwnDrain {
     fn begin(marked: &ShardMetadata, inner: &Inner, now: u64) -> Self {
-        let (pass, next) =
-            (Pass::begin(marked, inner.bare(), inner.always_first().is_some()), (ShardNumber::UNSHARDED, None));
-        Self { began: now, pass, next, deletes: false, found: false, tombstones: false, expiring_until: None }
+        let (pass, next) = (
+            Pass::begin(marked, inner.bare(), inner.always_first().is_some()),
+            (ShardNumber::UNSHARDED, None),
+        );
+        Self {
+            began: now,
+            pass,
+            next,
+            deletes: false,
+            found: false,
+            tombstones: false,
+            expiring_until: None,
+        }
     }
 }
 
@@ -338,7 +372,8 @@ impl DrainRun<'_> {
                 if metadata.layout().is_listed(job.inner.config.adopt_shards) {
                     job.inner.publish(job.key, metadata.layout(), job.deadline).await?;
                     sleep(job.inner.environment.opening_wait()).await;
-                } else if let Some(until) = purges_at(metadata, &waits).filter(|until| now < *until) {
+                } else if let Some(until) = purges_at(metadata, &waits).filter(|until| now < *until)
+                {
                     return Ok(Some(Drained::Waiting { until }));
                 }
                 *own = Some(OwnDrain::begin(metadata, job.inner, now));
@@ -351,13 +386,20 @@ impl DrainRun<'_> {
                 return Ok(None);
             }
             None => {
-                let until = drain.busy_until.max(may_begin_at(&metadata.layout(), &waits)).unwrap_or_default();
+                let until = drain
+                    .busy_until
+                    .max(may_begin_at(&metadata.layout(), &waits))
+                    .unwrap_or_default();
                 if now < until {
                     return Ok(Some(Drained::Waiting { until }));
                 }
                 Change::BeginDrain { busy_until }
             }
-            Some(own) if finishes_at.is_some() || metadata.settled || drain.busy_until >= Some(now + own_time / 2) => {
+            Some(own)
+                if finishes_at.is_some()
+                    || metadata.settled
+                    || drain.busy_until >= Some(now + own_time / 2) =>
+            {
                 return self.work(own, metadata, drain).await;
             }
             Some(_) => Change::ProlongDrain { busy_until },
@@ -392,7 +434,8 @@ impl DrainRun<'_> {
                 }
                 let part = own.pass.take(AT_ONCE * 4);
                 own.deletes = !part.is_empty();
-                let moves = part.into_iter().map(|(at, _, copy)| Move { copy, at, home: None }).collect();
+                let moves =
+                    part.into_iter().map(|(at, _, copy)| Move { copy, at, home: None }).collect();
                 self.carry_out(own, moves).await?;
             } else if let Some(shard) = shards.iter().copied().find(|shard| shard >= from) {
                 let after = after.clone().filter(|_| shard == *from);
@@ -432,14 +475,22 @@ impl DrainRun<'_> {
                     tracing::info!(%from, %to, "drained");
                     job.inner.tell(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
-                Ok(done.draining().is_none().then_some(Drained::Done { from, to, items: self.items }))
+                Ok(done.draining().is_none().then_some(Drained::Done {
+                    from,
+                    to,
+                    items: self.items,
+                }))
             }
             Some(_) | None => Ok(None),
         }
     }
 
     fn is_in_time(&self) -> Result<(), Stop> {
-        if Instant::now() + LEAST_TIME < self.job.deadline { Ok(()) } else { Err(Stop::Interrupted) }
+        if Instant::now() + LEAST_TIME < self.job.deadline {
+            Ok(())
+        } else {
+            Err(Stop::Interrupted)
+        }
     }
 
     fn sources(&self, metadata: &ShardMetadata) -> impl Iterator<Item = ShardNumber> + use<> {
@@ -449,13 +500,24 @@ impl DrainRun<'_> {
 
     /// The place of an item. With random placement, items within the write width stay, and all
     /// actors agree on a shard for the others.
-    fn home(&self, sort_key: &SortKey, shard: ShardNumber, metadata: &ShardMetadata) -> ShardNumber {
+    fn home(
+        &self,
+        sort_key: &SortKey,
+        shard: ShardNumber,
+        metadata: &ShardMetadata,
+    ) -> ShardNumber {
         let (key, width) = (self.job.key, metadata.number_of_shards);
         let any = || {
             let stays = shard != ShardNumber::UNSHARDED && shard.get() <= width.get();
             if stays { Some(shard) } else { Placement::Calculated.home(key, sort_key, width) }
         };
-        self.job.inner.config.placement.home(key, sort_key, width).or_else(any).unwrap_or(ShardNumber::FIRST)
+        self.job
+            .inner
+            .config
+            .placement
+            .home(key, sort_key, width)
+            .or_else(any)
+            .unwrap_or(ShardNumber::FIRST)
     }
 
     /// A page of a source: the items to copy home, and the sort key to continue after.
@@ -480,7 +542,10 @@ impl DrainRun<'_> {
                 }
                 continue;
             }
-            if home == shard || metadata.settled || known.is_some_and(|known| known.copy.version == copy.copy.version) {
+            if home == shard
+                || metadata.settled
+                || known.is_some_and(|known| known.copy.version == copy.copy.version)
+            {
                 continue;
             }
             match inner.tables.expires_at(&copy, now.epoch_seconds()) {
@@ -492,7 +557,11 @@ impl DrainRun<'_> {
                 Some(at) if at <= now.epoch_seconds() => {
                     own.pass.found_home(shard, copy.sort_key.clone(), copy.remembered(), now);
                 }
-                _ => moves.push(Move { copy, at: shard, home: Some((home, metadata.number_of_shards)) }),
+                _ => moves.push(Move {
+                    copy,
+                    at: shard,
+                    home: Some((home, metadata.number_of_shards)),
+                }),
             }
             own.found = true;
         }
@@ -512,7 +581,8 @@ impl DrainRun<'_> {
                     stop = Some(Stop::Interrupted);
                 } else if let Some(lasts) = self.lease(own.pass.generation()).await? {
                     own.pass.sent();
-                    let (inner, key, deadline) = (Arc::clone(self.job.inner), self.job.key.clone(), self.job.deadline);
+                    let (inner, key, deadline) =
+                        (Arc::clone(self.job.inner), self.job.key.clone(), self.job.deadline);
                     sending.spawn(async move { next.send(&inner, &key, &lasts, deadline).await });
                 } else {
                     stop = Some(Stop::Over);
@@ -531,7 +601,12 @@ impl DrainRun<'_> {
                 Ok(Sent::Applied | Sent::Refused(_)) => {
                     self.items += 1;
                     if home.is_some() {
-                        own.pass.found_home(at, copy.sort_key.clone(), copy.remembered(), self.now());
+                        own.pass.found_home(
+                            at,
+                            copy.sort_key.clone(),
+                            copy.remembered(),
+                            self.now(),
+                        );
                     }
                 }
                 Ok(Sent::LeaseOver | Sent::Throttled(_) | Sent::Conflict) => own.found = true,
@@ -541,7 +616,11 @@ impl DrainRun<'_> {
         }
     }
 
-    async fn scan(&self, shard: ShardNumber, after: Option<&SortKey>) -> Result<Page<StoredCopy>, TableError> {
+    async fn scan(
+        &self,
+        shard: ShardNumber,
+        after: Option<&SortKey>,
+    ) -> Result<Page<StoredCopy>, TableError> {
         let KeyJob { inner, key, deadline, .. } = self.job;
         let scan = || inner.tables.scan_shard(key, shard, after, PAGE_ITEMS);
         let page = retrying(&inner.environment, *deadline, scan).await;
@@ -558,7 +637,9 @@ impl DrainRun<'_> {
             match may_move(generation, &view, lease, self.now()) {
                 MayMove::Yes => {
                     let inner = Arc::clone(self.job.inner);
-                    return Ok(Some(Arc::new(move || view.is_valid(inner.environment.now(), lease))));
+                    return Ok(Some(Arc::new(move || {
+                        view.is_valid(inner.environment.now(), lease)
+                    })));
                 }
                 MayMove::Over => return Ok(None),
                 MayMove::Look => {}
@@ -600,7 +681,9 @@ impl Move {
         loop {
             let (copy, lasts) = (&self.copy, Arc::clone(lasts));
             let sent = match self.home {
-                Some((home, width)) => inner.tables.copy_home(key, copy, (self.at, home, width), lasts).await,
+                Some((home, width)) => {
+                    inner.tables.copy_home(key, copy, (self.at, home, width), lasts).await
+                }
                 None => inner.tables.delete_copy(key, copy, self.at, lasts).await,
             };
             let error = match sent {

@@ -59,10 +59,21 @@ impl TableEngine {
 }
 
 impl Inner {
-    pub(crate) fn tell(&self, key: &PartitionKey, from: ShardCount, step: ScalingStep, reason: ScalingReason) {
+    pub(crate) fn tell(
+        &self,
+        key: &PartitionKey,
+        from: ShardCount,
+        step: ScalingStep,
+        reason: ScalingReason,
+    ) {
         if self.scaling_events.receiver_count() > 0 {
             // The last receiver may be gone meanwhile.
-            let _ = self.scaling_events.send(ScalingEvent { partition_key: key.clone(), from, step, reason });
+            let _ = self.scaling_events.send(ScalingEvent {
+                partition_key: key.clone(),
+                from,
+                step,
+                reason,
+            });
         }
     }
 }

@@ -133,7 +133,10 @@ impl KeyState {
                 }
                 Arc::new(view.joined(old))
             }
-            Some(old) if old.layout.generation == view.layout.generation && old.asked_at >= view.asked_at => {
+            Some(old)
+                if old.layout.generation == view.layout.generation
+                    && old.asked_at >= view.asked_at =>
+            {
                 return Arc::clone(old);
             }
             Some(old) => {
@@ -197,14 +200,23 @@ pub(super) struct KeyJob<'a> {
 }
 
 impl Inner {
-    pub(super) fn job<'a>(self: &'a Arc<Self>, key: &'a PartitionKey, deadline: Deadline) -> KeyJob<'a> {
+    pub(super) fn job<'a>(
+        self: &'a Arc<Self>,
+        key: &'a PartitionKey,
+        deadline: Deadline,
+    ) -> KeyJob<'a> {
         let Ok(state) = self.keys.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
         KeyJob::new(self, key, state, deadline)
     }
 }
 
 impl<'a> KeyJob<'a> {
-    pub(super) fn new(inner: &'a Arc<Inner>, key: &'a PartitionKey, state: Arc<KeyState>, deadline: Deadline) -> Self {
+    pub(super) fn new(
+        inner: &'a Arc<Inner>,
+        key: &'a PartitionKey,
+        state: Arc<KeyState>,
+        deadline: Deadline,
+    ) -> Self {
         Self { inner, key, state, deadline, begun: Mutex::default() }
     }
 
@@ -269,7 +281,12 @@ mod tests {
     #[test]
     fn an_instance_is_quiet_for_a_time_on_either_clock_and_on_the_same_table() {
         let warm = |write_units| Some(WarmThroughput { write_units, read_units: 12_000 });
-        let quiet = Quiet { since: at(10, 100), lasts: Duration::from_secs(5), warm: warm(4_000), is_short: true };
+        let quiet = Quiet {
+            since: at(10, 100),
+            lasts: Duration::from_secs(5),
+            warm: warm(4_000),
+            is_short: true,
+        };
         let rows = [
             (warm(4_000), at(14, 104), true),
             (warm(4_000), at(15, 105), false),
@@ -293,7 +310,11 @@ mod tests {
         for (partitions, left) in
             [(None, 200), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
         {
-            known.pressure.record(count(8), Pressure { attempts: 200, throttled: 100, accepted: 100 }, now);
+            known.pressure.record(
+                count(8),
+                Pressure { attempts: 200, throttled: 100, accepted: 100 },
+                now,
+            );
             known.observe_partitions(partitions, now);
             assert_eq!(known.pressure.seen(now).pressure.attempts, left, "{partitions:?}");
         }

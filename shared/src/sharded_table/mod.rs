@@ -68,14 +68,28 @@ impl TableEngine {
 
     /// As [`new`](Self::new), with this clock and random generator.
     #[must_use]
-    pub fn with_environment(client: &Client, config: TableConfig, environment: Environment) -> Self {
+    pub fn with_environment(
+        client: &Client,
+        config: TableConfig,
+        environment: Environment,
+    ) -> Self {
         let config = Arc::new(config);
         let tables = Tables::new(client, Arc::clone(&config));
         let replicas = Replicas::new(&config.read_replicas);
-        let (keys, scaling_events) = (Cache::new(keys::REMEMBERED_KEYS), broadcast::Sender::new(events::KEPT));
+        let (keys, scaling_events) =
+            (Cache::new(keys::REMEMBERED_KEYS), broadcast::Sender::new(events::KEPT));
         let background = TaskTracker::new();
         let directory = Directory::default();
-        let inner = Inner { config, tables, environment, directory, keys, replicas, background, scaling_events };
+        let inner = Inner {
+            config,
+            tables,
+            environment,
+            directory,
+            keys,
+            replicas,
+            background,
+            scaling_events,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -99,7 +113,12 @@ impl TableEngine {
 
     /// The keys whose shards this process is changing in the background.
     pub(crate) fn changing_keys(&self) -> Vec<PartitionKey> {
-        self.inner.keys.iter().filter(|(_, state)| state.is_changing()).map(|(key, _)| key).collect()
+        self.inner
+            .keys
+            .iter()
+            .filter(|(_, state)| state.is_changing())
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// The present epoch second.
@@ -110,7 +129,10 @@ impl TableEngine {
     /// A time-ordered unique sort key for an item that came without one: a UUID of version 7.
     #[must_use]
     pub fn make_sort_key(&self) -> String {
-        let millis = u64::try_from(self.inner.environment.now().wall.as_millis()).unwrap_or(u64::MAX);
-        uuid::Builder::from_unix_timestamp_millis(millis, &self.inner.environment.bytes()).into_uuid().to_string()
+        let millis =
+            u64::try_from(self.inner.environment.now().wall.as_millis()).unwrap_or(u64::MAX);
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.inner.environment.bytes())
+            .into_uuid()
+            .to_string()
     }
 }

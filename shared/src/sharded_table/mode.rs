@@ -36,7 +36,9 @@ impl TableEngine {
     /// As [`claim_mode`](Self::claim_mode).
     pub async fn check_mode(&self, deadline: Deadline) -> Result<(), TableError> {
         let inner = &self.inner;
-        if let Some(table) = retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await? {
+        if let Some(table) =
+            retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?
+        {
             inner.agree(&table)?;
             if table.rebuilding {
                 return Err(rebuilding());
@@ -66,9 +68,17 @@ impl Inner {
     /// Before the first write: the table item exists, and agrees. A table without one must be new,
     /// unless it is being rebuilt: `rebuilt` is then the number of copies in the pages of the
     /// directory.
-    pub(super) async fn claimed(&self, rebuilt: Option<u32>, deadline: Deadline) -> Result<(), TableError> {
+    pub(super) async fn claimed(
+        &self,
+        rebuilt: Option<u32>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         // Boxed, because this runs once and must not enlarge the futures that contain it.
-        self.directory.claimed.get_or_try_init(|| Box::pin(self.claim(rebuilt, deadline))).await.copied()
+        self.directory
+            .claimed
+            .get_or_try_init(|| Box::pin(self.claim(rebuilt, deadline)))
+            .await
+            .copied()
     }
 
     async fn claim(&self, rebuilt: Option<u32>, deadline: Deadline) -> Result<(), TableError> {
@@ -88,13 +98,15 @@ impl Inner {
         if table.is_none() {
             let (mode, rebuilding, copies) = (self.own_mode(), !is_new, rebuilt.unwrap_or(1));
             let own = TableItem { mode, pages: PAGES, copies, directory_made: false, rebuilding };
-            match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await {
+            match retrying(&self.environment, deadline, || self.tables.store_table_item(&own)).await
+            {
                 // Another process was first, or an earlier attempt was applied.
                 Ok(()) | Err(TableError::ConditionFailed) => table = read().await?,
                 Err(error) => return Err(error),
             }
         }
-        let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         self.agree(&table)?;
         if table.rebuilding && is_new {
             return Err(rebuilding());
@@ -110,7 +122,9 @@ impl Inner {
     /// instances still read all of them.
     async fn copies_marked(&self, deadline: Deadline) -> Result<u32, TableError> {
         let mut copies = 1;
-        for at in (0..PAGES).flat_map(|page| (0..MAX_COPIES).map(move |copy| PageCopy { page, copy })) {
+        for at in
+            (0..PAGES).flat_map(|page| (0..MAX_COPIES).map(move |copy| PageCopy { page, copy }))
+        {
             let stored = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
             copies = stored.and_then(|page| page.copies).unwrap_or(1).max(copies);
         }
@@ -121,7 +135,8 @@ impl Inner {
     /// Only the first page of a scan is read; in a table that is adopted with bare keys, it may
     /// contain none of the sharded items.
     async fn is_new_table(&self, deadline: Deadline) -> Result<(), TableError> {
-        let (keys, _) = retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
+        let (keys, _) =
+            retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
             return Err(TableError::Unusable(Cause::from(format!(
                 "{} has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
@@ -147,18 +162,25 @@ impl Inner {
             return Err(TableError::Unusable(Cause::from(format!(
                 "it takes {} by protocol {}, as the item {TABLE_KEY} of {} says; this process is for {} by protocol {} \
                  (WRITES, SHARD_PLACEMENT): see \"Changing WRITES\" in docs/operations.md",
-                stored.writes, stored.protocol, self.config.metadata_table_name, own.writes, own.protocol
+                stored.writes,
+                stored.protocol,
+                self.config.metadata_table_name,
+                own.writes,
+                own.protocol
             ))));
         }
         if table.pages == 0 || table.copies == 0 {
-            return Err(TableError::Damaged(format!("the item {TABLE_KEY} does not say how large the directory is")));
+            return Err(TableError::Damaged(format!(
+                "the item {TABLE_KEY} does not say how large the directory is"
+            )));
         }
         Ok(())
     }
 
     fn own_mode(&self) -> Mode {
         let own = self.config.writes();
-        let name = Writes::NAMES.iter().find(|(_, writes)| *writes == own).map_or("", |(name, _)| *name);
+        let name =
+            Writes::NAMES.iter().find(|(_, writes)| *writes == own).map_or("", |(name, _)| *name);
         Mode { writes: name.to_owned(), protocol: PROTOCOL }
     }
 }

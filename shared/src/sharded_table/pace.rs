@@ -76,6 +76,10 @@ mod tests {
         assert_eq!([at(&budget, 4), at(&budget, 40), at(&budget, 4)], [0, 200, 2_200]);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!([at(&budget, 4), at(&budget, 4)], [60_000, 60_200]);
-        assert_eq!([at(&DrainBudget::new(0.01), 1)], [60_000], "a table of five units is drained, too");
+        assert_eq!(
+            [at(&DrainBudget::new(0.01), 1)],
+            [60_000],
+            "a table of five units is drained, too"
+        );
     }
 }

@@ -65,7 +65,11 @@ impl From<TableError> for ReadError {
         if let TableError::Capacity(scope) = error {
             return Self::Capacity(scope);
         }
-        if error.is_retryable() { Self::Capacity(CapacityScope::Unknown) } else { Self::Table(error) }
+        if error.is_retryable() {
+            Self::Capacity(CapacityScope::Unknown)
+        } else {
+            Self::Table(error)
+        }
     }
 }
 
@@ -101,7 +105,10 @@ impl TableEngine {
         consistent: bool,
         deadline: Deadline,
     ) -> Result<Option<Item>, ReadError> {
-        Ok(self.get_stored(key, sort_key, consistent, deadline).await?.and_then(|stored| stored.item))
+        Ok(self
+            .get_stored(key, sort_key, consistent, deadline)
+            .await?
+            .and_then(|stored| stored.item))
     }
 
     /// Reads one item, and its tag.
@@ -135,7 +142,9 @@ impl TableEngine {
         let began = inner.environment.now();
         loop {
             let (found, view) = match job.leased_view() {
-                Some(view) => (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view),
+                Some(view) => {
+                    (job.get_newest(target, &inner.candidates(key, sort_key, &view)).await?, view)
+                }
                 None => job.get_beside_a_look(target).await?,
             };
             let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
@@ -175,10 +184,17 @@ impl<'a> PageRun<'a> {
             query: Arc::new(query.clone()),
             merge: PageMerge::new(query.limit, query.order, start)
                 .with_items_per_unit(READ_UNIT_BYTES / item_bytes.unwrap_or(ASSUMED_ITEM_BYTES))
-                .sharing_at_most(item_bytes.map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1))
+                .sharing_at_most(
+                    item_bytes
+                        .map_or(UNKNOWN_ITEMS, |bytes| (PAGE_BYTES as f64 / bytes) as usize + 1),
+                )
                 .with_forecast(Forecast {
                     spacing,
-                    end: if query.order == Order::Ascending { query.to.clone() } else { query.from.clone() },
+                    end: if query.order == Order::Ascending {
+                        query.to.clone()
+                    } else {
+                        query.from.clone()
+                    },
                     prefix: query.prefix.clone(),
                 }),
             pages: JoinSet::new(),
@@ -198,7 +214,9 @@ impl<'a> PageRun<'a> {
             None => {
                 // Queries the known shards and the metadata in parallel, then any further shards of
                 // the new view.
-                self.ask(self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards));
+                self.ask(
+                    self.job.known_view().map_or(ShardCount::ONE, |view| view.layout.read_shards),
+                );
                 self.job.leased_or_new_view().await?
             }
         };
@@ -213,15 +231,22 @@ impl<'a> PageRun<'a> {
                 Ok(Some(Ok((shard, Ok(answer))))) => {
                     self.consumed += answer.consumed;
                     let mut page = answer.page;
-                    self.era =
-                        page.items.iter().map(|stored| stored.version.era()).max().max(Some(self.era)).unwrap_or(0);
+                    self.era = page
+                        .items
+                        .iter()
+                        .map(|stored| stored.version.era())
+                        .max()
+                        .max(Some(self.era))
+                        .unwrap_or(0);
                     // A copy at a shard that is not a place of the item does not count: its write
                     // was never acknowledged.
                     page.items.retain(|stored| inner.may_stand(key, stored, shard, &view));
                     self.merge.supply(shard, page);
                 }
                 Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
-                Ok(Some(Err(died))) => failed = Some(TableError::Transient(Cause::by("a task died", died))),
+                Ok(Some(Err(died))) => {
+                    failed = Some(TableError::Transient(Cause::by("a task died", died)))
+                }
                 Ok(None) => break,
                 Err(_) => {
                     telemetry::missed_deadline();
@@ -266,8 +291,9 @@ impl<'a> PageRun<'a> {
             let Some(request) = self.waiting.pop() else { return };
             let (inner, query) = (Arc::clone(self.job.inner), Arc::clone(&self.query));
             let (replicas, deadline) = (self.replicas, self.job.deadline);
-            self.pages
-                .spawn(async move { (request.shard, inner.query_shard(&query, &request, replicas, deadline).await) });
+            self.pages.spawn(async move {
+                (request.shard, inner.query_shard(&query, &request, replicas, deadline).await)
+            });
         }
     }
 }
@@ -280,7 +306,12 @@ impl Inner {
     }
 
     /// The shards that a read of one item uses: its places, and with random placement all shards.
-    fn candidates(&self, key: &PartitionKey, sort_key: &SortKey, view: &View) -> BTreeSet<ShardNumber> {
+    fn candidates(
+        &self,
+        key: &PartitionKey,
+        sort_key: &SortKey,
+        view: &View,
+    ) -> BTreeSet<ShardNumber> {
         if self.config.placement == Placement::Random {
             return view.layout.read_shards.shards().chain(self.bare()).collect();
         }
@@ -289,7 +320,13 @@ impl Inner {
         candidates
     }
 
-    fn may_stand(&self, key: &PartitionKey, stored: &Stored<Item>, shard: ShardNumber, view: &View) -> bool {
+    fn may_stand(
+        &self,
+        key: &PartitionKey,
+        stored: &Stored<Item>,
+        shard: ShardNumber,
+        view: &View,
+    ) -> bool {
         self.config.placement == Placement::Random
             || self.always_first() == Some(shard)
             || self.places(key, &stored.sort_key, view).contains(shard)
@@ -314,16 +351,23 @@ impl Inner {
         replicas: bool,
         deadline: Deadline,
     ) -> Result<ShardQueryPage, TableError> {
-        let replica = if query.consistent || !replicas { None } else { self.replicas.choose(&self.environment) };
+        let replica = if query.consistent || !replicas {
+            None
+        } else {
+            self.replicas.choose(&self.environment)
+        };
         let mut failed = None;
         if let Some(index) = replica {
-            match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await {
+            match timeout_at(deadline, self.tables.query_shard(query, request, Some(&index))).await
+            {
                 Ok(Ok(page)) => return Ok(page),
                 Ok(Err(error)) => failed = Some((index, error)),
                 Err(_) => return Err(TableError::Transient("the deadline passed".into())),
             }
         }
-        let answer = retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None)).await;
+        let answer =
+            retrying(&self.environment, deadline, || self.tables.query_shard(query, request, None))
+                .await;
         // If the table refuses the request, too, the replica is not at fault.
         if let Some((index, error)) = failed
             && (answer.is_ok() || error.is_retryable())
@@ -350,7 +394,12 @@ impl KeyJob<'_> {
         let (lease, longest) = (config.lease(), config.longest_read());
         let mut newer = None;
         loop {
-            match read_end((began, longest), (view, lease), newer.as_deref(), self.inner.environment.now()) {
+            match read_end(
+                (began, longest),
+                (view, lease),
+                newer.as_deref(),
+                self.inner.environment.now(),
+            ) {
                 ReadEnd::Stands => return Ok(true),
                 ReadEnd::Again => return Ok(false),
                 ReadEnd::TooLong => return Err(ReadError::Capacity(CapacityScope::Unknown)),
@@ -361,13 +410,17 @@ impl KeyJob<'_> {
 
     /// Without a valid view: reads the known places and the metadata in parallel, then any further
     /// places of the new view.
-    async fn get_beside_a_look(&self, target: GetTarget<'_>) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
+    async fn get_beside_a_look(
+        &self,
+        target: GetTarget<'_>,
+    ) -> Result<(Option<FoundCopy>, Arc<View>), ReadError> {
         let candidates_by = |view: &View| self.inner.candidates(self.key, target.sort_key, view);
         let known = match self.known_view() {
             Some(view) => candidates_by(&view),
             None => self.inner.bare().into_iter().chain([ShardNumber::FIRST]).collect(),
         };
-        let (first, view) = tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
+        let (first, view) =
+            tokio::join!(self.get_newest(target, &known), self.leased_or_new_view());
         let (first, view) = (first?, view?);
         let candidates = candidates_by(&view);
         if !known.is_subset(&candidates) {

@@ -24,7 +24,9 @@ pub(super) struct Replicas {
 
 impl Replicas {
     pub(super) fn new(names: &[String]) -> Self {
-        Self { indexes: Mutex::new(names.iter().map(|name| (name.clone(), Duration::ZERO)).collect()) }
+        Self {
+            indexes: Mutex::new(names.iter().map(|name| (name.clone(), Duration::ZERO)).collect()),
+        }
     }
 
     /// The index to query, or `None` for the table, each with the same probability.
@@ -34,8 +36,11 @@ impl Replicas {
             return None;
         }
         let now = environment.now().monotonic;
-        let awake: Vec<&String> = indexes.iter().filter(|(_, rests)| *rests <= now).map(|(name, _)| name).collect();
-        let drawn = environment.below(u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1)) as usize;
+        let awake: Vec<&String> =
+            indexes.iter().filter(|(_, rests)| *rests <= now).map(|(name, _)| name).collect();
+        let drawn = environment
+            .below(u32::try_from(awake.len()).unwrap_or(u32::MAX).saturating_add(1))
+            as usize;
         awake.get(drawn).map(|name| (*name).clone())
     }
 

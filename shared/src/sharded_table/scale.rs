@@ -18,7 +18,9 @@ use super::views::Record;
 use super::{Deadline, Inner, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
-use crate::core::policy::{LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER};
+use crate::core::policy::{
+    LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER,
+};
 use crate::core::pressure::{Pressure, Seen};
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
@@ -105,7 +107,9 @@ impl TableEngine {
                 job.wait_out(&record).await?;
             } else if to > now {
                 let growth = Change::Close { to, growth: GrowthRecord::default() };
-                if let ScaleOutcome::Unchanged(full) = job.change_width(&record, growth, ScalingReason::Asked).await? {
+                if let ScaleOutcome::Unchanged(full) =
+                    job.change_width(&record, growth, ScalingReason::Asked).await?
+                {
                     return Ok(ScaleOutcome::Unchanged(full));
                 }
             } else if from < now {
@@ -170,7 +174,8 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<(Vec<(PartitionKey, ShardMetadata)>, Option<PartitionKey>), TableError> {
         let inner = &self.inner;
-        let (keys, next) = retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let (keys, next) =
+            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
         let readable = keys.into_iter().filter_map(|(key, raw)| match raw.parse() {
             Ok(metadata) => Some((key, metadata)),
             Err(error) => {
@@ -187,7 +192,11 @@ impl TableEngine {
     /// # Errors
     /// [`TableError::Lost`] if the key's page of the directory lists it and the item is missing;
     /// another [`TableError`] if the metadata could not be read.
-    pub async fn shards(&self, key: &PartitionKey, deadline: Deadline) -> Result<Option<ShardMetadata>, TableError> {
+    pub async fn shards(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<Option<ShardMetadata>, TableError> {
         let job = self.inner.job(key, deadline);
         let mut record = job.record_from_now().await?;
         // If the page lists the key, it has just grown, or its item is lost. The second read
@@ -272,7 +281,10 @@ impl KeyJob<'_> {
                 }
             };
             if ScalingPolicy::is_calm(seen) {
-                self.be_quiet(self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(), false);
+                self.be_quiet(
+                    self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
+                    false,
+                );
                 return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
             }
         }
@@ -293,7 +305,8 @@ impl KeyJob<'_> {
     /// Whether the observations of an instant are outdated: too old, or from a table with another
     /// number of partitions.
     fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
-        let is_late = self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
+        let is_late =
+            self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
         is_late || self.partitions() != seen.partitions
     }
 
@@ -325,8 +338,11 @@ impl KeyJob<'_> {
         let (inner, now) = (self.inner, self.now_millis());
         let Seen { pressure: own, partitions, .. } = seen;
         let soon = || self.deadline.min(Instant::now() + TOGETHER);
-        let read =
-            || retrying(&inner.environment, soon(), || inner.tables.get_evidence(self.key, generation, partitions));
+        let read = || {
+            retrying(&inner.environment, soon(), || {
+                inner.tables.get_evidence(self.key, generation, partitions)
+            })
+        };
         let short = |together: Together| {
             // A report that is valid for longer than possible was written by a wrong clock.
             let latest = now + 2 * millis(LONGEST_SHORTAGE);
@@ -339,9 +355,16 @@ impl KeyJob<'_> {
             return Ok(short);
         }
         let untold = self.state.known().pressure.take_untold(inner.environment.now().monotonic);
-        let evidence =
-            Evidence { seen: untold, generation, partitions, now, oldest: now.saturating_sub(millis(EVIDENCE_LASTS)) };
-        let add = retrying(&inner.environment, soon(), || inner.tables.add_evidence(self.key, evidence)).await;
+        let evidence = Evidence {
+            seen: untold,
+            generation,
+            partitions,
+            now,
+            oldest: now.saturating_sub(millis(EVIDENCE_LASTS)),
+        };
+        let add =
+            retrying(&inner.environment, soon(), || inner.tables.add_evidence(self.key, evidence))
+                .await;
         match add {
             Ok(together) => {
                 if let Some(short) = short(together) {
@@ -352,7 +375,9 @@ impl KeyJob<'_> {
                 }
             }
             // Enough instances add their observations without this one.
-            Err(error) if error.is_retryable() => return Ok(SeenTogether::Pressure(Pressure::default())),
+            Err(error) if error.is_retryable() => {
+                return Ok(SeenTogether::Pressure(Pressure::default()));
+            }
             Err(error) => return Err(error),
         }
         // The other instances need a moment for theirs.
@@ -386,7 +411,11 @@ impl KeyJob<'_> {
         let claim = || inner.tables.claim_shortage(self.key, shortage);
         let is_first = retrying(&inner.environment, self.deadline, claim).await?;
         if is_first {
-            tracing::warn!(until, write_units, "the table is short of partitions, not this key of shards");
+            tracing::warn!(
+                until,
+                write_units,
+                "the table is short of partitions, not this key of shards"
+            );
             telemetry::short_of_partitions(write_units);
         }
         Ok(is_first)
@@ -416,7 +445,12 @@ impl KeyJob<'_> {
             ScalingDecision::AtMaximum => telemetry::at_max_shards(),
             ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
         }
-        self.inner.tell(self.key, metadata.number_of_shards, ScalingStep::Unchanged(decision), reason);
+        self.inner.tell(
+            self.key,
+            metadata.number_of_shards,
+            ScalingStep::Unchanged(decision),
+            reason,
+        );
         Ok(ScaleOutcome::Unchanged(decision))
     }
 
@@ -436,12 +470,22 @@ impl KeyJob<'_> {
         let is_listed = record.metadata.layout().is_listed(self.inner.config.adopt_shards);
         let known_page = || self.inner.known_page(self.key)?.known();
         if known_page().is_some_and(|page| !page.has_room(is_listed)) {
-            tracing::error!(key = self.key.as_str(), "the key's page of the directory is full: the key cannot grow");
+            tracing::error!(
+                key = self.key.as_str(),
+                "the key's page of the directory is full: the key cannot grow"
+            );
             let full = ScalingDecision::DirectoryFull;
-            self.inner.tell(self.key, record.metadata.number_of_shards, ScalingStep::Unchanged(full), reason);
+            self.inner.tell(
+                self.key,
+                record.metadata.number_of_shards,
+                ScalingStep::Unchanged(full),
+                reason,
+            );
             return Ok(ScaleOutcome::Unchanged(full));
         }
-        let Some(closed) = self.step(record, &close).await? else { return Ok(ScaleOutcome::Superseded) };
+        let Some(closed) = self.step(record, &close).await? else {
+            return Ok(ScaleOutcome::Superseded);
+        };
         if let Some(to) = closed.closing() {
             self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
@@ -453,8 +497,11 @@ impl KeyJob<'_> {
     /// Waits until a key's next era has begun and this job has a view of it. If that takes too
     /// long, a background task takes the closing over. Concurrent jobs share one check.
     pub(super) async fn wait_for_open(&self) -> Result<ScaleOutcome, TableError> {
-        let late = || TableError::Transient("the key's width was changing until the deadline".into());
-        let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else { return Err(late()) };
+        let late =
+            || TableError::Transient("the key's width was changing until the deadline".into());
+        let Ok(_turn) = timeout_at(self.deadline, self.state.opening.lock()).await else {
+            return Err(late());
+        };
         let environment = &self.inner.environment;
         let mut watched: Option<(u64, Instant)> = None;
         loop {
@@ -472,7 +519,8 @@ impl KeyJob<'_> {
             let (_, ends) = *watched.get_or_insert_with(|| (layout.generation, self.patience()));
             if Instant::now() >= ends {
                 // If the item is lost, the waiting request must fail.
-                let (record, watched_generation) = (self.record_from_now().await?, layout.generation);
+                let (record, watched_generation) =
+                    (self.record_from_now().await?, layout.generation);
                 // Not within this request, which may end before the wait does.
                 self.in_background(&self.state.taking_over, move |inner, key, state| async move {
                     let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
@@ -500,7 +548,9 @@ impl KeyJob<'_> {
     async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience();
         if ends >= self.deadline {
-            return Err(TableError::Transient("the key's width was changing until the deadline".into()));
+            return Err(TableError::Transient(
+                "the key's width was changing until the deadline".into(),
+            ));
         }
         sleep_until(ends).await;
         let now = self.record_from_now().await?;
@@ -513,7 +563,10 @@ impl KeyJob<'_> {
     /// The instant from which on an observer of a closing takes it over.
     fn patience(&self) -> Instant {
         let environment = &self.inner.environment;
-        Instant::now() + environment.opening_wait() + OBSERVER_PAUSE + environment.jitter(OBSERVER_PAUSE)
+        Instant::now()
+            + environment.opening_wait()
+            + OBSERVER_PAUSE
+            + environment.jitter(OBSERVER_PAUSE)
     }
 
     /// Takes over the observed closing. If the key's item is further on, its actor may have died
@@ -549,12 +602,18 @@ impl KeyJob<'_> {
             return Ok(true);
         }
         if self.record_from_now().await?.metadata.generation < told {
-            return Err(TableError::Lost("its item is gone, or older than its page of the directory".into()));
+            return Err(TableError::Lost(
+                "its item is gone, or older than its page of the directory".into(),
+            ));
         }
         Ok(false)
     }
 
-    pub(super) async fn open(&self, closed: &ShardMetadata, reason: ScalingReason) -> Result<ScaleOutcome, TableError> {
+    pub(super) async fn open(
+        &self,
+        closed: &ShardMetadata,
+        reason: ScalingReason,
+    ) -> Result<ScaleOutcome, TableError> {
         let from = closed.number_of_shards;
         let mut backoff = Backoff::default();
         loop {
@@ -573,7 +632,11 @@ impl KeyJob<'_> {
                     let to = now.number_of_shards;
                     let is_opened = now.era == closed.era + 1 && closed.closing() == Some(to);
                     self.inner.publish(self.key, now.layout(), self.deadline).await?;
-                    return Ok(if is_opened { ScaleOutcome::Scaled { from, to } } else { ScaleOutcome::Superseded });
+                    return Ok(if is_opened {
+                        ScaleOutcome::Scaled { from, to }
+                    } else {
+                        ScaleOutcome::Superseded
+                    });
                 }
                 Err(error) if error.is_retryable() && Instant::now() < self.deadline => {
                     sleep(backoff.next(&self.inner.environment)).await;
@@ -585,7 +648,11 @@ impl KeyJob<'_> {
 
     /// One change of a key's item, if it is unchanged since it was read. `None` if another actor
     /// was first.
-    pub(super) async fn step(&self, record: &Record, change: &Change) -> Result<Option<ShardMetadata>, TableError> {
+    pub(super) async fn step(
+        &self,
+        record: &Record,
+        change: &Change,
+    ) -> Result<Option<ShardMetadata>, TableError> {
         self.change(record.seen(), change).await
     }
 

@@ -66,16 +66,28 @@ impl TableEngine {
                 continue;
             };
             let logical = item.logical_key.as_deref();
-            let place = Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
-            let shard = if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::UNSHARDED };
-            let seen = Surveyed { sort_key: &item.sort_key, shard, version: item.version, width: item.width };
-            if let Some(key) = survey.asks_for((config.placement, config.adopt_shards), &place, &seen) {
-                let known = match retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await {
-                    Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
-                    Ok(None) => Known::Absent,
-                    Err(TableError::Damaged(_)) => Known::Damaged,
-                    Err(error) => return Err(error),
-                };
+            let place =
+                Place::of(&config.shard_keys, config.adopt_unsharded, &item.stored_key, logical);
+            let shard =
+                if let Place::Of(_, shard) = &place { *shard } else { ShardNumber::UNSHARDED };
+            let seen = Surveyed {
+                sort_key: &item.sort_key,
+                shard,
+                version: item.version,
+                width: item.width,
+            };
+            if let Some(key) =
+                survey.asks_for((config.placement, config.adopt_shards), &place, &seen)
+            {
+                let known =
+                    match retrying(&inner.environment, deadline, || inner.tables.get_metadata(key))
+                        .await
+                    {
+                        Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
+                        Ok(None) => Known::Absent,
+                        Err(TableError::Damaged(_)) => Known::Damaged,
+                        Err(error) => return Err(error),
+                    };
                 survey.know(key, known, config.adopt_shards);
             }
             survey.observe((config.placement, &config.shard_keys), always, place, &seen);
@@ -95,7 +107,8 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Option<PartitionKey>, TableError> {
         let inner = &self.inner;
-        let (keys, next) = retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
+        let (keys, next) =
+            retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
         for (key, raw) in keys {
             if raw.parse().is_err() {
                 survey.know(&key, Known::Damaged, inner.config.adopt_shards);
@@ -121,7 +134,9 @@ impl TableEngine {
         }
         let (inner, job) = (&self.inner, self.inner.job(key, deadline));
         for _ in 0..ATTEMPTS {
-            let read = retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key)).await?;
+            let read =
+                retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key))
+                    .await?;
             let seen = read.as_ref().and_then(|raw| raw.parse().ok());
             if seen.as_ref().is_some_and(|metadata| findings.are_told_by(metadata)) {
                 return Ok(Rebuilt::Kept);
@@ -136,7 +151,9 @@ impl TableEngine {
                 (Some(metadata), _) => metadata.clone(),
                 // The parts of damaged metadata that can be parsed.
                 (None, Some(raw)) => ShardMetadata {
-                    read_shards: raw.widest().map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
+                    read_shards: raw
+                        .widest()
+                        .map_or(nothing.read_shards, |widest| widest.max(nothing.read_shards)),
                     generation: raw.generation().unwrap_or_default().min(HIGHEST_GENERATION / 2),
                     era: raw.era().unwrap_or(nothing.era),
                     shard_history: raw.history(),
@@ -160,7 +177,11 @@ impl TableEngine {
             let to = width.max(known.read_shards).max(told.layout.read_shards);
             // Items may also be stored under a width that only the page's entry has.
             let history = told.layout.widths.iter().fold(findings.history(), |history, width| {
-                if told.layout.generation > 0 { history.with(told.layout.last_updated, *width) } else { history }
+                if told.layout.generation > 0 {
+                    history.with(told.layout.last_updated, *width)
+                } else {
+                    history
+                }
             });
             // The generation continues from the clock, and the era from the items', so that
             // functions with later ones from before the loss accept these.
@@ -170,7 +191,9 @@ impl TableEngine {
             sleep(inner.environment.opening_wait()).await;
             return Ok(match job.open(&closed, ScalingReason::Asked).await? {
                 ScaleOutcome::Superseded => Rebuilt::Superseded,
-                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => Rebuilt::Widened(to),
+                ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) if seen.is_some() => {
+                    Rebuilt::Widened(to)
+                }
                 ScaleOutcome::Scaled { .. } | ScaleOutcome::Unchanged(_) => Rebuilt::Created(to),
             });
         }
@@ -182,8 +205,11 @@ impl KeyJob<'_> {
     /// The key's entry in its page, if it has one.
     async fn listed(&self) -> Result<Arc<View>, TableError> {
         let asked_at = self.inner.environment.now();
-        let nothing = Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
-        let Some(page) = self.inner.page(self.key, self.deadline).await? else { return Ok(nothing) };
+        let nothing =
+            Arc::new(View { layout: Layout::unlisted(self.inner.config.adopt_shards), asked_at });
+        let Some(page) = self.inner.page(self.key, self.deadline).await? else {
+            return Ok(nothing);
+        };
         let page = self.inner.read_page(page, |_| false, self.deadline).await?;
         Ok(page.and_then(|page| page.view_of(self.key)).unwrap_or(nothing))
     }
@@ -209,12 +235,22 @@ impl KeyJob<'_> {
 
     /// Fails if the metadata of a key is lost: items were found beyond its shards, and there is no
     /// metadata.
-    pub(super) async fn is_lost(&self, found: Result<bool, TableError>, deadline: Deadline) -> Result<(), TableError> {
+    pub(super) async fn is_lost(
+        &self,
+        found: Result<bool, TableError>,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         let KeyJob { inner, key, .. } = self;
         // It may have grown since its metadata was read.
-        if found? && retrying(&inner.environment, deadline, || inner.tables.get_metadata(key)).await?.is_none() {
+        if found?
+            && retrying(&inner.environment, deadline, || inner.tables.get_metadata(key))
+                .await?
+                .is_none()
+        {
             let beyond = ShardNumber::from_index(inner.config.adopt_shards.get());
-            return Err(TableError::Lost(format!("it has no item, yet items stand on shard {beyond}")));
+            return Err(TableError::Lost(format!(
+                "it has no item, yet items stand on shard {beyond}"
+            )));
         }
         Ok(())
     }

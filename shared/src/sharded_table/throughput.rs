@@ -21,16 +21,24 @@ impl TableEngine {
     /// # Errors
     /// [`TableError`] if the metadata table could not be used: publish it again. Some copies may
     /// have it by then.
-    pub async fn publish_warm_throughput(&self, warm: WarmThroughput, deadline: Deadline) -> Result<(), TableError> {
+    pub async fn publish_warm_throughput(
+        &self,
+        warm: WarmThroughput,
+        deadline: Deadline,
+    ) -> Result<(), TableError> {
         self.claim_mode(deadline).await?;
         let inner = &self.inner;
-        let table = retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
-        let table = table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
+        let table =
+            retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?;
+        let table =
+            table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         for page in 0..table.pages {
             let mut publishing = JoinSet::new();
             for copy in 0..table.copies {
                 let (inner, at) = (Arc::clone(inner), PageCopy { page, copy });
-                publishing.spawn(async move { inner.publish_warm_throughput_to(at, warm, deadline).await });
+                publishing.spawn(async move {
+                    inner.publish_warm_throughput_to(at, warm, deadline).await
+                });
             }
             while let Some(published) = publishing.join_next().await {
                 published.map_err(|died| TableError::Transient(died.to_string().into()))??;
@@ -56,7 +64,9 @@ impl TableEngine {
         if let Some(known) = known {
             return Ok(known.warm());
         }
-        let read = inner.read_page(page, |page| page.is_valid(inner.environment.now(), lease), deadline).await?;
+        let read = inner
+            .read_page(page, |page| page.is_valid(inner.environment.now(), lease), deadline)
+            .await?;
         Ok(read.and_then(|page| page.warm()))
     }
 }

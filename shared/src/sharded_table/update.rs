@@ -111,8 +111,12 @@ impl TableEngine {
         match self.get_tagged(key, sort_key, true, deadline).await {
             Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
             Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
-            Err(ReadError::Capacity(scope)) => Err(WriteErrorKind::Capacity(scope).after(attempts, throttled)),
-            Err(ReadError::Table(error)) => Err(WriteErrorKind::Table(error).after(attempts, throttled)),
+            Err(ReadError::Capacity(scope)) => {
+                Err(WriteErrorKind::Capacity(scope).after(attempts, throttled))
+            }
+            Err(ReadError::Table(error)) => {
+                Err(WriteErrorKind::Table(error).after(attempts, throttled))
+            }
         }
     }
 
@@ -129,14 +133,20 @@ impl TableEngine {
             What::Put(_) | What::Patch(Patch::Merge(_)) => How::Replace,
             What::Patch(Patch::Add(_)) if changing.conditions.are_none() => How::Add,
             What::Patch(Patch::Add(_)) => How::Replace,
-            What::Delete => How::Remove { may_look: job.state.may_look(self.inner.environment.now()) },
+            What::Delete => {
+                How::Remove { may_look: job.state.may_look(self.inner.environment.now()) }
+            }
         };
         // A patch needs the item anyway.
-        let expects = changing.conditions.only_version().filter(|_| !matches!(changing.what, What::Patch(_)));
+        let expects =
+            changing.conditions.only_version().filter(|_| !matches!(changing.what, What::Patch(_)));
         let kind = Kind::Update(Update { how, expects, once: changing.once });
-        let (written, deed) =
-            WriteRun::new(job, kind, sort_key, Deed::Change(Box::new(changing))).run_to_the_end().await;
-        let Deed::Change(changing) = deed else { unreachable!("a write brings back what it was given") };
+        let (written, deed) = WriteRun::new(job, kind, sort_key, Deed::Change(Box::new(changing)))
+            .run_to_the_end()
+            .await;
+        let Deed::Change(changing) = deed else {
+            unreachable!("a write brings back what it was given")
+        };
         match written {
             Ok(written) => Ok((written, *changing)),
             Err(error) => Err(WriteError { stands: changing.stands, ..error }),
@@ -166,8 +176,11 @@ pub(super) fn newest(
     as_item: impl FnOnce(Standing) -> Result<Stored<Item>, TableError>,
 ) -> Result<Option<Newest>, TableError> {
     let ours = standing.into_iter().filter(|(_, standing)| standing.copy.is_ours);
-    let newest = ours.max_by_key(|(shard, standing)| (standing.copy.version, *shard == ShardNumber::UNSHARDED));
-    let Some((_, standing)) = newest.filter(|(_, standing)| standing.copy.is_item()) else { return Ok(None) };
+    let newest = ours
+        .max_by_key(|(shard, standing)| (standing.copy.version, *shard == ShardNumber::UNSHARDED));
+    let Some((_, standing)) = newest.filter(|(_, standing)| standing.copy.is_item()) else {
+        return Ok(None);
+    };
     let applied = standing.copy.applied.as_deref().cloned();
     Ok(Some((as_item(standing)?, applied)))
 }
@@ -225,7 +238,9 @@ impl<'a> Changing<'a> {
     pub(super) fn additions(&mut self) -> Payload<'_> {
         match self.what {
             What::Patch(Patch::Add(additions)) => Payload::Additions(additions, &mut self.added),
-            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => Payload::Content(None, None),
+            What::Patch(Patch::Merge(_)) | What::Put(_) | What::Delete => {
+                Payload::Content(None, None)
+            }
         }
     }
 
@@ -246,9 +261,16 @@ impl<'a> Changing<'a> {
         judged
     }
 
-    fn made_of(&mut self, newest: Option<Newest>, own_bytes: usize, now: Moment) -> Result<(), Option<WriteErrorKind>> {
-        let newest = newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
-        self.stands = newest.as_ref().map(|(version, item, _)| ItemTag::of(*version, &item.attributes));
+    fn made_of(
+        &mut self,
+        newest: Option<Newest>,
+        own_bytes: usize,
+        now: Moment,
+    ) -> Result<(), Option<WriteErrorKind>> {
+        let newest =
+            newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
+        self.stands =
+            newest.as_ref().map(|(version, item, _)| ItemTag::of(*version, &item.attributes));
         if newest.is_none() && matches!(self.what, What::Patch(_)) {
             return Err(Some(WriteErrorKind::Absent));
         }
@@ -258,7 +280,9 @@ impl<'a> Changing<'a> {
         match (self.what, newest) {
             (What::Delete, None) => Err(None),
             (What::Patch(patch), Some((_, item, applied))) => {
-                let attributes = patch.apply(item.attributes).map_err(|error| Some(WriteErrorKind::Patch(error)))?;
+                let attributes = patch
+                    .apply(item.attributes)
+                    .map_err(|error| Some(WriteErrorKind::Patch(error)))?;
                 self.applied = match self.once {
                     Some(once) => Some(Applied::with(applied.as_ref(), once, millis(now))),
                     None => applied,

@@ -102,7 +102,10 @@ impl KeyJob<'_> {
 
     /// A view that `good` accepts: the known one, or one that is read now. Concurrent callers share
     /// one read.
-    pub(super) async fn view(&self, good: impl Fn(&View, Moment) -> bool) -> Result<Arc<View>, TableError> {
+    pub(super) async fn view(
+        &self,
+        good: impl Fn(&View, Moment) -> bool,
+    ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
         match known() {
             Some(view) => Ok(view),
@@ -112,7 +115,10 @@ impl KeyJob<'_> {
         }
     }
 
-    async fn new_view(&self, good: impl Fn(&View, Moment) -> bool) -> Result<Arc<View>, TableError> {
+    async fn new_view(
+        &self,
+        good: impl Fn(&View, Moment) -> bool,
+    ) -> Result<Arc<View>, TableError> {
         let known = || self.known_view().filter(|view| good(view, self.inner.environment.now()));
         if let Some(page) = self.inner.page(self.key, self.deadline).await? {
             for _ in 0..OLD_ANSWERS {
@@ -187,7 +193,10 @@ impl KeyJob<'_> {
     ///
     /// # Errors
     /// [`TableError::Lost`] if it is older than the known state.
-    pub(super) async fn record(&self, good: impl Fn(&Record, Moment) -> bool) -> Result<Arc<Record>, TableError> {
+    pub(super) async fn record(
+        &self,
+        good: impl Fn(&Record, Moment) -> bool,
+    ) -> Result<Arc<Record>, TableError> {
         let known = || {
             let record = self.state.known().record.clone();
             record.filter(|record| good(record, self.inner.environment.now()))
@@ -196,7 +205,9 @@ impl KeyJob<'_> {
             return Ok(record);
         }
         let Ok(_flight) = timeout_at(self.deadline, self.state.flight.lock()).await else {
-            return Err(TableError::Transient("the metadata did not come before the deadline".into()));
+            return Err(TableError::Transient(
+                "the metadata did not come before the deadline".into(),
+            ));
         };
         if let Some(record) = known() {
             return Ok(record);
@@ -253,7 +264,8 @@ impl KeyJob<'_> {
         if is_known {
             return self.read_record().await;
         }
-        let soon = self.deadline.min(Instant::now() + LOSS_PATIENCE.min(self.inner.config.lease() / 4));
+        let soon =
+            self.deadline.min(Instant::now() + LOSS_PATIENCE.min(self.inner.config.lease() / 4));
         let (mut read, mut looked) = (pin!(self.read_record()), pin!(self.has_further_items(soon)));
         let mut found = None;
         let record = loop {
@@ -289,7 +301,8 @@ impl KeyJob<'_> {
             telemetry::lease_refreshed();
             let found = inner.tables.get_metadata(self.key).await?;
             let exists = found.is_some();
-            let metadata = found.unwrap_or_else(|| ShardMetadata::unregistered_with(inner.config.adopt_shards));
+            let metadata = found
+                .unwrap_or_else(|| ShardMetadata::unregistered_with(inner.config.adopt_shards));
             Ok(Record { metadata, exists, asked_at })
         })
         .await

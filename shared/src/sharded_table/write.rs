@@ -110,7 +110,11 @@ impl fmt::Display for WriteError {
 impl Error for WriteError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         // The cause itself is part of the message.
-        if let WriteErrorKind::Unknown(cause) = &self.kind { cause.source() } else { self.kind.source() }
+        if let WriteErrorKind::Unknown(cause) = &self.kind {
+            cause.source()
+        } else {
+            self.kind.source()
+        }
     }
 }
 
@@ -174,10 +178,13 @@ impl<'a> Attempts<'a> {
         let tables = &self.job.inner.tables;
         let sent = async {
             match payload {
-                Payload::Content(content, lasts) => tables.send(place, request, content, lasts).await,
+                Payload::Content(content, lasts) => {
+                    tables.send(place, request, content, lasts).await
+                }
                 Payload::Additions(additions, added) => {
                     let once = if let Effect::Add { once } = request.effect { once } else { None };
-                    let (sent, item) = tables.add(place, (once, &request.condition), additions).await?;
+                    let (sent, item) =
+                        tables.add(place, (once, &request.condition), additions).await?;
                     *added = item;
                     Ok(sent)
                 }
@@ -222,7 +229,9 @@ impl<'a> Attempts<'a> {
                 };
             }
             // The addition does not fit the stored item. The item is read to report why.
-            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => Answer::Refused(None),
+            Ok(Err(TableError::Rejected(_))) if matches!(request.effect, Effect::Add { .. }) => {
+                Answer::Refused(None)
+            }
             Ok(Err(error @ TableError::Transient(_))) => {
                 self.in_doubt = true;
                 self.last = Some(error);
@@ -254,7 +263,10 @@ impl<'a> Attempts<'a> {
 
     /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
     /// deadline.
-    pub(super) fn ended(&mut self, end: Result<End, Option<TableError>>) -> Result<Written, WriteError> {
+    pub(super) fn ended(
+        &mut self,
+        end: Result<End, Option<TableError>>,
+    ) -> Result<Written, WriteError> {
         let (attempts, throttled) = (self.count, self.throttled);
         let ended = match end {
             Ok((Outcome::Done, (shard, number_of_shards))) => {
@@ -268,11 +280,15 @@ impl<'a> Attempts<'a> {
             Ok((Outcome::KeyReused, _)) => Err(WriteErrorKind::IdempotencyKeyReused),
             Ok((Outcome::Unknown(why), _)) => Err(WriteErrorKind::Unknown(why.into())),
             Ok((Outcome::Occupied, _)) => Err(WriteErrorKind::Table(TableError::Occupied)),
-            Ok((Outcome::Lost, _)) => Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into()))),
+            Ok((Outcome::Lost, _)) => {
+                Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
+            }
             Err(error) => Err(match error.or_else(|| self.last.take()) {
                 last if self.in_doubt => {
                     let why = "an attempt had no response in time";
-                    WriteErrorKind::Unknown(last.map_or_else(|| why.into(), |last| Cause::by(why, last)))
+                    WriteErrorKind::Unknown(
+                        last.map_or_else(|| why.into(), |last| Cause::by(why, last)),
+                    )
                 }
                 Some(TableError::Capacity(scope)) => WriteErrorKind::Capacity(scope),
                 Some(TableError::Conflict) => WriteErrorKind::Contended,
@@ -282,7 +298,10 @@ impl<'a> Attempts<'a> {
             }),
         };
         let written = ended.map_err(|kind| WriteError {
-            stands: self.version.filter(|_| matches!(kind, WriteErrorKind::Exists)).and_then(ItemTag::of_version),
+            stands: self
+                .version
+                .filter(|_| matches!(kind, WriteErrorKind::Exists))
+                .and_then(ItemTag::of_version),
             ..kind.after(attempts, throttled)
         });
         telemetry::write(&written);
@@ -346,7 +365,8 @@ impl<'a> WriteRun<'a> {
     }
 
     async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
-        let (inner, key, sort_key) = (self.attempts.job.inner, self.attempts.job.key, self.attempts.sort_key);
+        let (inner, key, sort_key) =
+            (self.attempts.job.inner, self.attempts.job.key, self.attempts.sort_key);
         let mut view = self.look(None).await?;
         let (mut places, mut placed_by) = (inner.places(key, sort_key, &view), view.identity());
         loop {
@@ -359,7 +379,9 @@ impl<'a> WriteRun<'a> {
                     let job = &self.attempts.job;
                     if outcome == Outcome::Done {
                         let content = self.deed.content();
-                        job.note_load(Some(&view), || content.map_or(1, |content| content.item.write_units()));
+                        job.note_load(Some(&view), || {
+                            content.map_or(1, |content| content.item.write_units())
+                        });
                         if content.is_some() {
                             job.after_write();
                         }
@@ -374,17 +396,22 @@ impl<'a> WriteRun<'a> {
                 }
                 Next::Read => {
                     let standing = Box::pin(self.read(&places)).await?;
-                    let copies: Vec<_> =
-                        standing.iter().map(|(shard, standing)| (*shard, standing.copy.clone())).collect();
+                    let copies: Vec<_> = standing
+                        .iter()
+                        .map(|(shard, standing)| (*shard, standing.copy.clone()))
+                        .collect();
                     let now = inner.environment.now();
                     self.write.read(&copies, &places, &view, now);
                     if let Deed::Change(changing) = &mut self.deed
                         && self.write.has_read()
                         && !self.write.is_over()
                     {
-                        let newest = newest(standing, |standing| inner.tables.as_item(key, standing))?;
-                        self.attempts.declined =
-                            changing.judge(newest, inner.own_bytes(key, sort_key), now).err().flatten();
+                        let newest =
+                            newest(standing, |standing| inner.tables.as_item(key, standing))?;
+                        self.attempts.declined = changing
+                            .judge(newest, inner.own_bytes(key, sort_key), now)
+                            .err()
+                            .flatten();
                         if changing.is_declined() {
                             self.write.declined(&view, now);
                         }
@@ -396,7 +423,9 @@ impl<'a> WriteRun<'a> {
                     }
                     // Not checked between signing and sending: a late write is acknowledged only
                     // under a newer view.
-                    if let (Deed::Change(changing), Effect::Put { version, .. }) = (&mut self.deed, &request.effect) {
+                    if let (Deed::Change(changing), Effect::Put { version, .. }) =
+                        (&mut self.deed, &request.effect)
+                    {
                         changing.sent = Some(*version);
                     }
                     let adds = matches!(request.effect, Effect::Add { .. });
@@ -406,7 +435,8 @@ impl<'a> WriteRun<'a> {
                         Payload::Content(self.deed.content(), None)
                     };
                     let answer = self.attempts.send(place, &request, payload).await?;
-                    let newer = if answer.is_none() { self.attempts.job.state.view() } else { None };
+                    let newer =
+                        if answer.is_none() { self.attempts.job.state.view() } else { None };
                     let answer = answer.unwrap_or(Answer::Rejected);
                     // After a refusal, the stored copy is known, and the next attempt is sent at
                     // once. All other attempts wait a little.
@@ -428,7 +458,9 @@ impl<'a> WriteRun<'a> {
     async fn look(&self, since: Option<Moment>) -> Result<Arc<View>, TableError> {
         match since {
             None => self.attempts.job.leased_or_new_view().await,
-            Some(since) => self.attempts.job.view(|view, now| view.is_asked_since(since, now)).await,
+            Some(since) => {
+                self.attempts.job.view(|view, now| view.is_asked_since(since, now)).await
+            }
         }
     }
 

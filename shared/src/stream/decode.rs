@@ -81,19 +81,31 @@ impl StreamDecoder {
                 (None, _) if new.has_logical_key => Verdict::Internal(Internal::Moved),
                 (None, _) => Verdict::Change,
                 (Some(version), _) if is_edited(old.as_ref(), version) => Verdict::Change,
-                (Some(version), Writes::Items) => self.judge_put(&record, version, in_force, widths),
+                (Some(version), Writes::Items) => {
+                    self.judge_put(&record, version, in_force, widths)
+                }
                 (Some(version), Writes::Appends) => {
-                    let may_be_moved = matches!(in_force, InForce::Below(_)) || widths.may_have_been_drained(judged_at);
+                    let may_be_moved = matches!(in_force, InForce::Below(_))
+                        || widths.may_have_been_drained(judged_at);
                     judge_append(version, record.at, quiet, may_be_moved)
                 }
             },
             (Event::Remove { old, by_time_to_live }, writes) => {
-                let is_expired = *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
+                let is_expired =
+                    *by_time_to_live || old.expires_at.is_some_and(|ends| ends > 0 && ends <= at);
                 match writes {
-                    Writes::Items => self.judge_removal(&record, old, (*by_time_to_live, is_expired), in_force, widths),
+                    Writes::Items => self.judge_removal(
+                        &record,
+                        old,
+                        (*by_time_to_live, is_expired),
+                        in_force,
+                        widths,
+                    ),
                     // Only a drain deletes there.
                     Writes::Appends if !is_expired => Verdict::Internal(Internal::OriginalRemoved),
-                    Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => Verdict::Change,
+                    Writes::Appends if *by_time_to_live && self.may_be_home(&record, in_force) => {
+                        Verdict::Change
+                    }
                     Writes::Appends => Verdict::Doubt(Doubt::ExpiredCopy),
                 }
             }
@@ -101,7 +113,9 @@ impl StreamDecoder {
         Ok(match verdict {
             Verdict::Internal(internal) => Decoded::Internal(internal),
             Verdict::Change => Decoded::Change(self.change(record, in_force, None)),
-            Verdict::Doubt(doubt) => Decoded::Ambiguous(self.change(record, in_force, Some(doubt)), doubt),
+            Verdict::Doubt(doubt) => {
+                Decoded::Ambiguous(self.change(record, in_force, Some(doubt)), doubt)
+            }
         })
     }
 
@@ -113,7 +127,13 @@ impl StreamDecoder {
 
     /// A write of an era is stored at the home of that era, and is made during the era. Everything
     /// else is a copy.
-    fn judge_put(&self, record: &StreamRecord, version: Version, in_force: InForce, widths: &KeyWidths) -> Verdict {
+    fn judge_put(
+        &self,
+        record: &StreamRecord,
+        version: Version,
+        in_force: InForce,
+        widths: &KeyWidths,
+    ) -> Verdict {
         let written_at = widths.of_era(version.era()).and_then(|width| self.home(record, width));
         if written_at.is_some_and(|home| home != record.shard) {
             return Verdict::Internal(Internal::Moved);
@@ -136,15 +156,21 @@ impl StreamDecoder {
     ) -> Verdict {
         match in_force {
             InForce::Below(_) => Verdict::Doubt(Doubt::WidthForgotten),
-            InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => Verdict::Change,
+            InForce::Era { width, .. } if self.home(record, width) == Some(record.shard) => {
+                Verdict::Change
+            }
             // The item was stored under a bare key, where another program writes.
             InForce::Era { .. }
-                if record.shard == ShardNumber::UNSHARDED && old.version.is_none() && !widths.was_ever_drained() =>
+                if record.shard == ShardNumber::UNSHARDED
+                    && old.version.is_none()
+                    && !widths.was_ever_drained() =>
             {
                 Verdict::Change
             }
             // DynamoDB removed it, or a drain, which does not copy expired items home.
-            InForce::Era { .. } if by_time_to_live || is_expired => Verdict::Doubt(Doubt::ExpiredCopy),
+            InForce::Era { .. } if by_time_to_live || is_expired => {
+                Verdict::Doubt(Doubt::ExpiredCopy)
+            }
             InForce::Era { .. } => Verdict::Internal(Internal::OriginalRemoved),
         }
     }
@@ -214,7 +240,11 @@ fn is_edited(old: Option<&Image>, version: Version) -> bool {
 fn judge_append(version: Version, at: Duration, quiet: Duration, may_be_moved: bool) -> Verdict {
     if version == Version::LOWEST {
         // Its version does not show when it was made.
-        return if may_be_moved { Verdict::Doubt(Doubt::RepeatableAppend) } else { Verdict::Change };
+        return if may_be_moved {
+            Verdict::Doubt(Doubt::RepeatableAppend)
+        } else {
+            Verdict::Change
+        };
     }
     if at.as_secs() >= version.epoch_seconds() + quiet.as_secs() {
         Verdict::Internal(Internal::Moved)

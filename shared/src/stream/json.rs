@@ -69,7 +69,9 @@ impl<'a> Field<'a, '_> {
         let mut members = self.object()?.iter();
         match (members.next(), members.next()) {
             (Some((kind, value)), None) => Ok((kind, value)),
-            _ => Err(self.is("is no attribute value: an object with one member, named by its type")),
+            _ => {
+                Err(self.is("is no attribute value: an object with one member, named by its type"))
+            }
         }
     }
 
@@ -94,25 +96,34 @@ impl<'a> Field<'a, '_> {
         }
         let (kind, _) = self.typed()?;
         let inner = self.get(kind);
-        let bytes = |field: &Field<'a, '_>, text: &str| STANDARD.decode(text).map_err(|_| field.is("is not base64"));
+        let bytes = |field: &Field<'a, '_>, text: &str| {
+            STANDARD.decode(text).map_err(|_| field.is("is not base64"))
+        };
         let texts = || {
             let texts = inner.list()?.iter().map(|one| one.as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<_>>>().ok_or_else(|| inner.is("has a member that is not a string"))
+            texts
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| inner.is("has a member that is not a string"))
         };
         Ok(match kind {
             "S" => Value::S(inner.text()?.to_owned()),
             "N" => Value::N(inner.text()?.to_owned()),
             "B" => Value::B(bytes(&inner, inner.text()?)?),
-            "BOOL" => Value::Bool(inner.needed()?.as_bool().ok_or_else(|| inner.is("is not a boolean"))?),
+            "BOOL" => {
+                Value::Bool(inner.needed()?.as_bool().ok_or_else(|| inner.is("is not a boolean"))?)
+            }
             "NULL" => Value::Null,
             "SS" => Value::Ss(texts()?),
             "NS" => Value::Ns(texts()?),
-            "BS" => Value::Bs(texts()?.iter().map(|text| bytes(&inner, text)).collect::<Result<_, _>>()?),
+            "BS" => Value::Bs(
+                texts()?.iter().map(|text| bytes(&inner, text)).collect::<Result<_, _>>()?,
+            ),
             "M" => Value::M(inner.members(depth + 1)?),
             "L" => {
                 let items = inner.list()?.iter().enumerate();
                 let read = |(at, item): (usize, &'a Json)| {
-                    Field { value: Some(item), name: &at.to_string(), parent: Some(&inner) }.attribute(depth + 1)
+                    Field { value: Some(item), name: &at.to_string(), parent: Some(&inner) }
+                        .attribute(depth + 1)
                 };
                 Value::L(items.map(read).collect::<Result<_, _>>()?)
             }
@@ -127,7 +138,11 @@ impl<'a> Field<'a, '_> {
 
 /// Attributes in DynamoDB's JSON, as in a record.
 pub(super) fn attributes_to_json(attributes: &Attributes) -> Json {
-    attributes.iter().map(|(name, value)| (name.clone(), to_json(value))).collect::<Map<_, _>>().into()
+    attributes
+        .iter()
+        .map(|(name, value)| (name.clone(), to_json(value)))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn to_json(value: &Value) -> Json {
@@ -141,7 +156,9 @@ fn to_json(value: &Value) -> Json {
         Value::M(map) => json!({ "M": attributes_to_json(map) }),
         Value::Ss(set) => json!({ "SS": set }),
         Value::Ns(set) => json!({ "NS": set }),
-        Value::Bs(set) => json!({ "BS": set.iter().map(|bytes| STANDARD.encode(bytes)).collect::<Vec<_>>() }),
+        Value::Bs(set) => {
+            json!({ "BS": set.iter().map(|bytes| STANDARD.encode(bytes)).collect::<Vec<_>>() })
+        }
     }
 }
 
@@ -180,12 +197,21 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_the_way_to_it() {
         let rows = [
-            (json!({"a": {"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}}}), "image.a.M.b.L.1.N is not a string"),
+            (
+                json!({"a": {"M": {"b": {"L": [{"S": "x"}, {"N": 7}]}}}}),
+                "image.a.M.b.L.1.N is not a string",
+            ),
             (json!({"a": {"B": "%"}}), "image.a.B is not base64"),
             (json!({"a": {"BOOL": "true"}}), "image.a.BOOL is not a boolean"),
             (json!({"a": {"SS": ["x", 1]}}), "image.a.SS has a member that is not a string"),
-            (json!({"a": {"V": "x"}}), "image.a.V is a type of value that this release does not know"),
-            (json!({"a": {}}), "image.a is no attribute value: an object with one member, named by its type"),
+            (
+                json!({"a": {"V": "x"}}),
+                "image.a.V is a type of value that this release does not know",
+            ),
+            (
+                json!({"a": {}}),
+                "image.a is no attribute value: an object with one member, named by its type",
+            ),
             (
                 json!({"a": {"S": "x", "N": "1"}}),
                 "image.a is no attribute value: an object with one member, named by its type",
@@ -202,6 +228,8 @@ mod tests {
     fn a_value_that_is_nested_without_end_is_an_error() {
         let deep = (0..500).fold(json!({"S": "x"}), |inner, _| json!({ "L": [inner] }));
         let json = json!({ "a": deep });
-        assert!(Field::root(&json, "").attributes().unwrap_err().to_string().contains("nested deeper"));
+        assert!(
+            Field::root(&json, "").attributes().unwrap_err().to_string().contains("nested deeper")
+        );
     }
 }

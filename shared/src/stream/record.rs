@@ -108,7 +108,8 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 /// ```
 #[must_use]
 pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json {
-    let failures = identifiers.into_iter().map(|identifier| json!({ "itemIdentifier": identifier }));
+    let failures =
+        identifiers.into_iter().map(|identifier| json!({ "itemIdentifier": identifier }));
     json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
 }
 
@@ -121,7 +122,8 @@ pub(super) fn read(config: &TableConfig, record: &Json) -> Result<Reading, Strea
     }
     let data = kinesis.get("data");
     let bytes = STANDARD.decode(data.text()?).map_err(|_| data.is("is not base64"))?;
-    let inner = serde_json::from_slice(&bytes).map_err(|error| data.is(format!("is not JSON: {error}")))?;
+    let inner =
+        serde_json::from_slice(&bytes).map_err(|error| data.is(format!("is not JSON: {error}")))?;
     Reader { config, record: Field::root(&inner, "kinesis.data"), is_kinesis: true }.read()
 }
 
@@ -149,7 +151,9 @@ impl Reader<'_> {
         let (partition_key, shard) = self.key(&stored_key, [&new, &old])?;
         let image = |field: &Field<'_, '_>| self.image(field, &partition_key, &sort_key);
         let event = match new.value {
-            Some(_) => Event::Put { old: old.value.map(|_| image(&old)).transpose()?, new: image(&new)? },
+            Some(_) => {
+                Event::Put { old: old.value.map(|_| image(&old)).transpose()?, new: image(&new)? }
+            }
             None => Event::Remove { old: image(&old)?, by_time_to_live: self.is_by_time_to_live() },
         };
         if matches!(&event, Event::Remove { old, .. } if old.is_tombstone) {
@@ -163,7 +167,8 @@ impl Reader<'_> {
 
     /// The record names its table: itself in Kinesis, by its source in DynamoDB Streams.
     fn is_of_metadata_table(&self) -> Result<bool, StreamError> {
-        let name = |configured: &str| configured.rsplit("table/").next().unwrap_or(configured).to_owned();
+        let name =
+            |configured: &str| configured.rsplit("table/").next().unwrap_or(configured).to_owned();
         let field = self.record.get(if self.is_kinesis { "tableName" } else { "eventSourceARN" });
         let Some(text) = field.value.and_then(Json::as_str) else { return Ok(false) };
         let table = match text.split_once(":table/") {
@@ -193,7 +198,10 @@ impl Reader<'_> {
     }
 
     /// The old and the new image, as far as the event has them.
-    fn images<'b>(&'b self, dynamodb: &'b Field<'b, 'b>) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
+    fn images<'b>(
+        &'b self,
+        dynamodb: &'b Field<'b, 'b>,
+    ) -> Result<(Field<'b, 'b>, Field<'b, 'b>), StreamError> {
         let view = dynamodb.get("StreamViewType");
         match view.value.and_then(Json::as_str) {
             None | Some(WHOLE_VIEW) => {}
@@ -213,12 +221,16 @@ impl Reader<'_> {
             "INSERT" => (false, true),
             "MODIFY" => (true, true),
             "REMOVE" => (true, false),
-            other => return Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE"))),
+            other => {
+                return Err(event.is(format!("is {other:?}; expected INSERT, MODIFY or REMOVE")));
+            }
         };
         for (image, is_needed) in [(&old, needs_old), (&new, needs_new)] {
             match (image.value, is_needed) {
                 (None, true) => drop(image.object()?),
-                (Some(_), false) => return Err(image.is(format!("does not go with the event {}", event.text()?))),
+                (Some(_), false) => {
+                    return Err(image.is(format!("does not go with the event {}", event.text()?)));
+                }
                 (Some(_), true) | (None, false) => {}
             }
         }
@@ -233,7 +245,8 @@ impl Reader<'_> {
     ) -> Result<(PartitionKey, ShardNumber), StreamError> {
         let (text, config) = (stored.text()?, self.config);
         let bare = || {
-            let key = PartitionKey::new(text).map_err(|error| stored.is(format!("is no partition key: {error}")))?;
+            let key = PartitionKey::new(text)
+                .map_err(|error| stored.is(format!("is no partition key: {error}")))?;
             Ok((key, ShardNumber::UNSHARDED))
         };
         let parsed = config.shard_keys.parse(text);
@@ -241,11 +254,14 @@ impl Reader<'_> {
         match (named, parsed) {
             (Some(logical), _) if config.adopt_unsharded && logical == text => bare(),
             (Some(logical), Some((key, shard))) if key.as_str() == logical => Ok((key, shard)),
-            (Some(logical), _) => Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names"))),
+            (Some(logical), _) => {
+                Err(stored.is(format!("is no shard of {logical:?}, which {LOGICAL_KEY} names")))
+            }
             // Another program stored it: under a bare key, if the table has any.
             (None, _) if config.adopt_unsharded => bare(),
             (None, Some(parsed)) => Ok(parsed),
-            (None, None) => Err(stored.is("is no shard key of the table: partition key, separator and shard number")),
+            (None, None) => Err(stored
+                .is("is no shard key of the table: partition key, separator and shard number")),
         }
     }
 
@@ -260,41 +276,54 @@ impl Reader<'_> {
         let version = match attributes.get(VERSION) {
             None => None,
             Some(Value::N(text)) if let Some(version) = Version::parse(text) => Some(version),
-            Some(_) => return Err(field.get(VERSION).is("is not a version: a whole number of at most 38 digits")),
+            Some(_) => {
+                return Err(field
+                    .get(VERSION)
+                    .is("is not a version: a whole number of at most 38 digits"));
+            }
         };
         // As for reads of items: without a version, the attribute belongs to another program.
         let is_tombstone = version.is_some() && attributes.get(DELETED) == Some(&Value::Bool(true));
         let has_logical_key = attributes.contains_key(LOGICAL_KEY);
-        let expires_at = config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| match at {
-            Value::N(text) => text.parse().ok(),
-            Value::S(_)
-            | Value::B(_)
-            | Value::Bool(_)
-            | Value::Null
-            | Value::L(_)
-            | Value::M(_)
-            | Value::Ss(_)
-            | Value::Ns(_)
-            | Value::Bs(_) => None,
-        });
-        for name in [config.partition_key_name.as_str(), &config.sort_key_name].into_iter().chain(RESERVED) {
+        let expires_at =
+            config.ttl_attribute.as_ref().and_then(|name| attributes.get(name)).and_then(|at| {
+                match at {
+                    Value::N(text) => text.parse().ok(),
+                    Value::S(_)
+                    | Value::B(_)
+                    | Value::Bool(_)
+                    | Value::Null
+                    | Value::L(_)
+                    | Value::M(_)
+                    | Value::Ss(_)
+                    | Value::Ns(_)
+                    | Value::Bs(_) => None,
+                }
+            });
+        for name in
+            [config.partition_key_name.as_str(), &config.sort_key_name].into_iter().chain(RESERVED)
+        {
             attributes.remove(name);
         }
-        let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
+        let item =
+            Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
         Ok(Image { version, is_tombstone, has_logical_key, expires_at, item })
     }
 
     fn is_by_time_to_live(&self) -> bool {
         let identity = self.record.get("userIdentity");
         // `PrincipalId` in GetRecords, `principalId` in the event of Lambda.
-        let principal = ["principalId", "PrincipalId"].into_iter().find_map(|name| identity.get(name).value?.as_str());
+        let principal = ["principalId", "PrincipalId"]
+            .into_iter()
+            .find_map(|name| identity.get(name).value?.as_str());
         principal == Some(TIME_TO_LIVE)
     }
 }
 
 fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
     let text = field.text()?;
-    let is_number = (1..=40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        (1..=40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { Ok(text.to_owned()) } else { Err(field.is("is not a number of 1 to 40 digits")) }
 }
 
@@ -303,13 +332,20 @@ fn sequence_number(field: &Field<'_, '_>) -> Result<String, StreamError> {
 /// year 5000 have different magnitudes.
 fn created_at(dynamodb: &Field<'_, '_>) -> Result<Duration, StreamError> {
     let field = dynamodb.get("ApproximateCreationDateTime");
-    let unusable = || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
-    let number = field.needed()?.as_f64().filter(|number| (0.0..1e17).contains(number)).ok_or_else(unusable)?;
+    let unusable =
+        || field.is("is not a time: a number of seconds, milliseconds or microseconds since 1970");
+    let number = field
+        .needed()?
+        .as_f64()
+        .filter(|number| (0.0..1e17).contains(number))
+        .ok_or_else(unusable)?;
     let precision = dynamodb.get("ApproximateCreationDateTimePrecision");
     let per_second = match precision.value.and_then(Json::as_str) {
         Some("MILLISECOND") => 1e3,
         Some("MICROSECOND") => 1e6,
-        Some(other) => return Err(precision.is(format!("is {other:?}; expected MILLISECOND or MICROSECOND"))),
+        Some(other) => {
+            return Err(precision.is(format!("is {other:?}; expected MILLISECOND or MICROSECOND")));
+        }
         None if number < 1e11 => 1.0,
         None if number < 1e14 => 1e3,
         None => 1e6,

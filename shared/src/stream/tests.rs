@@ -18,17 +18,22 @@ const HOUR: u64 = 3_600;
 
 fn sample(name: &str) -> Vec<Json> {
     let path = format!("{}/../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let event: Json = serde_json::from_slice(&std::fs::read(&path).expect("a sample event")).expect("JSON");
+    let event: Json =
+        serde_json::from_slice(&std::fs::read(&path).expect("a sample event")).expect("JSON");
     event["Records"].as_array().expect("records").clone()
 }
 
 fn config() -> TableConfig {
-    TableConfig { ttl_attribute: Some("expires".into()), ..TableConfig::new("items", "items-metadata") }
+    TableConfig {
+        ttl_attribute: Some("expires".into()),
+        ..TableConfig::new("items", "items-metadata")
+    }
 }
 
 fn widths() -> KeyWidths {
     let path = format!("{}/../events/stream-metadata-items.json", env!("CARGO_MANIFEST_DIR"));
-    let items: Json = serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
+    let items: Json =
+        serde_json::from_slice(&std::fs::read(path).expect("metadata items")).expect("JSON");
     KeyWidths::from_item(&items[0], GROWN + HOUR).expect("a metadata item")
 }
 
@@ -36,7 +41,11 @@ fn decode(record: &Json) -> Result<Decoded, StreamError> {
     decode_with(&config(), record, &widths())
 }
 
-fn decode_with(config: &TableConfig, record: &Json, widths: &KeyWidths) -> Result<Decoded, StreamError> {
+fn decode_with(
+    config: &TableConfig,
+    record: &Json,
+    widths: &KeyWidths,
+) -> Result<Decoded, StreamError> {
     let decoder = StreamDecoder::new(config.clone());
     match decoder.read(record)? {
         Reading::Internal(internal) => Ok(Decoded::Internal(internal)),
@@ -55,7 +64,8 @@ fn said(decoded: &Decoded) -> String {
 
 #[test]
 fn the_changes_of_users_are_told_from_what_a_drain_does() {
-    let decoded: Vec<Decoded> = sample("stream-dynamodb").iter().map(|record| decode(record).unwrap()).collect();
+    let decoded: Vec<Decoded> =
+        sample("stream-dynamodb").iter().map(|record| decode(record).unwrap()).collect();
     let told: Vec<String> = decoded.iter().map(said).collect();
     let expected = [
         "put order-1141",
@@ -74,11 +84,17 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
     ];
     assert_eq!(told, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
-    let fruit = |item: &Option<crate::internal::Item>| format!("{:?}", item.as_ref().expect("an image").attributes);
+    let fruit = |item: &Option<crate::internal::Item>| {
+        format!("{:?}", item.as_ref().expect("an image").attributes)
+    };
     assert_eq!(fruit(&replaced.old), r#"{"fruit": S("grape"), "kg": N("2.50")}"#);
     assert_eq!(fruit(&replaced.new), r#"{"fruit": S("plum")}"#, "without the product's attributes");
     let Decoded::Change(buried) = &decoded[5] else { panic!("{:?}", decoded[5]) };
-    assert_eq!((&buried.old, &buried.new), (&None, &None), "what was deleted stood on another shard");
+    assert_eq!(
+        (&buried.old, &buried.new),
+        (&None, &None),
+        "what was deleted stood on another shard"
+    );
 }
 
 #[test]
@@ -87,7 +103,12 @@ fn a_kinesis_stream_gives_the_same_changes_though_it_repeats_and_reorders_them()
     let mut told = Vec::new();
     for record in sample("stream-kinesis") {
         if let Decoded::Change(change) = decode(&record).unwrap() {
-            told.push(format!("{:?}: {} {}", tracker.see(&change), change.kind.as_str(), change.sort_key));
+            told.push(format!(
+                "{:?}: {} {}",
+                tracker.see(&change),
+                change.kind.as_str(),
+                change.sort_key
+            ));
         }
     }
     let expected = [
@@ -147,7 +168,10 @@ fn a_stream_without_both_images_is_refused_by_name() {
 
 #[test]
 fn the_metadata_table_has_no_changes() {
-    assert_eq!(decode(&sample("stream-metadata-table")[0]), Ok(Decoded::Internal(Internal::Metadata)));
+    assert_eq!(
+        decode(&sample("stream-metadata-table")[0]),
+        Ok(Decoded::Internal(Internal::Metadata))
+    );
     let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": {"partition_key": {"S": "_sharding:page:0:0"}}}});
     assert_eq!(decode(&page), Ok(Decoded::Internal(Internal::Metadata)));
 }
@@ -158,17 +182,30 @@ fn what_is_wrong_with_a_record_is_named() {
     let with = |pointer: &str, value: Json| {
         let mut record = whole.clone();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
-        record.pointer_mut(parent).expect("it is there").as_object_mut().expect("an object").insert(name.into(), value);
+        record
+            .pointer_mut(parent)
+            .expect("it is there")
+            .as_object_mut()
+            .expect("an object")
+            .insert(name.into(), value);
         decode(&record).unwrap_err().to_string()
     };
     let rows = [
-        ("/eventName", json!("UPSERT"), "eventName is \"UPSERT\"; expected INSERT, MODIFY or REMOVE"),
+        (
+            "/eventName",
+            json!("UPSERT"),
+            "eventName is \"UPSERT\"; expected INSERT, MODIFY or REMOVE",
+        ),
         ("/eventName", Json::Null, "eventName is missing"),
         ("/eventName", json!("INSERT"), "dynamodb.OldImage does not go with the event INSERT"),
         ("/dynamodb/NewImage", Json::Null, "dynamodb.NewImage is missing"),
         ("/dynamodb/OldImage", json!([]), "dynamodb.OldImage is not an object"),
         ("/dynamodb/Keys", Json::Null, "dynamodb.Keys is missing"),
-        ("/dynamodb/Keys/partition_key", json!({"N": "1"}), "dynamodb.Keys.partition_key.S is missing"),
+        (
+            "/dynamodb/Keys/partition_key",
+            json!({"N": "1"}),
+            "dynamodb.Keys.partition_key.S is missing",
+        ),
         (
             "/dynamodb/Keys/sort_key",
             json!({"S": ""}),
@@ -189,8 +226,16 @@ fn what_is_wrong_with_a_record_is_named() {
             json!({"X": "plum"}),
             "dynamodb.NewImage.fruit.X is a type of value that this release does not know",
         ),
-        ("/dynamodb/SequenceNumber", json!("first"), "dynamodb.SequenceNumber is not a number of 1 to 40 digits"),
-        ("/dynamodb/StreamViewType", json!("ALL"), "dynamodb.StreamViewType is \"ALL\"; expected NEW_AND_OLD_IMAGES"),
+        (
+            "/dynamodb/SequenceNumber",
+            json!("first"),
+            "dynamodb.SequenceNumber is not a number of 1 to 40 digits",
+        ),
+        (
+            "/dynamodb/StreamViewType",
+            json!("ALL"),
+            "dynamodb.StreamViewType is \"ALL\"; expected NEW_AND_OLD_IMAGES",
+        ),
         (
             "/eventSourceARN",
             json!("arn:aws:dynamodb:eu-west-1:123456789012:table/others/stream/x"),
@@ -200,17 +245,32 @@ fn what_is_wrong_with_a_record_is_named() {
     for (pointer, value, message) in rows {
         assert_eq!(with(pointer, value), message, "{pointer}");
     }
-    let of_kinesis = |data: &str| decode(&json!({"kinesis": {"data": data}})).unwrap_err().to_string();
+    let of_kinesis =
+        |data: &str| decode(&json!({"kinesis": {"data": data}})).unwrap_err().to_string();
     assert_eq!(of_kinesis("%"), "kinesis.data is not base64");
     assert!(of_kinesis("e30x").starts_with("kinesis.data is not JSON: "));
     assert_eq!(of_kinesis("e30="), "kinesis.data.dynamodb.Keys is missing");
-    for record in [json!(null), json!(7), json!([]), json!({}), json!({"dynamodb": "x"}), json!({"kinesis": []})] {
+    for record in [
+        json!(null),
+        json!(7),
+        json!([]),
+        json!({}),
+        json!({"dynamodb": "x"}),
+        json!({"kinesis": []}),
+    ] {
         assert!(matches!(decode(&record), Err(StreamError::Field { .. })), "{record}");
     }
 }
 
 /// A record of one item: where it stands, when, and what stood and stands there, as eras of versions.
-fn record(name: &str, stored: &str, sort_key: &str, at: u64, old: Option<Json>, new: Option<Json>) -> Json {
+fn record(
+    name: &str,
+    stored: &str,
+    sort_key: &str,
+    at: u64,
+    old: Option<Json>,
+    new: Option<Json>,
+) -> Json {
     let keys = json!({"partition_key": {"S": stored}, "sort_key": {"S": sort_key}});
     let whole = |image: Option<Json>| {
         let mut whole = keys.clone();
@@ -247,7 +307,9 @@ fn with_homes(homes: [u32; 3]) -> String {
         let sort_key = SortKey::parse(crate::SortKeyType::String, text).unwrap();
         Placement::Calculated.home(&key, &sort_key, count(width)).map(|shard| shard.get())
     };
-    let has = |text: &String| [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at));
+    let has = |text: &String| {
+        [1, 2, 8].into_iter().zip(homes).all(|(width, at)| home(text, width) == Some(at))
+    };
     (0..10_000).map(|n| format!("order-{n}")).find(has).expect("there is one")
 }
 
@@ -298,7 +360,8 @@ fn an_addition_in_place_is_a_change_of_its_own() {
         record("MODIFY", "orders.1", &stays, 11_000, Some(image(old)), Some(image(new)))
     };
     for (new, expected) in [(old.stepped(), "put"), (old.stepped().stepped(), "Moved")] {
-        let decoded = said(&decode_with(&config(), &modify(new), &grown_twice(false, 101_500)).unwrap());
+        let decoded =
+            said(&decode_with(&config(), &modify(new), &grown_twice(false, 101_500)).unwrap());
         assert_eq!(decoded.split(' ').next(), Some(expected), "{new}");
     }
 }
@@ -307,10 +370,15 @@ fn an_addition_in_place_is_a_change_of_its_own() {
 fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
     let goes = with_homes([1, 2, 5]);
     let widths = grown_twice(true, 103_000);
-    let insert =
-        |shard: u32, era| record("INSERT", &format!("orders.{shard}"), &goes, 99_000, None, Some(version(era, 5_000)));
+    let insert = |shard: u32, era| {
+        record("INSERT", &format!("orders.{shard}"), &goes, 99_000, None, Some(version(era, 5_000)))
+    };
     let remove = record("REMOVE", "orders.2", &goes, 99_000, Some(version(2, 5_000)), None);
-    let rows = [(insert(2, 2), "put order"), (insert(2, 1), "put? WidthForgotten"), (remove, "delete? WidthForgotten")];
+    let rows = [
+        (insert(2, 2), "put order"),
+        (insert(2, 1), "put? WidthForgotten"),
+        (remove, "delete? WidthForgotten"),
+    ];
     for (record, expected) in rows {
         let told = said(&decode_with(&config(), &record, &widths).unwrap());
         assert!(told.starts_with(expected), "{told}");
@@ -337,7 +405,11 @@ fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
     old["expires"] = json!({"N": "11000"});
     let mut removed = record("REMOVE", "orders.1", &goes, 11_100, Some(old), None);
     let by_drain = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
-    assert_eq!(said(&by_drain), "expiry? ExpiredCopy", "a drain does not bring home what has expired");
+    assert_eq!(
+        said(&by_drain),
+        "expiry? ExpiredCopy",
+        "a drain does not bring home what has expired"
+    );
     removed["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
     let by_time_to_live = decode_with(&config(), &removed, &grown_twice(false, 101_500)).unwrap();
     assert_eq!(said(&by_time_to_live), "expiry? ExpiredCopy");
@@ -347,9 +419,11 @@ fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
 fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
     let config = TableConfig { writes: Writes::Appends, placement: Placement::Random, ..config() };
     let insert = |clock: Option<u64>, at| {
-        let version = clock
-            .map_or(crate::internal::Version::LOWEST, |clock| crate::internal::Version::new(0, clock * 1_000_000, 7));
-        let new = json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
+        let version = clock.map_or(crate::internal::Version::LOWEST, |clock| {
+            crate::internal::Version::new(0, clock * 1_000_000, 7)
+        });
+        let new =
+            json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
         record("INSERT", "orders.3", "a", at, None, Some(new))
     };
     let rows = [
@@ -357,7 +431,11 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
         (insert(Some(100_000), 101_100), false, "Moved"),
         (insert(None, 101_000), false, "put a"),
         (insert(None, 101_000), true, "put? RepeatableAppend"),
-        (record("REMOVE", "orders.3", "a", 101_000, Some(version(0, 9)), None), false, "OriginalRemoved"),
+        (
+            record("REMOVE", "orders.3", "a", 101_000, Some(version(0, 9)), None),
+            false,
+            "OriginalRemoved",
+        ),
     ];
     for (record, settled, expected) in rows {
         let told = said(&decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap());
@@ -369,8 +447,11 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
 fn what_another_program_stores_in_an_adopted_table_is_a_change_without_a_version() {
     let config = TableConfig { adopt_unsharded: true, ..config() };
     let never = KeyWidths::never_grown(&config, 20_000);
-    let migrated =
-        KeyWidths::of(Some(&ShardMetadata { drained_at: Some(9), ..ShardMetadata::unregistered() }), &config, 20_000);
+    let migrated = KeyWidths::of(
+        Some(&ShardMetadata { drained_at: Some(9), ..ShardMetadata::unregistered() }),
+        &config,
+        20_000,
+    );
     let text = json!({"text": {"S": "x"}});
     let mut moved = text.clone();
     moved["_partition_key"] = json!({"S": "orders"});
@@ -380,9 +461,17 @@ fn what_another_program_stores_in_an_adopted_table_is_a_change_without_a_version
         (record("INSERT", "orders.1", "a", 10_000, None, Some(text.clone())), &never, "put a"),
         (record("INSERT", "orders.1", "a", 10_000, None, Some(moved)), &never, "Moved"),
         (record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None), &never, "delete a"),
-        (record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None), &migrated, "OriginalRemoved"),
+        (
+            record("REMOVE", "orders", "a", 10_000, Some(text.clone()), None),
+            &migrated,
+            "OriginalRemoved",
+        ),
         // It has changed an attribute, and left the version.
-        (record("MODIFY", "orders.1", "a", 90_000, Some(version(1, 5)), Some(version(1, 5))), &never, "put a"),
+        (
+            record("MODIFY", "orders.1", "a", 90_000, Some(version(1, 5)), Some(version(1, 5))),
+            &never,
+            "put a",
+        ),
     ];
     for (record, widths, expected) in rows {
         let mut widths = widths.clone();
@@ -397,12 +486,17 @@ fn what_another_program_stores_in_an_adopted_table_is_a_change_without_a_version
     }
     let bare_elsewhere = record("INSERT", "orders", "a", 10_000, None, Some(text));
     let error = decode_with(&self::config(), &bare_elsewhere, &never).unwrap_err().to_string();
-    assert!(error.starts_with("dynamodb.Keys.partition_key.S is no shard key of the table"), "{error}");
+    assert!(
+        error.starts_with("dynamodb.Keys.partition_key.S is no shard key of the table"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_change_is_written_as_json_without_loss() {
-    let Decoded::Change(change) = decode(&sample("stream-dynamodb")[2]).unwrap() else { panic!("a change") };
+    let Decoded::Change(change) = decode(&sample("stream-dynamodb")[2]).unwrap() else {
+        panic!("a change")
+    };
     assert_eq!(
         change.to_json(),
         json!({

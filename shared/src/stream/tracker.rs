@@ -71,7 +71,12 @@ impl ChangeTracker {
     /// Remembers this number of changes.
     #[must_use]
     pub fn new(capacity: NonZeroUsize) -> Self {
-        Self { capacity: capacity.get(), seen: HashSet::new(), items: HashMap::new(), order: VecDeque::new() }
+        Self {
+            capacity: capacity.get(),
+            seen: HashSet::new(),
+            items: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     /// Whether a change is new, and whether it is in order. The tracker remembers it from now on.
@@ -83,12 +88,14 @@ impl ChangeTracker {
             Some(version) if change.is_end => format!("end of {version}"),
             Some(_) | None => change.position.to_string(),
         };
-        let change_itself = fingerprint(&[change.partition_key.as_str(), &change.sort_key.canonical(), &what]);
+        let change_itself =
+            fingerprint(&[change.partition_key.as_str(), &change.sort_key.canonical(), &what]);
         if !self.seen.insert(change_itself) {
             return Tracked::Duplicate;
         }
         self.order.push_back((change_itself, item));
-        let (last, remembered) = self.items.entry(item).or_insert_with(|| (change.position.clone(), 0));
+        let (last, remembered) =
+            self.items.entry(item).or_insert_with(|| (change.position.clone(), 0));
         *remembered += 1;
         let is_late = change.position < *last;
         if !is_late {
@@ -159,7 +166,8 @@ mod tests {
     #[test]
     fn a_later_era_comes_after_an_earlier_one_whatever_their_sequence_numbers_are() {
         let mut tracker = tracker(10);
-        let seen = [put("a", 2, 5), put("a", 1, 9), put("b", 1, 9), put("a", 2, 5), put("a", 2, 10)];
+        let seen =
+            [put("a", 2, 5), put("a", 1, 9), put("b", 1, 9), put("a", 2, 5), put("a", 2, 10)];
         let told: Vec<Tracked> = seen.iter().map(|change| tracker.see(change)).collect();
         use Tracked::{Duplicate, InOrder, Late};
         assert_eq!(told, [InOrder, Late, InOrder, Duplicate, InOrder]);
@@ -169,14 +177,20 @@ mod tests {
     fn an_item_ends_once_however_many_of_its_copies_are_removed() {
         let mut tracker = tracker(10);
         let end = |sequence: &str| change("a", Position::by_sequence(1, sequence), 7, true);
-        assert_eq!([tracker.see(&end("1")), tracker.see(&end("2"))], [Tracked::InOrder, Tracked::Duplicate]);
+        assert_eq!(
+            [tracker.see(&end("1")), tracker.see(&end("2"))],
+            [Tracked::InOrder, Tracked::Duplicate]
+        );
     }
 
     #[test]
     fn beyond_its_capacity_the_oldest_is_forgotten_and_nothing_is_left_of_it() {
         let mut tracker = tracker(3);
         for sequence in 0..100 {
-            assert_eq!(tracker.see(&put(&format!("item-{sequence}"), 1, sequence)), Tracked::InOrder);
+            assert_eq!(
+                tracker.see(&put(&format!("item-{sequence}"), 1, sequence)),
+                Tracked::InOrder
+            );
         }
         assert_eq!((tracker.seen.len(), tracker.items.len(), tracker.order.len()), (3, 3, 3));
         assert_eq!(tracker.see(&put("item-99", 1, 99)), Tracked::Duplicate);
@@ -187,7 +201,8 @@ mod tests {
     fn a_change_takes_as_much_memory_as_is_documented() {
         // A fingerprint, its item's fingerprint, the position's text, and the unused space of the
         // tables: at most half, and a byte for each entry.
-        let entries = 2 * (size_of::<Fingerprint>() + 1) + 2 * size_of::<(Fingerprint, Fingerprint)>();
+        let entries =
+            2 * (size_of::<Fingerprint>() + 1) + 2 * size_of::<(Fingerprint, Fingerprint)>();
         let items = 2 * (size_of::<(Fingerprint, (Position, usize))>() + 1);
         let text = Position::by_time(1, 1, Version::LOWEST, true).as_str().len();
         assert!(entries + items + text <= 400, "{}", entries + items + text);

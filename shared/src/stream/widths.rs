@@ -66,7 +66,13 @@ impl KeyWidths {
     /// For a key without a metadata item.
     #[must_use]
     pub fn never_grown(config: &TableConfig, read_at: u64) -> Self {
-        Self { era: FIRST_ERA, since: vec![(0, config.adopt_shards)], drained_at: None, is_draining: false, read_at }
+        Self {
+            era: FIRST_ERA,
+            since: vec![(0, config.adopt_shards)],
+            drained_at: None,
+            is_draining: false,
+            read_at,
+        }
     }
 
     /// From the metadata item itself, in DynamoDB's JSON, as `aws dynamodb get-item
@@ -102,7 +108,9 @@ impl KeyWidths {
             let number = field.of_type("N").and_then(|text| text.parse::<u64>().ok());
             number.map(Some).ok_or_else(|| field.is("is not a whole number"))
         };
-        let width = number("number_of_shards")?.and_then(|n| u32::try_from(n).ok()).and_then(ShardCount::new);
+        let width = number("number_of_shards")?
+            .and_then(|n| u32::try_from(n).ok())
+            .and_then(ShardCount::new);
         let width = width.ok_or_else(|| root.get("number_of_shards").is("is not a width"))?;
         let history = root.get("shard_history");
         let entries = history.get("SS");
@@ -110,10 +118,19 @@ impl KeyWidths {
             None => Vec::new(),
             Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
         };
-        let told = ShardHistory::parse(entries).map_err(|error| history.is(format!("cannot be read: {error}")))?;
-        let (era, last_updated) = (number("era")?.unwrap_or(FIRST_ERA), number("last_updated")?.unwrap_or(0));
-        let is_draining = root.get("draining").value.and_then(|flag| flag.get("BOOL")?.as_bool()).unwrap_or(false);
-        Ok(Self { is_draining, ..Self::new((era, width, last_updated), &told, number("drained_at")?, read_at) })
+        let told = ShardHistory::parse(entries)
+            .map_err(|error| history.is(format!("cannot be read: {error}")))?;
+        let (era, last_updated) =
+            (number("era")?.unwrap_or(FIRST_ERA), number("last_updated")?.unwrap_or(0));
+        let is_draining = root
+            .get("draining")
+            .value
+            .and_then(|flag| flag.get("BOOL")?.as_bool())
+            .unwrap_or(false);
+        Ok(Self {
+            is_draining,
+            ..Self::new((era, width, last_updated), &told, number("drained_at")?, read_at)
+        })
     }
 
     fn new(
@@ -123,14 +140,17 @@ impl KeyWidths {
         read_at: u64,
     ) -> Self {
         let before = history.entries().filter(|entry| entry.at < last_updated);
-        let since = before.map(|entry| (entry.at, entry.count)).chain([(last_updated, width)]).collect();
+        let since =
+            before.map(|entry| (entry.at, entry.count)).chain([(last_updated, width)]).collect();
         Self { era, since, drained_at, is_draining: false, read_at }
     }
 
     /// The eras with their widths, the last one first.
     fn eras(&self) -> impl Iterator<Item = (u64, u64, ShardCount)> + '_ {
         let told = self.since.iter().rev().enumerate();
-        told.map(|(back, (at, width))| (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width))
+        told.map(|(back, (at, width))| {
+            (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width)
+        })
     }
 
     /// The state at an epoch second.
@@ -171,9 +191,12 @@ mod tests {
     use serde_json::json;
 
     fn widths(changes: &[(Change, u64)]) -> KeyWidths {
-        let metadata = changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
-            metadata.apply(change, *now).unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"))
-        });
+        let metadata =
+            changes.iter().fold(ShardMetadata::unregistered(), |metadata, (change, now)| {
+                metadata
+                    .apply(change, *now)
+                    .unwrap_or_else(|| panic!("{change:?} does not fit {metadata:?}"))
+            });
         KeyWidths::of(Some(&metadata), &TableConfig::new("items", "items-metadata"), 9_999)
     }
 
@@ -202,7 +225,10 @@ mod tests {
             (json!({}), "number_of_shards is not a width"),
             (json!({"number_of_shards": {"N": "0"}}), "number_of_shards is not a width"),
             (json!({"number_of_shards": {"S": "4"}}), "number_of_shards is not a whole number"),
-            (json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}), "era is not a whole number"),
+            (
+                json!({"number_of_shards": {"N": "4"}, "era": {"N": "-1"}}),
+                "era is not a whole number",
+            ),
             (
                 json!({"number_of_shards": {"N": "4"}, "shard_history": {"SS": ["x"]}}),
                 "shard_history cannot be read: the history entry \"x\" is not epoch_seconds:count",

@@ -36,7 +36,8 @@ pub(crate) const BEGAN: &str = "began";
 pub(crate) const KNOWN_SINCE: &str = "known_since";
 pub(crate) const IDS: &str = "ids";
 /// Attributes that belong to the product. A caller's item cannot have them.
-pub const RESERVED: [&str; 7] = [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
+pub const RESERVED: [&str; 7] =
+    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 
@@ -48,7 +49,9 @@ pub(crate) fn to_sdk(value: Value) -> AttributeValue {
         Value::Bool(value) => AttributeValue::Bool(value),
         Value::Null => AttributeValue::Null(true),
         Value::L(list) => AttributeValue::L(list.into_iter().map(to_sdk).collect()),
-        Value::M(map) => AttributeValue::M(map.into_iter().map(|(name, value)| (name, to_sdk(value))).collect()),
+        Value::M(map) => {
+            AttributeValue::M(map.into_iter().map(|(name, value)| (name, to_sdk(value))).collect())
+        }
         Value::Ss(set) => AttributeValue::Ss(set),
         Value::Ns(set) => AttributeValue::Ns(set),
         Value::Bs(set) => AttributeValue::Bs(set.into_iter().map(Blob::new).collect()),
@@ -63,14 +66,22 @@ pub(crate) fn from_sdk(value: AttributeValue) -> Result<Value, TableError> {
         AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
         AttributeValue::Bool(value) => Value::Bool(value),
         AttributeValue::Null(_) => Value::Null,
-        AttributeValue::L(list) => Value::L(list.into_iter().map(from_sdk).collect::<Result<_, _>>()?),
+        AttributeValue::L(list) => {
+            Value::L(list.into_iter().map(from_sdk).collect::<Result<_, _>>()?)
+        }
         AttributeValue::M(map) => Value::M(
-            map.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?))).collect::<Result<_, TableError>>()?,
+            map.into_iter()
+                .map(|(name, value)| Ok((name, from_sdk(value)?)))
+                .collect::<Result<_, TableError>>()?,
         ),
         AttributeValue::Ss(set) => Value::Ss(set),
         AttributeValue::Ns(set) => Value::Ns(set),
         AttributeValue::Bs(set) => Value::Bs(set.into_iter().map(Blob::into_inner).collect()),
-        _ => return Err(TableError::Damaged("an attribute has a type that this release does not know".into())),
+        _ => {
+            return Err(TableError::Damaged(
+                "an attribute has a type that this release does not know".into(),
+            ));
+        }
     })
 }
 
@@ -81,12 +92,16 @@ pub(crate) fn sort_key_to_sdk(sort_key: &SortKey) -> AttributeValue {
     }
 }
 
-pub(crate) fn sort_key_from_sdk(config: &TableConfig, value: Option<&AttributeValue>) -> Result<SortKey, TableError> {
+pub(crate) fn sort_key_from_sdk(
+    config: &TableConfig,
+    value: Option<&AttributeValue>,
+) -> Result<SortKey, TableError> {
     let text = match config.sort_key_type {
         SortKeyType::String => value.and_then(|value| value.as_s().ok()),
         SortKeyType::Number => value.and_then(|value| value.as_n().ok()),
     };
-    let why = |why: String| TableError::Damaged(format!("the sort key {} {why}", config.sort_key_name));
+    let why =
+        |why: String| TableError::Damaged(format!("the sort key {} {why}", config.sort_key_name));
     let text = text.ok_or_else(|| why("is absent or not of the configured type".to_owned()))?;
     SortKey::parse(config.sort_key_type, text).map_err(|error| why(format!("is unusable: {error}")))
 }
@@ -107,10 +122,13 @@ pub(super) fn item_to_sdk(
     (place, shard_key): (Place<'_>, String),
     (version, write_id): (Version, Option<&str>),
 ) -> SdkItem {
-    let mut stored = SdkItem::with_capacity(content.map_or(1, |content| content.item.attributes.len()) + 6);
+    let mut stored =
+        SdkItem::with_capacity(content.map_or(1, |content| content.item.attributes.len()) + 6);
     match content {
         Some(Content { item, applied }) => {
-            stored.extend(item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))));
+            stored.extend(
+                item.attributes.iter().map(|(name, value)| (name.clone(), to_sdk(value.clone()))),
+            );
             applied.into_iter().for_each(|applied| set_applied(&mut stored, applied));
         }
         None => drop(stored.insert(DELETED.to_owned(), AttributeValue::Bool(true))),
@@ -136,7 +154,10 @@ pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: Shard
 }
 
 /// The width under which an item was placed.
-pub(crate) fn width_from_sdk(config: &TableConfig, stored: Option<&AttributeValue>) -> Result<ShardCount, TableError> {
+pub(crate) fn width_from_sdk(
+    config: &TableConfig,
+    stored: Option<&AttributeValue>,
+) -> Result<ShardCount, TableError> {
     let Some(value) = stored else { return Ok(config.adopt_shards) };
     let width = value.as_n().ok().and_then(|text| text.parse().ok()).and_then(ShardCount::new);
     width.ok_or_else(|| TableError::Damaged(format!("an item's {WIDTH} is not a width")))
@@ -167,7 +188,9 @@ pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, Tab
 }
 
 fn set_applied(stored: &mut SdkItem, applied: &Applied) {
-    let ids = |ids: &BTreeSet<UpdateId>| AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.bytes())).collect());
+    let ids = |ids: &BTreeSet<UpdateId>| {
+        AttributeValue::Bs(ids.iter().map(|id| Blob::new(id.bytes())).collect())
+    };
     let millis = |at: u64| AttributeValue::N(at.to_string());
     let mut before = HashMap::from([
         (BEGAN.to_owned(), millis(applied.began)),
@@ -186,7 +209,9 @@ fn set_applied(stored: &mut SdkItem, applied: &Applied) {
 /// The updates that an item remembers. An item without a version belongs to another program, which
 /// may use the attributes differently.
 fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
-    let Some(before) = stored.get(APPLIED_BEFORE).filter(|_| stored.contains_key(VERSION)) else { return Ok(None) };
+    let Some(before) = stored.get(APPLIED_BEFORE).filter(|_| stored.contains_key(VERSION)) else {
+        return Ok(None);
+    };
     let member = |name: &str| before.as_m().ok()?.get(name);
     let number = |name: &str| member(name)?.as_n().ok()?.parse().ok();
     let ids = |value: Option<&AttributeValue>| match value {
@@ -198,7 +223,9 @@ fn applied_from_sdk(stored: &SdkItem) -> Result<Option<Applied>, TableError> {
     };
     let parts = (number(BEGAN), number(KNOWN_SINCE), ids(stored.get(APPLIED)), ids(member(IDS)));
     let (Some(began), Some(known_since), Some(young), Some(old)) = parts else {
-        return Err(TableError::Damaged(format!("an item's {APPLIED} is not what this product stores")));
+        return Err(TableError::Damaged(format!(
+            "an item's {APPLIED} is not what this product stores"
+        )));
     };
     Ok(Some(Applied { began, known_since, young, old }))
 }
@@ -221,9 +248,12 @@ pub(crate) fn item_from_sdk(
     if stored.remove(APPLIED_BEFORE).is_some() {
         stored.remove(APPLIED);
     }
-    let attributes =
-        stored.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?))).collect::<Result<_, TableError>>()?;
-    let item = Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
+    let attributes = stored
+        .into_iter()
+        .map(|(name, value)| Ok((name, from_sdk(value)?)))
+        .collect::<Result<_, TableError>>()?;
+    let item =
+        Item { partition_key: partition_key.clone(), sort_key: sort_key.clone(), attributes };
     Ok(Stored { sort_key, version, item: Some(item) })
 }
 
@@ -234,7 +264,12 @@ mod tests {
 
     fn stored(config: &TableConfig, item: Option<&Item>) -> SdkItem {
         let (partition_key, sort_key) = (key("orders"), text("order-1"));
-        let place = Place { partition_key: &partition_key, sort_key: &sort_key, shard: shard(2), width: count(4) };
+        let place = Place {
+            partition_key: &partition_key,
+            sort_key: &sort_key,
+            shard: shard(2),
+            width: count(4),
+        };
         item_to_sdk(
             config,
             item.map(|item| Content { item, applied: None }),
@@ -263,13 +298,24 @@ mod tests {
         let tombstone = stored(&config, None);
         let mut names: Vec<&str> = tombstone.keys().map(String::as_str).collect();
         names.sort_unstable();
-        let expected = ["_deleted", "_partition_key", "_version", "_width", "_write_id", "partition_key", "sort_key"];
+        let expected = [
+            "_deleted",
+            "_partition_key",
+            "_version",
+            "_width",
+            "_write_id",
+            "partition_key",
+            "sort_key",
+        ];
         assert_eq!(names, expected);
         assert!(copy_from_sdk(&tombstone, true).unwrap().is_tombstone);
         assert_eq!(item_from_sdk(&config, &key("orders"), tombstone.clone()).unwrap().item, None);
 
         let without_version = tombstone.into_iter().filter(|(name, _)| name != VERSION).collect();
-        assert!(!copy_from_sdk(&without_version, true).unwrap().is_tombstone, "the attribute is another program's");
+        assert!(
+            !copy_from_sdk(&without_version, true).unwrap().is_tombstone,
+            "the attribute is another program's"
+        );
         assert!(item_from_sdk(&config, &key("orders"), without_version).unwrap().item.is_some());
     }
 }

@@ -12,7 +12,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
 use super::attributes::{
-    self, APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, SdkItem, VERSION, WRITE_ID,
+    self, APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, SdkItem, VERSION,
+    WRITE_ID,
 };
 use crate::core::key::{PartitionKey, ShardNumber};
 use crate::core::value::Attributes;
@@ -70,7 +71,9 @@ impl Expression {
     /// all versions.
     fn demanded(condition: &Condition, partition_key_name: &str) -> Self {
         match condition {
-            Condition::AbsentOrBelow(version) => Self::of("attribute_not_exists(#v) OR #v < :v").version(*version),
+            Condition::AbsentOrBelow(version) => {
+                Self::of("attribute_not_exists(#v) OR #v < :v").version(*version)
+            }
             Condition::Buries { version, write_id: None } => {
                 let text = "(attribute_not_exists(#v) OR #v < :v) AND attribute_not_exists(#w)";
                 Self::of(text).version(*version).name("#w", WRITE_ID)
@@ -89,9 +92,11 @@ impl Expression {
 
     /// An item of at least this version that accepts the update's id.
     fn stands(from: Version, once: Option<Once>) -> Self {
-        let stands = Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
+        let stands =
+            Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
         let Some(once) = once else { return stands };
-        let taken = "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
+        let taken =
+            "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
         let millis = |at: u64| AttributeValue::N(at.to_string());
         let taken = Self::of(taken)
             .name("#y", APPLIED)
@@ -112,7 +117,9 @@ impl Expression {
 
     /// An item of another program.
     pub(super) fn unversioned(partition_key_name: &str) -> Self {
-        Self::of("attribute_exists(#p) AND attribute_not_exists(#v)").name("#p", partition_key_name).name("#v", VERSION)
+        Self::of("attribute_exists(#p) AND attribute_not_exists(#v)")
+            .name("#p", partition_key_name)
+            .name("#v", VERSION)
     }
 
     /// An item of this version.
@@ -154,8 +161,10 @@ impl Expression {
             self.names.insert(placeholder, name.to_owned());
             self.values.extend(value.map(|value| (named, value)));
         }
-        let clauses = [("SET", sets), ("REMOVE", removes)].into_iter().filter(|(_, terms)| !terms.is_empty());
-        let clauses: Vec<String> = clauses.map(|(verb, terms)| format!("{verb} {}", terms.join(", "))).collect();
+        let clauses =
+            [("SET", sets), ("REMOVE", removes)].into_iter().filter(|(_, terms)| !terms.is_empty());
+        let clauses: Vec<String> =
+            clauses.map(|(verb, terms)| format!("{verb} {}", terms.join(", "))).collect();
         (clauses.join(" "), self)
     }
 
@@ -171,7 +180,8 @@ impl Expression {
         }
         if let Some(once) = once {
             terms.push("#y :ids".to_owned());
-            self.values.insert(":ids".to_owned(), AttributeValue::Bs(vec![Blob::new(once.id.bytes())]));
+            self.values
+                .insert(":ids".to_owned(), AttributeValue::Bs(vec![Blob::new(once.id.bytes())]));
         }
         self.values.insert(":step".to_owned(), AttributeValue::N(Version::STEP.to_string()));
         (format!("SET #v = #v + :step ADD {}", terms.join(", ")), self)
@@ -186,13 +196,21 @@ impl Expression {
 
 impl Tables {
     /// A condition of the protocol as an expression, for a place of a key.
-    pub(super) fn expression(&self, condition: &Condition, place: (&PartitionKey, ShardNumber)) -> Expression {
+    pub(super) fn expression(
+        &self,
+        condition: &Condition,
+        place: (&PartitionKey, ShardNumber),
+    ) -> Expression {
         let demanded = Expression::demanded(condition, &self.config.partition_key_name);
         match condition {
-            Condition::AbsentOrBelow(_) | Condition::Buries { .. } => self.claimed(demanded, Claim::OursOrNone, place),
+            Condition::AbsentOrBelow(_) | Condition::Buries { .. } => {
+                self.claimed(demanded, Claim::OursOrNone, place)
+            }
             // If there is no item, there is none of another key.
             Condition::Unchanged(None) => demanded,
-            Condition::Unchanged(Some(_)) | Condition::Stands { .. } => self.claimed(demanded, Claim::Ours, place),
+            Condition::Unchanged(Some(_)) | Condition::Stands { .. } => {
+                self.claimed(demanded, Claim::Ours, place)
+            }
         }
     }
 
@@ -215,7 +233,11 @@ impl Tables {
         };
         let whose = Expression::of(text).name("#k", LOGICAL_KEY);
         let whose = whose.value(":k", AttributeValue::S(key.as_str().to_owned()));
-        condition.and(if text.contains("#p") { whose.name("#p", &self.config.partition_key_name) } else { whose })
+        condition.and(if text.contains("#p") {
+            whose.name("#p", &self.config.partition_key_name)
+        } else {
+            whose
+        })
     }
 
     /// Whether an item that was found on a shard of a key belongs to the key.
@@ -242,7 +264,8 @@ mod tests {
         let demanded = |condition: &Condition| Expression::demanded(condition, "key");
         let once = Once { id: UpdateId::from_bytes([7; 8]), sent_at: 9 };
         let nine = AttributeValue::N("9".into());
-        let same = Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
+        let same =
+            Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
         let rows = [
             (demanded(&Condition::AbsentOrBelow(version)), "attribute_not_exists(#v) OR #v < :v"),
             (
@@ -254,9 +277,15 @@ mod tests {
                 "attribute_not_exists(#p) OR ((attribute_not_exists(#v) OR #v < :v) AND #w = :w)",
             ),
             (demanded(&Condition::Unchanged(None)), "attribute_not_exists(#p)"),
-            (demanded(&Condition::Unchanged(Some(Version::NONE))), "attribute_exists(#p) AND attribute_not_exists(#v)"),
+            (
+                demanded(&Condition::Unchanged(Some(Version::NONE))),
+                "attribute_exists(#p) AND attribute_not_exists(#v)",
+            ),
             (demanded(&Condition::Unchanged(Some(version))), "#v = :v"),
-            (demanded(&Condition::Stands { from: version, once: None }), "#v >= :v AND attribute_not_exists(#d)"),
+            (
+                demanded(&Condition::Stands { from: version, once: None }),
+                "#v >= :v AND attribute_not_exists(#d)",
+            ),
             (
                 demanded(&Condition::Stands { from: version, once: Some(once) }),
                 "(#v >= :v AND attribute_not_exists(#d)) AND (#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id))",
@@ -270,16 +299,23 @@ mod tests {
             let used: BTreeSet<&str> = words.filter(|word| word.starts_with(['#', ':'])).collect();
             let named = names.keys().chain(values.iter().flat_map(|values| values.keys()));
             let named: BTreeSet<&str> = named.map(String::as_str).collect();
-            assert_eq!(named, used, "DynamoDB refuses a request that names what it does not use: {text}");
+            assert_eq!(
+                named, used,
+                "DynamoDB refuses a request that names what it does not use: {text}"
+            );
         }
     }
 
     #[test]
     fn an_update_sets_what_has_a_value_and_removes_the_rest() {
         let one = || Some(AttributeValue::N("1".into()));
-        let (update, absent) = Expression::absent("key").update([("a", one()), ("b", None), ("c", one())]);
+        let (update, absent) =
+            Expression::absent("key").update([("a", one()), ("b", None), ("c", one())]);
         assert_eq!(update, "SET #u0 = :u0, #u2 = :u2 REMOVE #u1");
-        assert_eq!((absent.text.as_str(), absent.names.len(), absent.values.len()), ("attribute_not_exists(#p)", 4, 2));
+        assert_eq!(
+            (absent.text.as_str(), absent.names.len(), absent.values.len()),
+            ("attribute_not_exists(#p)", 4, 2)
+        );
         assert_eq!(Expression::absent("key").update([("a", one())]).0, "SET #u0 = :u0");
     }
 }

@@ -36,7 +36,8 @@ impl StoredCopy {
         self.units.unwrap_or_else(|| {
             let bytes = self.stored.iter().map(|(name, value)| {
                 // An attribute of an unknown type counts with its name only.
-                name.len() + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
+                name.len()
+                    + attributes::from_sdk(value.clone()).map_or(0, |value| value_size(&value))
             });
             write_units(bytes.sum())
         })
@@ -71,7 +72,8 @@ impl Tables {
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)));
         let answer = query.send().await.map_err(TableError::from_sdk)?;
-        let next = answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
+        let next =
+            answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
         let copies = self.ours(answer.items, key, shard).map(|stored| self.stored_copy(stored));
         Ok((copies.collect::<Result<_, _>>()?, next))
     }
@@ -96,13 +98,19 @@ impl Tables {
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
         if copy.stored.is_empty() {
-            return Err(TableError::Rejected("a copy of which only the version is remembered cannot be moved".into()));
+            return Err(TableError::Rejected(
+                "a copy of which only the version is remembered cannot be moved".into(),
+            ));
         }
         let mut stored = copy.stored.clone();
-        stored.insert(self.config.partition_key_name.clone(), AttributeValue::S(self.shard_key(key, home)?));
+        stored.insert(
+            self.config.partition_key_name.clone(),
+            AttributeValue::S(self.shard_key(key, home)?),
+        );
         stored.insert(LOGICAL_KEY.into(), AttributeValue::S(key.as_str().to_owned()));
         attributes::set_width(&self.config, &mut stored, width);
-        let claimed = |condition: Expression| self.claimed(condition, Claim::OursOrNone, (key, home));
+        let claimed =
+            |condition: Expression| self.claimed(condition, Claim::OursOrNone, (key, home));
         let condition = match (copy.copy.version == Version::NONE, from == ShardNumber::UNSHARDED) {
             // Items of another program have no version to compare. Of a bare copy and one on a
             // shard, the other program continues to write the bare one. Of two copies on shards,
@@ -128,12 +136,18 @@ impl Tables {
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
         // The attributes that the key gives a copy, or that a move changes.
-        let not_compared: [&str; 4] = [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
+        let not_compared: [&str; 4] =
+            [&self.config.partition_key_name, &self.config.sort_key_name, LOGICAL_KEY, WIDTH];
         let (same, compared) = match copy.copy.version {
-            Version::NONE => (Expression::unversioned(&self.config.partition_key_name), Some(&copy.stored)),
+            Version::NONE => {
+                (Expression::unversioned(&self.config.partition_key_name), Some(&copy.stored))
+            }
             version => (Expression::exactly(version), None),
         };
-        let compared = compared.into_iter().flatten().filter(|(name, _)| !not_compared.contains(&name.as_str()));
+        let compared = compared
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !not_compared.contains(&name.as_str()));
         let ttl = self.config.ttl_attribute.as_ref().zip(copy.ttl.as_ref());
         let all = ttl.into_iter().chain(compared).map(|(name, value)| (name.as_str(), Some(value)));
         let condition = self.claimed(same.and_same(all), Claim::Ours, (key, shard));
@@ -142,7 +156,12 @@ impl Tables {
 
     fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {
         let (sort_key, copy) = (self.sort_key(&stored)?, attributes::copy_from_sdk(&stored, true)?);
-        let ttl = self.config.ttl_attribute.as_ref().filter(|_| !copy.is_tombstone).and_then(|name| stored.get(name));
+        let ttl = self
+            .config
+            .ttl_attribute
+            .as_ref()
+            .filter(|_| !copy.is_tombstone)
+            .and_then(|name| stored.get(name));
         Ok(StoredCopy { sort_key, copy, ttl: ttl.cloned(), stored, units: None })
     }
 }
@@ -156,12 +175,21 @@ mod tests {
     fn what_is_remembered_of_a_copy_is_enough_to_delete_it() {
         let stored = SdkItem::from([("text".to_owned(), AttributeValue::S("x".repeat(2_000)))]);
         let (version, ttl) = (Version::new(1, 2, 3), Some(AttributeValue::N("9".into())));
-        let copy = Copy { version, is_tombstone: false, write_id: Some("id".into()), is_ours: true, applied: None };
+        let copy = Copy {
+            version,
+            is_tombstone: false,
+            write_id: Some("id".into()),
+            is_ours: true,
+            applied: None,
+        };
         let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };
         let remembered = read.clone().remembered();
         assert_eq!((remembered.copy.version, &remembered.ttl), (read.copy.version, &read.ttl));
         assert_eq!((remembered.write_units(), remembered.stored.len()), (read.write_units(), 0));
-        let unversioned = StoredCopy { copy: Copy { version: Version::NONE, ..read.copy.clone() }, ..read.clone() };
+        let unversioned = StoredCopy {
+            copy: Copy { version: Version::NONE, ..read.copy.clone() },
+            ..read.clone()
+        };
         assert_eq!(unversioned.remembered().stored, read.stored, "its attributes are compared");
     }
 }

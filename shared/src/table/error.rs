@@ -94,9 +94,10 @@ impl Error for TableError {
     /// The underlying error of the cause. The cause itself is part of the message.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Transient(cause) | Self::Rejected(cause) | Self::Unsupported(cause) | Self::Unusable(cause) => {
-                cause.source()
-            }
+            Self::Transient(cause)
+            | Self::Rejected(cause)
+            | Self::Unsupported(cause)
+            | Self::Unusable(cause) => cause.source(),
             Self::Capacity(_)
             | Self::ConditionFailed
             | Self::Conflict
@@ -129,7 +130,9 @@ impl TableError {
     {
         let SdkError::ServiceError(service) = &error else {
             return match error {
-                SdkError::ConstructionFailure(_) => Self::Unusable(Cause::by("the request could not be made", error)),
+                SdkError::ConstructionFailure(_) => {
+                    Self::Unusable(Cause::by("the request could not be made", error))
+                }
                 _ => Self::Transient(Cause::by("no response came", error)),
             };
         };
@@ -146,9 +149,9 @@ impl TableError {
             "ConditionalCheckFailedException" => Self::ConditionFailed,
             // A transaction of another program, or a write in another region.
             "TransactionConflictException" | "ReplicatedWriteConflictException" => Self::Conflict,
-            "ValidationException" | "ItemCollectionSizeLimitExceededException" | "SerializationException" => {
-                Self::Rejected(Cause::by(message, error))
-            }
+            "ValidationException"
+            | "ItemCollectionSizeLimitExceededException"
+            | "SerializationException" => Self::Rejected(Cause::by(message, error)),
             "UnknownOperationException" => Self::Unsupported(Cause::by(message, error)),
             _ if status >= 500 => Self::Transient(Cause::by(message, error)),
             code => {
@@ -191,7 +194,10 @@ mod tests {
             format!(r#"{{"__type":"x#ThrottlingException","throttlingReasons":{list}}}"#),
             format!(r#"{{"__type":"x#ThrottlingException","ThrottlingReasons":{list}}}"#),
         ] {
-            assert_eq!(throttling_reasons(body.as_bytes()), ["TableWriteKeyRangeThroughputExceeded"]);
+            assert_eq!(
+                throttling_reasons(body.as_bytes()),
+                ["TableWriteKeyRangeThroughputExceeded"]
+            );
         }
         for body in ["", "null", "[]", r#"{"ThrottlingReasons":null}"#, "{\"ThrottlingReasons\":"] {
             assert!(throttling_reasons(body.as_bytes()).is_empty(), "{body}");

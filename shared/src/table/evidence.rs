@@ -13,7 +13,9 @@ use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
-use super::metadata_item::{ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, number};
+use super::metadata_item::{
+    ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, number,
+};
 use crate::core::key::PartitionKey;
 use crate::core::pressure::Pressure;
 
@@ -74,7 +76,8 @@ fn item_key(key: &PartitionKey, partitions: Option<u32>) -> String {
 fn together(item: &SdkItem, generation: u64) -> Together {
     let counted = |name: &str| item.get(name).and_then(|value| value.as_n().ok()?.parse().ok());
     let of = |name: &str| counted(name).unwrap_or_default();
-    let seen = Pressure { attempts: of(ATTEMPTS), throttled: of(THROTTLED), accepted: of(ACCEPTED) };
+    let seen =
+        Pressure { attempts: of(ATTEMPTS), throttled: of(THROTTLED), accepted: of(ACCEPTED) };
     Together {
         seen: if counted(GENERATION) == Some(generation) { seen } else { Pressure::default() },
         short_until: counted(SHORT_UNTIL).filter(|_| counted(SHORT_GENERATION) == Some(generation)),
@@ -84,7 +87,11 @@ fn together(item: &SdkItem, generation: u64) -> Together {
 impl Tables {
     /// Adds to the other instances' observations of a key, or begins a new pool if theirs is old or
     /// of an earlier generation. Returns the pool.
-    pub(crate) async fn add_evidence(&self, key: &PartitionKey, evidence: Evidence) -> Result<Together, TableError> {
+    pub(crate) async fn add_evidence(
+        &self,
+        key: &PartitionKey,
+        evidence: Evidence,
+    ) -> Result<Together, TableError> {
         let Evidence { seen, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
         for _ in 0..TRIES {
@@ -108,7 +115,10 @@ impl Tables {
             }
             let other = counted(Expression::of("attribute_not_exists(#g) OR #g < :g OR #b < :o"));
             let begin = "SET #g = :g, #b = :n, #a = :a, #t = :t, #c = :c";
-            match self.update_evidence(&item, generation, begin, other.value(":n", number(now))).await {
+            match self
+                .update_evidence(&item, generation, begin, other.value(":n", number(now)))
+                .await
+            {
                 Err(TableError::ConditionFailed) => {}
                 told => return told,
             }
@@ -119,16 +129,21 @@ impl Tables {
 
     /// Reports for all instances that the table is short of partitions for a key. `false` if
     /// another instance has reported it already.
-    pub(crate) async fn claim_shortage(&self, key: &PartitionKey, shortage: Shortage) -> Result<bool, TableError> {
+    pub(crate) async fn claim_shortage(
+        &self,
+        key: &PartitionKey,
+        shortage: Shortage,
+    ) -> Result<bool, TableError> {
         let Shortage { generation, partitions, now, until, latest } = shortage;
         let item = item_key(key, partitions);
-        let unclaimed = Expression::of("attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h")
-            .name("#s", SHORT_UNTIL)
-            .name("#h", SHORT_GENERATION)
-            .value(":n", number(now))
-            .value(":l", number(latest))
-            .value(":s", number(until))
-            .value(":h", number(generation));
+        let unclaimed =
+            Expression::of("attribute_not_exists(#s) OR #s <= :n OR #s > :l OR #h < :h")
+                .name("#s", SHORT_UNTIL)
+                .name("#h", SHORT_GENERATION)
+                .value(":n", number(now))
+                .value(":l", number(latest))
+                .value(":s", number(until))
+                .value(":h", number(generation));
         match self.update_evidence(&item, generation, "SET #s = :s, #h = :h", unclaimed).await {
             Ok(_) => Ok(true),
             Err(TableError::ConditionFailed) => Ok(false),

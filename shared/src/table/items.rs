@@ -81,7 +81,9 @@ impl Tables {
             .consistent_read(query.consistent)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .limit(i32::try_from(request.limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(request.after.as_ref().map(|after| self.key(shard_key, after)));
+            .set_exclusive_start_key(
+                request.after.as_ref().map(|after| self.key(shard_key, after)),
+            );
         if !bounds.is_empty() {
             call = call.expression_attribute_names("#s", &self.config.sort_key_name);
         }
@@ -92,7 +94,9 @@ impl Tables {
             // The attributes that distinguish copies are read, too.
             let own = [LOGICAL_KEY, VERSION, DELETED, self.config.sort_key_name.as_str()];
             let mut terms = Vec::with_capacity(fields.len() + own.len());
-            for (index, name) in own.into_iter().chain(fields.iter().map(String::as_str)).enumerate() {
+            for (index, name) in
+                own.into_iter().chain(fields.iter().map(String::as_str)).enumerate()
+            {
                 let placeholder = format!("#f{index}");
                 call = call.expression_attribute_names(&placeholder, name);
                 terms.push(placeholder);
@@ -102,9 +106,13 @@ impl Tables {
         let answer = call.send().await.map_err(TableError::from_sdk)?;
         let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
         let ours = self.ours(answer.items, &query.partition_key, request.shard);
-        let items = ours.map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item));
+        let items =
+            ours.map(|item| attributes::item_from_sdk(&self.config, &query.partition_key, item));
         let items = items.collect::<Result<_, _>>()?;
-        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
+        let consumed = answer
+            .consumed_capacity
+            .and_then(|consumed| consumed.capacity_units)
+            .unwrap_or_default();
         Ok(ShardQueryPage { page: ShardPage { items, next }, consumed })
     }
 
@@ -130,7 +138,10 @@ impl Tables {
         for (shard, item) in found {
             if self.is_ours(&item, target.partition_key, shard) {
                 let stored = attributes::item_from_sdk(&self.config, target.partition_key, item)?;
-                newest = newer(newest, Some(FoundCopy { stored, is_bare: shard == ShardNumber::UNSHARDED }));
+                newest = newer(
+                    newest,
+                    Some(FoundCopy { stored, is_bare: shard == ShardNumber::UNSHARDED }),
+                );
             }
         }
         Ok(FoundCopies { newest, unprocessed })
@@ -153,11 +164,19 @@ impl Tables {
     }
 
     /// An item as the caller sees it.
-    pub(crate) fn as_item(&self, key: &PartitionKey, standing: Standing) -> Result<Stored<Item>, TableError> {
+    pub(crate) fn as_item(
+        &self,
+        key: &PartitionKey,
+        standing: Standing,
+    ) -> Result<Stored<Item>, TableError> {
         attributes::item_from_sdk(&self.config, key, standing.item)
     }
 
-    async fn get_all(&self, target: GetTarget<'_>, shards: &[ShardNumber]) -> Result<Found<SdkItem>, TableError> {
+    async fn get_all(
+        &self,
+        target: GetTarget<'_>,
+        shards: &[ShardNumber],
+    ) -> Result<Found<SdkItem>, TableError> {
         if let [shard] = shards {
             let found = self.get_one(target, *shard).await?;
             return Ok((found.into_iter().map(|item| (*shard, item)).collect(), Vec::new()));
@@ -170,15 +189,23 @@ impl Tables {
             for shard in chunk {
                 places.insert(self.shard_key(target.partition_key, *shard)?, *shard);
             }
-            let keys = places.keys().map(|shard_key| self.key(shard_key.clone(), target.sort_key)).collect();
-            let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(target.consistent).build();
-            let wanted =
-                wanted.map_err(|error| TableError::Rejected(Cause::by("the request could not be made", error)))?;
+            let keys = places
+                .keys()
+                .map(|shard_key| self.key(shard_key.clone(), target.sort_key))
+                .collect();
+            let wanted = KeysAndAttributes::builder()
+                .set_keys(Some(keys))
+                .consistent_read(target.consistent)
+                .build();
+            let wanted = wanted.map_err(|error| {
+                TableError::Rejected(Cause::by("the request could not be made", error))
+            })?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
             let answer = call.send().await.map_err(TableError::from_sdk)?;
             let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
             let left = answer.unprocessed_keys.unwrap_or_default();
-            unprocessed.extend(left.values().flat_map(KeysAndAttributes::keys).filter_map(shard_of));
+            unprocessed
+                .extend(left.values().flat_map(KeysAndAttributes::keys).filter_map(shard_of));
             let items = answer.responses.unwrap_or_default().into_values().flatten();
             found.extend(items.filter_map(|item| Some((shard_of(&item)?, item))));
         }
@@ -197,14 +224,23 @@ impl Tables {
 
     /// The size in bytes of an item without its attributes and its sort key.
     pub(crate) fn own_bytes(&self, key: &PartitionKey) -> usize {
-        let keys = self.config.partition_key_name.len() + self.config.sort_key_name.len() + 2 * key.as_str().len();
+        let keys = self.config.partition_key_name.len()
+            + self.config.sort_key_name.len()
+            + 2 * key.as_str().len();
         // The suffix of the shard key takes about two bytes, a version of 28 digits 15, a width 3.
         keys + LOGICAL_KEY.len() + VERSION.len() + WIDTH.len() + 2 + 15 + 3
     }
 
-    pub(crate) fn shard_key(&self, key: &PartitionKey, shard: ShardNumber) -> Result<String, TableError> {
+    pub(crate) fn shard_key(
+        &self,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> Result<String, TableError> {
         self.config.shard_keys.build(key, shard).map_err(|error| {
-            TableError::Rejected(Cause::by(format!("the partition key with its shard suffix: {error}"), error))
+            TableError::Rejected(Cause::by(
+                format!("the partition key with its shard suffix: {error}"),
+                error,
+            ))
         })
     }
 
@@ -220,7 +256,10 @@ impl Tables {
 ///
 /// If the request has a start and an end, these lie within the query's own range, so the end
 /// replaces the query's bound.
-fn key_condition(query: &PageQuery, request: &ShardPageRequest) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
+fn key_condition(
+    query: &PageQuery,
+    request: &ShardPageRequest,
+) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let value = attributes::sort_key_to_sdk;
     let until = request.after.as_ref().and(request.until.as_ref());
     let (prefix, from, to) = match (until, query.order) {
@@ -229,7 +268,9 @@ fn key_condition(query: &PageQuery, request: &ShardPageRequest) -> (&'static str
         (Some(until), Order::Descending) => (None, Some(until), query.to.as_ref()),
     };
     match (prefix, from, to) {
-        (Some(prefix), _, _) => ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))]),
+        (Some(prefix), _, _) => {
+            ("#p = :p AND begins_with(#s, :x)", vec![(":x", AttributeValue::S(prefix.clone()))])
+        }
         (None, Some(from), Some(to)) => {
             ("#p = :p AND #s BETWEEN :f AND :t", vec![(":f", value(from)), (":t", value(to))])
         }

@@ -24,13 +24,19 @@ const LISTED_KEYS: i32 = 500;
 
 impl Tables {
     /// Reads a key's metadata, strongly consistent. `None` where the key has no item.
-    pub(crate) async fn get_metadata(&self, key: &PartitionKey) -> Result<Option<ShardMetadata>, TableError> {
+    pub(crate) async fn get_metadata(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<ShardMetadata>, TableError> {
         self.get_raw_metadata(key).await?.map(|raw| raw.parse()).transpose()
     }
 
     /// Reads a key's metadata item as it is stored, valid or not. As
     /// [`get_metadata`](Self::get_metadata) otherwise.
-    pub(crate) async fn get_raw_metadata(&self, key: &PartitionKey) -> Result<Option<RawMetadata>, TableError> {
+    pub(crate) async fn get_raw_metadata(
+        &self,
+        key: &PartitionKey,
+    ) -> Result<Option<RawMetadata>, TableError> {
         Ok(self.get_metadata_item(key.as_str()).await?.map(RawMetadata))
     }
 
@@ -56,7 +62,8 @@ impl Tables {
                 .table_name(&self.config.metadata_table_name)
                 .limit(LISTED_KEYS)
                 .consistent_read(true);
-            let answer = scan.set_exclusive_start_key(start).send().await.map_err(TableError::from_sdk)?;
+            let answer =
+                scan.set_exclusive_start_key(start).send().await.map_err(TableError::from_sdk)?;
             for item in answer.items.unwrap_or_default() {
                 if let Some(key) = self.logical_key(&item)? {
                     keys.push((key, RawMetadata(item)));
@@ -76,31 +83,43 @@ impl Tables {
         match PartitionKey::new(&self.stored_key(item)?) {
             Ok(key) => Ok(Some(key)),
             Err(KeyError::Reserved) => Ok(None),
-            Err(error) => Err(TableError::Damaged(format!("the key of a metadata item is unusable: {error}"))),
+            Err(error) => {
+                Err(TableError::Damaged(format!("the key of a metadata item is unusable: {error}")))
+            }
         }
     }
 
     /// Adds write units to the key's units of this minute, and judges the minute before. No width
     /// depends on it alone, so the generation does not change. If other instances always win, the
     /// units are dropped.
-    pub(crate) async fn note_load(&self, key: &PartitionKey, minute: u64, units: u64) -> Result<(), TableError> {
+    pub(crate) async fn note_load(
+        &self,
+        key: &PartitionKey,
+        minute: u64,
+        units: u64,
+    ) -> Result<(), TableError> {
         // The recorded minute, as far as it is known.
         let mut noted = minute;
         for _ in 0..NOTE_ATTEMPTS {
-            let same = Expression::of("#m = :noted").name("#m", LOAD_MINUTE).value(":noted", number(noted));
+            let same = Expression::of("#m = :noted")
+                .name("#m", LOAD_MINUTE)
+                .value(":noted", number(noted));
             let same = same.name("#u", LOAD_UNITS).value(":units", number(units));
-            let added = self.update_metadata(key.as_str(), "SET #u = #u + :units".to_owned(), same).await?;
+            let added =
+                self.update_metadata(key.as_str(), "SET #u = #u + :units".to_owned(), same).await?;
             let Err(stands) = added else { return Ok(()) };
             let before = RawMetadata(stands).parse()?;
             if before.load.takes(minute) {
                 noted = before.load.minute;
                 continue;
             }
-            let minute_before = (before.load != Load::default()).then(|| number(before.load.minute));
+            let minute_before =
+                (before.load != Load::default()).then(|| number(before.load.minute));
             let exists = Expression::of("attribute_exists(#n)").name("#n", NUMBER_OF_SHARDS);
             let same = exists.and_same([(LOAD_MINUTE, minute_before.as_ref())]);
             let next = before.load.next(before.number_of_shards, minute, units);
-            let values = [next.minute, next.units, next.per_shard, next.busy_at].map(|n| Some(number(n)));
+            let values =
+                [next.minute, next.units, next.per_shard, next.busy_at].map(|n| Some(number(n)));
             let (begin, same) = same.update(OF_LOAD.into_iter().zip(values));
             if self.update_metadata(key.as_str(), begin, same).await?.is_ok() {
                 return Ok(());
@@ -129,19 +148,25 @@ impl Tables {
         }
         let key_name = &self.config.partition_key_name;
         let condition = match (damaged, seen) {
-            (Some(raw), _) => Expression::of("attribute_exists(#p)").name("#p", key_name).and_same(raw.compared()),
+            (Some(raw), _) => {
+                Expression::of("attribute_exists(#p)").name("#p", key_name).and_same(raw.compared())
+            }
             (None, None) => Expression::absent(key_name),
             // Another program wrote it without a generation, so the condition uses the width.
             (None, Some(seen)) if seen.generation == 0 => {
                 let same = Expression::of("attribute_not_exists(#g) AND #n = :seen");
-                same.name("#g", GENERATION).name("#n", NUMBER_OF_SHARDS).value(":seen", number(seen.number_of_shards))
+                same.name("#g", GENERATION)
+                    .name("#n", NUMBER_OF_SHARDS)
+                    .value(":seen", number(seen.number_of_shards))
             }
-            (None, Some(seen)) => {
-                Expression::of("#g = :seen").name("#g", GENERATION).value(":seen", number(seen.generation))
-            }
+            (None, Some(seen)) => Expression::of("#g = :seen")
+                .name("#g", GENERATION)
+                .value(":seen", number(seen.generation)),
         };
         let (update, condition) = condition.update(stored);
-        self.update_metadata(key.as_str(), update, condition).await?.map_err(|_| TableError::ConditionFailed)
+        self.update_metadata(key.as_str(), update, condition)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
     }
 
     /// Changes an item if the condition holds. Otherwise returns the stored item.
@@ -168,7 +193,9 @@ impl Tables {
         // Boxed: the SDK's futures nest deeply.
         let Err(error) = Box::pin(request.send()).await else { return Ok(Ok(())) };
         let stands = match error.as_service_error() {
-            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => failed.item().cloned(),
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                failed.item().cloned()
+            }
             _ => None,
         };
         stands.map(Err).ok_or_else(|| TableError::from_sdk(error))

@@ -74,7 +74,8 @@ attribute_names! {
 /// The attributes in which writers record a key's demand, independent of the generation.
 pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
 /// The attributes that identify a damaged item.
-const COMPARED: [&str; 7] = [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
+const COMPARED: [&str; 7] =
+    [NUMBER_OF_SHARDS, READ_SHARDS, ERA, GENERATION, CLOSING, DRAINING, DRAIN];
 
 /// The highest era that fits into a version: 11 digits.
 const HIGHEST_ERA: u64 = 99_999_999_999;
@@ -93,17 +94,24 @@ impl RawMetadata {
     pub(crate) fn parse(&self) -> Result<ShardMetadata, TableError> {
         let number = |name| Ok::<_, TableError>(self.number(name)?.unwrap_or_default());
         let small = |name| u32::try_from(number(name)?).map_err(|_| damaged(name));
-        let number_of_shards = self.count(NUMBER_OF_SHARDS)?.ok_or_else(|| damaged(NUMBER_OF_SHARDS))?;
+        let number_of_shards =
+            self.count(NUMBER_OF_SHARDS)?.ok_or_else(|| damaged(NUMBER_OF_SHARDS))?;
         let history = ShardHistory::parse(self.entries()?.iter().map(String::as_str));
         let phase = match (self.count(CLOSING)?, self.flag(DRAINING)?) {
             (None, false) => Phase::Open,
             (Some(to), false) => Phase::Closing(to),
             (None, true) => {
-                let drain = self.0.get(DRAIN).and_then(|value| value.as_s().ok()).and_then(|text| drain_from_str(text));
+                let drain = self
+                    .0
+                    .get(DRAIN)
+                    .and_then(|value| value.as_s().ok())
+                    .and_then(|text| drain_from_str(text));
                 Phase::Draining(drain.ok_or_else(|| damaged(DRAIN))?)
             }
             (Some(_), true) => {
-                return Err(TableError::Damaged(format!("{CLOSING} and {DRAINING} exclude each other")));
+                return Err(TableError::Damaged(format!(
+                    "{CLOSING} and {DRAINING} exclude each other"
+                )));
             }
         };
         let metadata = ShardMetadata {
@@ -125,7 +133,10 @@ impl RawMetadata {
                 per_shard: number(LOAD_PER_SHARD)?,
                 busy_at: number(BUSY_AT)?,
             },
-            growth: GrowthRecord { rejected_percent: small(REJECTED_PERCENT)?, fruitless: small(FRUITLESS_GROWTHS)? },
+            growth: GrowthRecord {
+                rejected_percent: small(REJECTED_PERCENT)?,
+                fruitless: small(FRUITLESS_GROWTHS)?,
+            },
         };
         check(&metadata)?;
         Ok(metadata)
@@ -140,7 +151,8 @@ impl RawMetadata {
     /// The history entries that can be parsed.
     pub(crate) fn history(&self) -> ShardHistory {
         let entries = self.entries().unwrap_or_default().iter().map(String::as_str);
-        ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok())).unwrap_or_default()
+        ShardHistory::parse(entries.filter(|entry| ShardHistory::parse([*entry]).is_ok()))
+            .unwrap_or_default()
     }
 
     /// The generation, if it can be parsed.
@@ -170,7 +182,9 @@ impl RawMetadata {
     }
 
     fn flag(&self, name: &str) -> Result<bool, TableError> {
-        self.0.get(name).map_or(Ok(false), |value| value.as_bool().copied().map_err(|_| damaged(name)))
+        self.0
+            .get(name)
+            .map_or(Ok(false), |value| value.as_bool().copied().map_err(|_| damaged(name)))
     }
 
     fn entries(&self) -> Result<&[String], TableError> {
@@ -224,9 +238,17 @@ fn drain_to_string(drain: Drain) -> String {
 /// `None` if it cannot be parsed.
 fn drain_from_str(text: &str) -> Option<Drain> {
     let at = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
-    let (times, in_doubt) = text.strip_suffix(" in_doubt").map_or((text, false), |times| (times, true));
-    let [began, busy_until, emptied_at] = times.split(' ').collect::<Vec<_>>()[..] else { return None };
-    Some(Drain { began: at(began)??, busy_until: at(busy_until)?, in_doubt, emptied_at: at(emptied_at)? })
+    let (times, in_doubt) =
+        text.strip_suffix(" in_doubt").map_or((text, false), |times| (times, true));
+    let [began, busy_until, emptied_at] = times.split(' ').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    Some(Drain {
+        began: at(began)??,
+        busy_until: at(busy_until)?,
+        in_doubt,
+        emptied_at: at(emptied_at)?,
+    })
 }
 
 /// Whether the attributes are consistent.
@@ -261,7 +283,9 @@ mod tests {
     use crate::protocol::metadata::Change;
 
     fn stored(metadata: &ShardMetadata) -> SdkItem {
-        let present = attributes(metadata).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let present = attributes(metadata)
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         present.collect()
     }
 
@@ -295,9 +319,11 @@ mod tests {
             assert_eq!(parse(&stored(&metadata)).unwrap(), metadata, "after {change:?}");
         }
         let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
-        let of_the_table = [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING, WARM_THROUGHPUT];
+        let of_the_table =
+            [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING, WARM_THROUGHPUT];
         let of_evidence = [BEGUN, ATTEMPTS, THROTTLED, ACCEPTED, SHORT_UNTIL, SHORT_GENERATION];
-        let all: Vec<&str> = set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
+        let all: Vec<&str> =
+            set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
         assert_eq!(all, ATTRIBUTES);
     }
 
@@ -306,10 +332,24 @@ mod tests {
         let marked = Drain { began: 10, busy_until: None, in_doubt: false, emptied_at: None };
         let begun = Drain { busy_until: Some(20), ..marked };
         let emptied = Drain { emptied_at: Some(30), in_doubt: true, ..begun };
-        for (drain, text) in [(marked, "10 - -"), (begun, "10 20 -"), (emptied, "10 20 30 in_doubt")] {
-            assert_eq!((drain_to_string(drain).as_str(), drain_from_str(text)), (text, Some(drain)));
+        for (drain, text) in
+            [(marked, "10 - -"), (begun, "10 20 -"), (emptied, "10 20 30 in_doubt")]
+        {
+            assert_eq!(
+                (drain_to_string(drain).as_str(), drain_from_str(text)),
+                (text, Some(drain))
+            );
         }
-        for text in ["", "10", "10 20", "- 20 -", "10 20 x", "10 20 30 40", "10  20 30", "shrink@10 mark 20"] {
+        for text in [
+            "",
+            "10",
+            "10 20",
+            "- 20 -",
+            "10 20 x",
+            "10 20 30 40",
+            "10  20 30",
+            "shrink@10 mark 20",
+        ] {
             assert_eq!(drain_from_str(text), None, "{text}");
         }
     }
@@ -317,15 +357,22 @@ mod tests {
     #[test]
     fn an_item_of_another_program_is_accepted() {
         let mut foreign = item(&[(NUMBER_OF_SHARDS, 4), (LAST_UPDATED, 20)]);
-        foreign.insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]));
+        foreign.insert(
+            SHARD_HISTORY.to_owned(),
+            AttributeValue::Ss(vec!["20:4".into(), "10:1".into()]),
+        );
         let metadata = parse(&foreign).unwrap();
-        assert_eq!((metadata.read_shards, metadata.era, metadata.generation), (shards(4), FIRST_ERA, 0));
+        assert_eq!(
+            (metadata.read_shards, metadata.era, metadata.generation),
+            (shards(4), FIRST_ERA, 0)
+        );
         assert_eq!(metadata.shard_history.to_strings(), ["10:1", "20:4"]);
     }
 
     #[test]
     fn what_contradicts_itself_is_damaged() {
-        let with = |name: &'static str, n| item(&[(NUMBER_OF_SHARDS, 2), (READ_SHARDS, 4), (name, n)]);
+        let with =
+            |name: &'static str, n| item(&[(NUMBER_OF_SHARDS, 2), (READ_SHARDS, 4), (name, n)]);
         let draining = |mut item: SdkItem, drain: &str| {
             item.insert(DRAINING.to_owned(), AttributeValue::Bool(true));
             item.insert(DRAIN.to_owned(), AttributeValue::S(drain.into()));
@@ -348,17 +395,24 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         }
         assert!(parse(&with(CLOSING, 4)).is_ok());
-        assert!(parse(&with(ERA, 3)).is_ok(), "a lower width was opened, and its drain has not begun");
+        assert!(
+            parse(&with(ERA, 3)).is_ok(),
+            "a lower width was opened, and its drain has not begun"
+        );
     }
 
     #[test]
     fn of_a_damaged_item_is_taken_what_can_be_read() {
         let mut damaged = item(&[(NUMBER_OF_SHARDS, 2), (CLOSING, 8), (GENERATION, 7), (ERA, 4)]);
         damaged.insert(READ_SHARDS.to_owned(), AttributeValue::S("x".into()));
-        damaged.insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "x".into()]));
+        damaged
+            .insert(SHARD_HISTORY.to_owned(), AttributeValue::Ss(vec!["20:4".into(), "x".into()]));
         let raw = RawMetadata(damaged);
         assert!(raw.parse().is_err());
-        assert_eq!((raw.widest(), raw.generation(), raw.era()), (Some(shards(8)), Some(7), Some(4)));
+        assert_eq!(
+            (raw.widest(), raw.generation(), raw.era()),
+            (Some(shards(8)), Some(7), Some(4))
+        );
         assert_eq!(raw.history().to_strings(), ["20:4"]);
     }
 }

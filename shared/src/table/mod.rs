@@ -54,13 +54,21 @@ impl Tables {
             .config()
             .to_builder()
             .retry_config(RetryConfig::disabled())
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build())
+            .timeout_config(
+                TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build(),
+            )
             .build();
         Self { client: Client::from_conf(own), config }
     }
 
-    async fn get_item(&self, table: &str, key: SdkItem, consistent: bool) -> Result<Option<SdkItem>, TableError> {
-        let get = self.client.get_item().table_name(table).set_key(Some(key)).consistent_read(consistent);
+    async fn get_item(
+        &self,
+        table: &str,
+        key: SdkItem,
+        consistent: bool,
+    ) -> Result<Option<SdkItem>, TableError> {
+        let get =
+            self.client.get_item().table_name(table).set_key(Some(key)).consistent_read(consistent);
         // Boxed: the SDK's futures nest deeply.
         Ok(Box::pin(get.send()).await.map_err(TableError::from_sdk)?.item)
     }

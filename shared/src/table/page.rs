@@ -47,15 +47,26 @@ pub(crate) struct StoredPage {
 
 impl StoredPage {
     fn of(item: SdkItem) -> Self {
-        let mut page = Self { copies: None, entries: HashMap::with_capacity(item.len()), warm: None, bytes: 0 };
+        let mut page = Self {
+            copies: None,
+            entries: HashMap::with_capacity(item.len()),
+            warm: None,
+            bytes: 0,
+        };
         for (name, value) in item {
             let text = value.as_s().map_or("", String::as_str);
             page.bytes += name.len() + text.len();
             if name == COPIES {
-                page.copies = value.as_n().ok().and_then(|number| number.parse().ok()).filter(|copies| *copies > 0);
+                page.copies = value
+                    .as_n()
+                    .ok()
+                    .and_then(|number| number.parse().ok())
+                    .filter(|copies| *copies > 0);
             } else if name == WARM_THROUGHPUT {
                 page.warm = warm_from_text(text);
-            } else if let Some(key) = name.strip_prefix(ENTRY_PREFIX).and_then(|key| PartitionKey::new(key).ok()) {
+            } else if let Some(key) =
+                name.strip_prefix(ENTRY_PREFIX).and_then(|key| PartitionKey::new(key).ok())
+            {
                 page.entries.insert(key, Layout::from_entry(text));
             }
         }
@@ -69,7 +80,10 @@ fn warm_to_text(warm: WarmThroughput) -> String {
 
 fn warm_from_text(text: &str) -> Option<WarmThroughput> {
     let (write_units, read_units) = text.split_once(' ')?;
-    Some(WarmThroughput { write_units: write_units.parse().ok()?, read_units: read_units.parse().ok()? })
+    Some(WarmThroughput {
+        write_units: write_units.parse().ok()?,
+        read_units: read_units.parse().ok()?,
+    })
 }
 
 impl Tables {
@@ -80,12 +94,18 @@ impl Tables {
 
     /// Writes an entry, unless the stored one has the same or a higher generation. A missing page
     /// is created, and stays incomplete.
-    pub(crate) async fn put_entry(&self, at: PageCopy, key: &PartitionKey, layout: &Layout) -> Result<(), TableError> {
+    pub(crate) async fn put_entry(
+        &self,
+        at: PageCopy,
+        key: &PartitionKey,
+        layout: &Layout,
+    ) -> Result<(), TableError> {
         // Any entry of this generation is greater than the bare generation.
         let generation = AttributeValue::S(layout.entry_generation());
         let lower = Expression::of("attribute_not_exists(#u0) OR #u0 < :g").value(":g", generation);
         let name = format!("{ENTRY_PREFIX}{}", key.as_str());
-        let (update, lower) = lower.update([(name.as_str(), Some(AttributeValue::S(layout.to_entry())))]);
+        let (update, lower) =
+            lower.update([(name.as_str(), Some(AttributeValue::S(layout.to_entry())))]);
         self.update_page(at, update, lower).await
     }
 
@@ -99,19 +119,30 @@ impl Tables {
     ) -> Result<(), TableError> {
         let fewer = Expression::of("attribute_not_exists(#u0) OR #u0 < :u0");
         let warm = warm.map(|warm| (WARM_THROUGHPUT, Some(AttributeValue::S(warm_to_text(warm)))));
-        let (update, fewer) = fewer.update(std::iter::once((COPIES, Some(number(copies)))).chain(warm));
+        let (update, fewer) =
+            fewer.update(std::iter::once((COPIES, Some(number(copies)))).chain(warm));
         self.update_page(at, update, fewer).await
     }
 
     /// Writes the table's warm throughput to a complete page, unless the page has it already.
-    pub(crate) async fn put_warm_throughput(&self, at: PageCopy, warm: WarmThroughput) -> Result<(), TableError> {
+    pub(crate) async fn put_warm_throughput(
+        &self,
+        at: PageCopy,
+        warm: WarmThroughput,
+    ) -> Result<(), TableError> {
         let differs = "attribute_exists(#c) AND (attribute_not_exists(#u0) OR #u0 <> :u0)";
         let warm = AttributeValue::S(warm_to_text(warm));
-        let (update, differs) = Expression::of(differs).name("#c", COPIES).update([(WARM_THROUGHPUT, Some(warm))]);
+        let (update, differs) =
+            Expression::of(differs).name("#c", COPIES).update([(WARM_THROUGHPUT, Some(warm))]);
         self.update_page(at, update, differs).await
     }
 
-    async fn update_page(&self, at: PageCopy, update: String, condition: Expression) -> Result<(), TableError> {
+    async fn update_page(
+        &self,
+        at: PageCopy,
+        update: String,
+        condition: Expression,
+    ) -> Result<(), TableError> {
         let (condition, names, values) = condition.into_parts();
         let request = self
             .client
@@ -128,9 +159,10 @@ impl Tables {
             Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
             // the largest size of an item.
-            Err(TableError::Rejected(why)) => {
-                Err(TableError::Unusable(Cause::by(format!("{} takes no more: {why}", at.key()), why)))
-            }
+            Err(TableError::Rejected(why)) => Err(TableError::Unusable(Cause::by(
+                format!("{} takes no more: {why}", at.key()),
+                why,
+            ))),
             Err(error) => Err(error),
         }
     }
@@ -150,7 +182,9 @@ mod tests {
     }
 
     fn page(attributes: &[(&str, AttributeValue)]) -> StoredPage {
-        StoredPage::of(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+        StoredPage::of(
+            attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        )
     }
 
     #[test]
@@ -163,17 +197,30 @@ mod tests {
         let unknown = page(&listed);
         assert_eq!((unknown.copies, unknown.warm, unknown.entries.len()), (Some(2), None, 1));
         let [copies, entry] = listed;
-        let known = page(&[copies, entry, ("warm_throughput", AttributeValue::S(warm_to_text(warm)))]);
-        assert_eq!((known.copies, known.warm, &known.entries), (Some(2), Some(warm), &unknown.entries));
-        assert!(known.entries.contains_key(&key("warm_throughput")), "a key of that name is another attribute");
+        let known =
+            page(&[copies, entry, ("warm_throughput", AttributeValue::S(warm_to_text(warm)))]);
+        assert_eq!(
+            (known.copies, known.warm, &known.entries),
+            (Some(2), Some(warm), &unknown.entries)
+        );
+        assert!(
+            known.entries.contains_key(&key("warm_throughput")),
+            "a key of that name is another attribute"
+        );
     }
 
     #[test]
     fn what_cannot_be_read_of_it_is_not_known() {
         let text = |text: &str| AttributeValue::S(text.to_owned());
-        for damaged in
-            [text(""), text("4000"), text("4000 "), text("-1 5"), text("4000 x"), text("1 2 3"), number(4_000)]
-        {
+        for damaged in [
+            text(""),
+            text("4000"),
+            text("4000 "),
+            text("-1 5"),
+            text("4000 x"),
+            text("1 2 3"),
+            number(4_000),
+        ] {
             assert_eq!(page(&[("warm_throughput", damaged.clone())]).warm, None, "{damaged:?}");
         }
     }

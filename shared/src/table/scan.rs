@@ -64,15 +64,26 @@ impl Tables {
             .await
             .map_err(TableError::from_sdk)?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
-            Ok::<_, TableError>(ScanPosition { stored_key: self.stored_key(key)?, sort_key: self.sort_key(key)? })
+            Ok::<_, TableError>(ScanPosition {
+                stored_key: self.stored_key(key)?,
+                sort_key: self.sort_key(key)?,
+            })
         });
-        let consumed = answer.consumed_capacity.and_then(|consumed| consumed.capacity_units).unwrap_or_default();
-        let items = answer.items.unwrap_or_default().iter().map(|item| self.scanned(item).ok()).collect();
+        let consumed = answer
+            .consumed_capacity
+            .and_then(|consumed| consumed.capacity_units)
+            .unwrap_or_default();
+        let items =
+            answer.items.unwrap_or_default().iter().map(|item| self.scanned(item).ok()).collect();
         Ok(ScanPage { items, next: next.transpose()?, consumed })
     }
 
     /// Whether a shard has any item of the key.
-    pub(crate) async fn has_items(&self, key: &PartitionKey, shard: ShardNumber) -> Result<bool, TableError> {
+    pub(crate) async fn has_items(
+        &self,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> Result<bool, TableError> {
         let probe = self
             .query(self.shard_key(key, shard)?)
             .projection_expression("#p, #k")

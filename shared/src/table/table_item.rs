@@ -40,13 +40,19 @@ impl Tables {
         let Some(item) = self.get_metadata_item(TABLE_KEY).await? else { return Ok(None) };
         let writes = item.get(WRITES).and_then(|value| value.as_s().ok()).cloned();
         let number = |name: &str| item.get(name)?.as_n().ok()?.parse::<u64>().ok();
-        let small = |name: &str| number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+        let small = |name: &str| {
+            number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+        };
         let mode = writes.zip(number(PROTOCOL)).map(|(writes, protocol)| Mode { writes, protocol });
         let directory_made = item.contains_key(DIRECTORY_MADE);
         let rebuilding = item.contains_key(REBUILDING);
         let (pages, copies) = (small(PAGES), small(COPIES));
         let table = mode.map(|mode| TableItem { mode, pages, copies, directory_made, rebuilding });
-        let damaged = || TableError::Damaged(format!("the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}"));
+        let damaged = || {
+            TableError::Damaged(format!(
+                "the item {TABLE_KEY} has no usable {WRITES} and {PROTOCOL}"
+            ))
+        };
         table.map(Some).ok_or_else(damaged)
     }
 
@@ -64,15 +70,20 @@ impl Tables {
             (COPIES, Some(number(table.copies))),
             (REBUILDING, table.rebuilding.then_some(AttributeValue::Bool(true))),
         ]);
-        self.update_metadata(TABLE_KEY, update, absent).await?.map_err(|_| TableError::ConditionFailed)
+        self.update_metadata(TABLE_KEY, update, absent)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
     }
 
     /// Records that every page was created, and that the metadata is complete.
     pub(crate) async fn note_directory_made(&self) -> Result<(), TableError> {
-        let exists = Expression::of("attribute_exists(#p)").name("#p", &self.config.partition_key_name);
+        let exists =
+            Expression::of("attribute_exists(#p)").name("#p", &self.config.partition_key_name);
         let made = (DIRECTORY_MADE, Some(AttributeValue::Bool(true)));
         let (update, exists) = exists.update([made, (REBUILDING, None)]);
-        self.update_metadata(TABLE_KEY, update, exists).await?.map_err(|_| TableError::ConditionFailed)
+        self.update_metadata(TABLE_KEY, update, exists)
+            .await?
+            .map_err(|_| TableError::ConditionFailed)
     }
 
     /// Raises the number of copies that are written. A lower number changes nothing.

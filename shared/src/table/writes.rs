@@ -138,15 +138,30 @@ impl Tables {
         let at = (partition_key, sort_key, shard);
         let condition = self.expression(&request.condition, (partition_key, shard));
         let (version, write_id, content) = match (&request.effect, content) {
-            (Effect::Put { version, write_id }, Some(content)) => (*version, write_id.as_deref(), Some(content)),
-            (Effect::Put { .. }, None) => return Err(TableError::Rejected("a put without an item".into())),
+            (Effect::Put { version, write_id }, Some(content)) => {
+                (*version, write_id.as_deref(), Some(content))
+            }
+            (Effect::Put { .. }, None) => {
+                return Err(TableError::Rejected("a put without an item".into()));
+            }
             (Effect::Bury { version, write_id }, _) => (*version, write_id.as_deref(), None),
             (Effect::Remove, _) => return self.delete(at, condition, lasts).await,
-            (Effect::Add { .. }, _) => return Err(TableError::Rejected("an addition without what is added".into())),
+            (Effect::Add { .. }, _) => {
+                return Err(TableError::Rejected("an addition without what is added".into()));
+            }
         };
-        debug_assert!(content.is_none_or(|it| it.item.sort_key == *sort_key), "a request is about one item");
+        debug_assert!(
+            content.is_none_or(|it| it.item.sort_key == *sort_key),
+            "a request is about one item"
+        );
         let place = (place, self.shard_key(partition_key, shard)?);
-        self.put(at, attributes::item_to_sdk(&self.config, content, place, (version, write_id)), condition, lasts).await
+        self.put(
+            at,
+            attributes::item_to_sdk(&self.config, content, place, (version, write_id)),
+            condition,
+            lasts,
+        )
+        .await
     }
 
     /// Adds to an item in place. Returns the item after the addition, if it was applied.
@@ -177,10 +192,15 @@ impl Tables {
         let refused = match Box::pin(request.send()).await {
             Ok(done) => {
                 let item = done.attributes.unwrap_or_default();
-                return Ok((Sent::Applied, Some(attributes::item_from_sdk(&self.config, partition_key, item)?)));
+                return Ok((
+                    Sent::Applied,
+                    Some(attributes::item_from_sdk(&self.config, partition_key, item)?),
+                ));
             }
             Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => Ok(failed.item().cloned()),
+                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                    Ok(failed.item().cloned())
+                }
                 _ => Err(TableError::from_sdk(error)),
             },
         };
@@ -213,7 +233,8 @@ impl Tables {
     ) -> Result<Sent, TableError> {
         let (key, sort_key, shard) = at;
         let key = self.key(self.shard_key(key, shard)?, sort_key);
-        let delete = self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
+        let delete =
+            self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
         let refused = send!(delete, DeleteItemError, condition, lasts);
         self.conclude(at, refused).await
     }
@@ -226,12 +247,16 @@ impl Tables {
         refused: Result<Option<SdkItem>, TableError>,
     ) -> Result<Sent, TableError> {
         let stands = match refused {
-            Ok(None) => self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await,
+            Ok(None) => {
+                self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await
+            }
             shown_or_failed => shown_or_failed,
         };
         match stands {
             Ok(None) => Ok(Sent::Refused(None)),
-            Ok(Some(stored)) => Ok(Sent::Refused(Some(self.copy(&stored, partition_key, shard)?))),
+            Ok(Some(stored)) => {
+                Ok(Sent::Refused(Some(self.copy(&stored, partition_key, shard)?)))
+            }
             Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
             Err(TableError::Conflict) => Ok(Sent::Conflict),
             Err(error) => Err(error),
@@ -239,7 +264,12 @@ impl Tables {
     }
 
     /// A copy at a place of a key, and whether it belongs to the key.
-    pub(super) fn copy(&self, stored: &SdkItem, key: &PartitionKey, shard: ShardNumber) -> Result<Copy, TableError> {
+    pub(super) fn copy(
+        &self,
+        stored: &SdkItem,
+        key: &PartitionKey,
+        shard: ShardNumber,
+    ) -> Result<Copy, TableError> {
         attributes::copy_from_sdk(stored, self.is_ours(stored, key, shard))
     }
 }

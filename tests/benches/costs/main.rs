@@ -22,9 +22,11 @@ fn main() {
     if system_tests::warm_write::run_side() {
         return;
     }
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     if runs("pages") {
         runtime.block_on(pages::latency());

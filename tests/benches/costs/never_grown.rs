@@ -17,22 +17,28 @@ const TURN: usize = 250;
 pub(crate) fn compare() {
     let keys = std::env::var("COSTS_KEYS").ok();
     let keys = keys.map_or(1_000_000, |keys| keys.parse().expect("COSTS_KEYS is a number of keys"));
-    let simulated = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let simulated =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let simulated = simulated.expect("a runtime");
     println!(
         "{keys} keys that never grow, {:?} per request, {AT_ONCE} at once, compared with bare requests",
         crate::SERVICE_TIME
     );
     simulated.block_on(counts(keys));
-    let by_the_clock = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let by_the_clock =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     by_the_clock.expect("a runtime").block_on(latencies((keys / SAMPLE).max(TURN)));
 }
 
 async fn counts(keys: usize) {
     let (bare, ours) = (Side::bare().await, Side::ours().await);
     for operation in OPERATIONS {
-        let (bare, ours) = (bare.carry_out(operation, 0..keys, AT_ONCE).await, ours.carry_out(operation, 0..keys, AT_ONCE).await);
-        let (requests, units) = (ours.requests as f64 / bare.requests as f64, ours.units / bare.units);
+        let (bare, ours) = (
+            bare.carry_out(operation, 0..keys, AT_ONCE).await,
+            ours.carry_out(operation, 0..keys, AT_ONCE).await,
+        );
+        let (requests, units) =
+            (ours.requests as f64 / bare.requests as f64, ours.units / bare.units);
         println!(
             "  {operation:?}: {requests:.5} times the requests (target 1.001), \
              {units:.5} times the units (target 1.001)"
@@ -57,6 +63,7 @@ async fn latencies(keys: usize) {
 
 fn print_times(about: &str, bare: &Cost, ours: &Cost) {
     let times = [50, 99].map(|percent| (bare.percentile(percent), ours.percentile(percent)));
-    let [median, slow] = times.map(|(bare, ours)| format!("{bare:.2} and {ours:.2} ms: {:.3}", ours / bare));
+    let [median, slow] =
+        times.map(|(bare, ours)| format!("{bare:.2} and {ours:.2} ms: {:.3}", ours / bare));
     println!("  {about}: median {median}; 99th percentile {slow} (target 1.05)");
 }

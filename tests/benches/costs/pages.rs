@@ -15,8 +15,12 @@ fn now() -> Instant {
 
 pub(crate) async fn latency() {
     let service_time = crate::SERVICE_TIME;
-    println!("latency of a page of 100 items of 1 KB with {service_time:?} service time, medians in ms");
-    println!("  sort keys  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)");
+    println!(
+        "latency of a page of 100 items of 1 KB with {service_time:?} service time, medians in ms"
+    );
+    println!(
+        "  sort keys  shards  unsharded    ours  ask for all   ours/unsharded (target 1.5 on 16, 2.5 on 64)"
+    );
     for keys in [Keys::Even, Keys::Uneven] {
         let single = PageBench::new(1, keys).await;
         for width in WIDTHS {
@@ -37,7 +41,9 @@ pub(crate) async fn latency() {
             }
             let [unsharded, ours, all] = [unsharded, of_ours, all].map(crate::median);
             let ratio = ours / unsharded;
-            println!("  {keys:9?}  {width:6}  {unsharded:9.2}  {ours:6.2}  {all:11.2}   {ratio:.2}");
+            println!(
+                "  {keys:9?}  {width:6}  {unsharded:9.2}  {ours:6.2}  {all:11.2}   {ratio:.2}"
+            );
         }
     }
 }

@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use sharding::internal::{
-    Order, PageMerge, PartitionKey, Placement, ShardCount, ShardNumber, ShardPage, SortKey, SortKeyType, Stored,
-    Version,
+    Order, PageMerge, PartitionKey, Placement, ShardCount, ShardNumber, ShardPage, SortKey,
+    SortKeyType, Stored, Version,
 };
 
 fn sort_key(number: usize) -> SortKey {
@@ -29,14 +29,19 @@ pub(crate) fn merge() {
     for number in 0..2 * LIMIT {
         let sort_key = sort_key(number);
         let home = Placement::Calculated.home(&key, &sort_key, count).expect("a home");
-        responses[home.get() as usize - 1].push(Stored { sort_key, version: Version::NONE, item: Some(number) });
+        responses[home.get() as usize - 1].push(Stored {
+            sort_key,
+            version: Version::NONE,
+            item: Some(number),
+        });
     }
     let mut nanos = Vec::new();
     for _ in 0..ROUNDS {
         let mut merge = PageMerge::new(LIMIT, Order::Ascending, None);
         merge.add_shards(shards.iter().copied());
         drop(merge.requests());
-        let pages: Vec<_> = responses.iter().map(|items| ShardPage { items: items.clone(), next: None }).collect();
+        let pages: Vec<_> =
+            responses.iter().map(|items| ShardPage { items: items.clone(), next: None }).collect();
         let begun = now();
         for (shard, page) in shards.iter().zip(pages) {
             merge.supply(*shard, page);
@@ -47,7 +52,10 @@ pub(crate) fn merge() {
         assert!(page.len() == LIMIT && next.is_some());
     }
     let millis = crate::median(nanos);
-    println!("merge over {SHARDS} shards: {:.1} million items per second (target 2)", LIMIT as f64 / millis / 1_000.0);
+    println!(
+        "merge over {SHARDS} shards: {:.1} million items per second (target 2)",
+        LIMIT as f64 / millis / 1_000.0
+    );
 }
 
 /// The home of an item under 64 shards.
@@ -56,7 +64,12 @@ pub(crate) fn placement() {
     let key = PartitionKey::new("/shared/firetvGen2.txt").expect("a key");
     let count = ShardCount::new(64).expect("a count");
     let sort_keys: Vec<SortKey> = (0..CALLS).map(sort_key).collect();
-    for placement in [Placement::Calculated, Placement::ModuloSha256, Placement::ModuloMd5, Placement::CodePoints] {
+    for placement in [
+        Placement::Calculated,
+        Placement::ModuloSha256,
+        Placement::ModuloMd5,
+        Placement::CodePoints,
+    ] {
         let rounds: Vec<_> = (0..20)
             .map(|_| {
                 let begun = now();
@@ -66,6 +79,9 @@ pub(crate) fn placement() {
                 begun.elapsed()
             })
             .collect();
-        println!("placement {placement:?}: {:.0} ns (target 500)", crate::median(rounds) * 1e6 / CALLS as f64);
+        println!(
+            "placement {placement:?}: {:.0} ns (target 500)",
+            crate::median(rounds) * 1e6 / CALLS as f64
+        );
     }
 }

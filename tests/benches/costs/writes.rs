@@ -17,21 +17,30 @@ fn now() -> Instant {
 pub(crate) fn instructions() {
     println!("instructions of a write of a warm key, against a connector that responds at once");
     match per_write(&[], 200, 1_200) {
-        Some((bare, ours)) => println!("  bare PutItem {bare:.0}, ours {ours:.0}: {:.3} (target 1.10)", ours / bare),
+        Some((bare, ours)) => {
+            println!("  bare PutItem {bare:.0}, ours {ours:.0}: {:.3} (target 1.10)", ours / bare)
+        }
         None => println!("  not counted: valgrind is not installed"),
     }
 }
 
 pub(crate) async fn latency() {
     let engine = Engine::in_memory().expect("an engine");
-    let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+    let limits = PartitionLimits {
+        partitions: 1,
+        write_units: 1e9,
+        read_units: 1e9,
+        ..PartitionLimits::default()
+    };
     engine.set_limits([("items".to_owned(), limits)]);
     claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
-    let client = in_process_clients(&InProcess::new(engine).with_service_time(crate::SERVICE_TIME)).dynamodb;
+    let client =
+        in_process_clients(&InProcess::new(engine).with_service_time(crate::SERVICE_TIME)).dynamodb;
     let table = TableEngine::new(&client, config());
     ours(&table, &item(0)).await;
     table.finish_background_work().await;
-    let (mut of_bare, mut warm, mut cold, mut cold_reads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut of_bare, mut warm, mut cold, mut cold_reads) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 1..400 {
         let begun = now();
         bare(&client, number).await;
@@ -40,20 +49,28 @@ pub(crate) async fn latency() {
         let begun = now();
         ours(&table, &item).await;
         warm.push(begun.elapsed());
-        let unseen = Item { partition_key: PartitionKey::new(&format!("unseen-{number}")).expect("a key"), ..item };
+        let unseen = Item {
+            partition_key: PartitionKey::new(&format!("unseen-{number}")).expect("a key"),
+            ..item
+        };
         let begun = now();
         ours(&table, &unseen).await;
         cold.push(begun.elapsed());
         table.finish_background_work().await;
         let never = PartitionKey::new(&format!("never-{number}")).expect("a key");
         let begun = now();
-        let read = table.get(&never, &unseen.sort_key, true, Deadline::now() + Duration::from_secs(5)).await;
+        let read = table
+            .get(&never, &unseen.sort_key, true, Deadline::now() + Duration::from_secs(5))
+            .await;
         cold_reads.push(begun.elapsed());
         assert!(read.expect("read").is_none());
     }
     let [bare, warm, cold, reads] = [of_bare, warm, cold, cold_reads].map(crate::median);
     println!("latency with {:?} service time, medians in ms", crate::SERVICE_TIME);
-    println!("  bare PutItem {bare:.2}; a write of a warm key {warm:.2}: {:.2} (target 1.05)", warm / bare);
+    println!(
+        "  bare PutItem {bare:.2}; a write of a warm key {warm:.2}: {:.2} (target 1.05)",
+        warm / bare
+    );
     println!(
         "  a write of a key never seen {cold:.2}: {:.2}; a read of one {reads:.2}: {:.2} (one round trip each)",
         cold / bare,

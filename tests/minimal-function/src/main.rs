@@ -9,7 +9,9 @@ use lambda_http::{Error, Request, Response, run, service_fn, tracing};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let http = Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
+    let http = Builder::new()
+        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+        .build_https();
     let aws = aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await;
     let client = aws_sdk_dynamodb::Client::new(&aws);
     let table = std::env::var("TABLE_NAME")?;

@@ -25,7 +25,9 @@ pub(crate) fn just_grown() -> ShardMetadata {
 
 /// A key that had these widths in turn.
 pub(crate) fn widths(widths: &[u32]) -> ShardMetadata {
-    let change = |width: &u32| [Change::Close { to: count(*width), growth: GrowthRecord::default() }, Change::Open];
+    let change = |width: &u32| {
+        [Change::Close { to: count(*width), growth: GrowthRecord::default() }, Change::Open]
+    };
     after(&widths.iter().flat_map(change).collect::<Vec<_>>())
 }
 
@@ -37,7 +39,8 @@ pub(crate) fn settled(width: u32) -> ShardMetadata {
 
 pub(crate) fn left_by_a_dead_drainer() -> ShardMetadata {
     let marked = widths(&[2]).apply(&Change::MarkDrain, EPOCH - 50);
-    let begun = marked.and_then(|marked| marked.apply(&Change::BeginDrain { busy_until: EPOCH }, EPOCH - 50));
+    let begun = marked
+        .and_then(|marked| marked.apply(&Change::BeginDrain { busy_until: EPOCH }, EPOCH - 50));
     begun.expect("a scenario begins with changes that fit")
 }
 

@@ -21,13 +21,16 @@ impl ProtocolModel {
             Body::Item { place, key, content, request } => {
                 self.apply_to_item(state, place, key, content, &request, story)
             }
-            Body::Metadata { generation, new } if !self.rules.generation || state.metadata.generation == generation => {
+            Body::Metadata { generation, new }
+                if !self.rules.generation || state.metadata.generation == generation =>
+            {
                 story.log(format_args!("metadata: {}", super::layout_text(&new.layout())));
                 state.metadata = new;
                 Answer::Applied
             }
             Body::Metadata { .. } => {
-                story.log(format_args!("rejected: the generation is {}", state.metadata.generation));
+                story
+                    .log(format_args!("rejected: the generation is {}", state.metadata.generation));
                 Answer::Refused(None)
             }
             Body::Page { copy, layout } => self.apply_to_page(state, copy, layout, story),
@@ -62,7 +65,10 @@ impl ProtocolModel {
         let cell = &mut row[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
         if !self.holds(&request.condition, existing) {
-            story.log(format_args!("rejected on shard {place}, which stores {}", super::stored_text(cell.as_ref())));
+            story.log(format_args!(
+                "rejected on shard {place}, which stores {}",
+                super::stored_text(cell.as_ref())
+            ));
             return Answer::Refused(existing.cloned());
         }
         let copy = |version: &Version, write_id: &Option<String>, is_tombstone| Copy {
@@ -73,7 +79,9 @@ impl ProtocolModel {
             applied: applied.clone().filter(|_| !is_tombstone),
         };
         *cell = match &request.effect {
-            Effect::Put { version, write_id } => Some(Stored { copy: copy(version, write_id, false), value }),
+            Effect::Put { version, write_id } => {
+                Some(Stored { copy: copy(version, write_id, false), value })
+            }
             Effect::Bury { version, write_id } => {
                 let write_id = if self.rules.tombstones_keep_write_id { write_id } else { &None };
                 Some(Stored { copy: copy(version, write_id, true), value: None })
@@ -108,9 +116,12 @@ impl ProtocolModel {
                 Condition::Buries { version: without_era(*version), write_id: write_id.clone() }
             }
             Condition::Unchanged(version) => Condition::Unchanged(version.map(without_era)),
-            Condition::Stands { from, once } => Condition::Stands { from: without_era(*from), once: *once },
+            Condition::Stands { from, once } => {
+                Condition::Stands { from: without_era(*from), once: *once }
+            }
         };
-        let existing = existing.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
+        let existing =
+            existing.map(|copy| Copy { version: without_era(copy.version), ..copy.clone() });
         condition.holds(existing.as_ref())
     }
 

@@ -8,7 +8,8 @@ use sharding::internal::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
 use sharding::internal::{GrowthRecord, ShardCount};
 
 use super::beginnings::{
-    DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader, scaler, widths, writer,
+    DELETE, GET, LOOK_AND_DELETE, create, drainer, just_grown, one_shard, other, put, reader,
+    scaler, widths, writer,
 };
 use super::invariants::{DRAINED, FILLED, LATE_PAGE, MET_LATER, OPENED, REPAIRED, TAKEN_OVER};
 use super::program::{Cast, Op};
@@ -31,7 +32,9 @@ fn closing(metadata: &ShardMetadata, to: u32) -> ShardMetadata {
 
 /// A key of two shards that is marked for a drain. One copy of its page does not show the mark yet.
 fn marked(name: &'static str, cast: Vec<Cast>) -> Scenario {
-    let marked = widths(&[2]).apply(&Change::MarkDrain, EPOCH - 50).expect("a scenario begins with changes that fit");
+    let marked = widths(&[2])
+        .apply(&Change::MarkDrain, EPOCH - 50)
+        .expect("a scenario begins with changes that fit");
     Scenario {
         pages: vec![page(&marked), page(&widths(&[2]))],
         items: vec![(0, 1, FIRST_ERA, 'x')],
@@ -84,7 +87,11 @@ fn growing() -> Vec<Scenario> {
             ..agreed(
                 "pages: grow, crash | put | look put",
                 one_shard(),
-                vec![mortal(), writer([put('a')]).prompt(), other([Op::Look, put('b')]).reads_copy(1)],
+                vec![
+                    mortal(),
+                    writer([put('a')]).prompt(),
+                    other([Op::Look, put('b')]).reads_copy(1),
+                ],
             )
         },
         Scenario {
@@ -137,7 +144,8 @@ fn growing_with_incomplete_pages() -> Vec<Scenario> {
 fn left_behind() -> Vec<Scenario> {
     let growing = closing(&one_shard(), 2);
     let shrinking = closing(&widths(&[2]), 1);
-    let shrunk = shrinking.apply(&Change::Open, EPOCH).expect("a scenario begins with changes that fit");
+    let shrunk =
+        shrinking.apply(&Change::Open, EPOCH).expect("a scenario begins with changes that fit");
     vec![
         Scenario {
             pages: vec![page(&growing), page(&one_shard())],
@@ -194,7 +202,10 @@ fn draining() -> Vec<Scenario> {
         ..agreed(name, one_shard(), cast)
     };
     vec![
-        marked("pages: settle | delete get", vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)]),
+        marked(
+            "pages: settle | delete get",
+            vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)],
+        ),
         marked(
             "pages: settle | look and delete, get",
             vec![drainer().prompt(), writer([LOOK_AND_DELETE, GET]).reads_copy(1)],
@@ -211,7 +222,10 @@ fn draining() -> Vec<Scenario> {
                 ],
             )
         },
-        migrates("pages: migrate | delete get", vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)]),
+        migrates(
+            "pages: migrate | delete get",
+            vec![drainer().prompt(), writer([DELETE, GET]).reads_copy(1)],
+        ),
         Scenario {
             validity: 3,
             ..migrates(

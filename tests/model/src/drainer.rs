@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sharding::internal::protocol::copies::{Condition, Request};
 use sharding::internal::protocol::drain::{
-    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, purges_at, sources,
+    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, purges_at,
+    sources,
 };
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::protocol::version::Version;
@@ -18,12 +19,23 @@ use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT_FOR_READS};
 impl ProtocolModel {
     pub(crate) fn waits_of_writers(&self) -> Waits {
         let waits = self.waits();
-        Waits { signatures: if self.rules.wait_before_a_look { waits.signatures } else { Duration::ZERO }, ..waits }
+        Waits {
+            signatures: if self.rules.wait_before_a_look {
+                waits.signatures
+            } else {
+                Duration::ZERO
+            },
+            ..waits
+        }
     }
 
     fn waits(&self) -> Waits {
         let signatures = Duration::from_secs(u64::from(self.scenario.validity));
-        Waits { lease: if self.scenario.append_only { APPEND_LEASE } else { LEASE }, reads: WAIT_FOR_READS, signatures }
+        Waits {
+            lease: if self.scenario.append_only { APPEND_LEASE } else { LEASE },
+            reads: WAIT_FOR_READS,
+            signatures,
+        }
     }
 
     fn home(&self, metadata: &ShardMetadata, key: Key) -> ShardNumber {
@@ -47,8 +59,15 @@ impl ProtocolModel {
         sources(metadata, self.scenario.append_only, self.bare()).collect()
     }
 
-    fn all_misplaced(&self, state: &State, metadata: &ShardMetadata) -> Vec<(ShardNumber, Key, Stored)> {
-        self.sources(metadata).into_iter().flat_map(|place| self.misplaced(state, metadata, place)).collect()
+    fn all_misplaced(
+        &self,
+        state: &State,
+        metadata: &ShardMetadata,
+    ) -> Vec<(ShardNumber, Key, Stored)> {
+        self.sources(metadata)
+            .into_iter()
+            .flat_map(|place| self.misplaced(state, metadata, place))
+            .collect()
     }
 
     /// An actor reads the key's metadata, then marks the key, begins a drain, takes one over, or
@@ -67,7 +86,13 @@ impl ProtocolModel {
             return Some(());
         }
         let Some(drain) = metadata.draining() else {
-            return self.change(state, actor, (&metadata, &Change::MarkDrain), Changing::Mark, story);
+            return self.change(
+                state,
+                actor,
+                (&metadata, &Change::MarkDrain),
+                Changing::Mark,
+                story,
+            );
         };
         if let Some(from) = may_finish_at(&drain, &self.waits()) {
             if now < from && self.rules.wait_for_signatures {
@@ -103,13 +128,18 @@ impl ProtocolModel {
         story: &mut Story,
     ) -> Option<()> {
         let tombstones = self.tombstones(state, metadata);
-        let change = pass.end(&metadata.draining()?, self.scenario.append_only, !tombstones.is_empty());
+        let change =
+            pass.end(&metadata.draining()?, self.scenario.append_only, !tombstones.is_empty());
         let is_end = matches!(change, Change::FinishDrain { .. });
         let changing = if is_end { Changing::Finish { tombstones } } else { Changing::Emptied };
         self.change(state, actor, (metadata, &change), changing, story)
     }
 
-    fn tombstones(&self, state: &State, metadata: &ShardMetadata) -> Vec<(ShardNumber, Key, Version)> {
+    fn tombstones(
+        &self,
+        state: &State,
+        metadata: &ShardMetadata,
+    ) -> Vec<(ShardNumber, Key, Version)> {
         (0..self.scenario.sort_keys())
             .filter_map(|key| {
                 let home = self.home(metadata, key);
@@ -136,25 +166,48 @@ impl ProtocolModel {
                 let home = state.copy(*key, self.home(marked, *key));
                 home.is_some_and(|home| home.copy.version >= stored.copy.version)
             };
-            let todo = todo.filter(at_home).map(|(place, key, stored)| (place, key, stored.copy.version)).collect();
+            let todo = todo
+                .filter(at_home)
+                .map(|(place, key, stored)| (place, key, stored.copy.version))
+                .collect();
             DrainStep::Deleting { todo, sent: false }
         } else {
             DrainStep::Copying { todo: self.sources(marked), read: Vec::new(), sent: false }
         };
-        state.actor(actor).step =
-            Step::Draining(Pass::begin(marked, self.bare(), self.scenario.append_only), Arc::clone(marked), step);
+        state.actor(actor).step = Step::Draining(
+            Pass::begin(marked, self.bare(), self.scenario.append_only),
+            Arc::clone(marked),
+            step,
+        );
     }
 
     /// The next step of a drain that waits for no response.
-    pub(crate) fn drain_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else { return None };
+    pub(crate) fn drain_on(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else {
+            return None;
+        };
         let step = match step {
             DrainStep::Copying { todo, read, sent: false } => match read.first().cloned() {
                 Some((_, key, stored)) => {
                     let home = self.home(&marked, key);
                     let request = copy_home(&stored.copy);
-                    let content = Content { value: stored.value, base: None, applied: stored.copy.applied.clone() };
-                    if !self.move_item(state, actor, &mut pass, (home, key, content, request), story) {
+                    let content = Content {
+                        value: stored.value,
+                        base: None,
+                        applied: stored.copy.applied.clone(),
+                    };
+                    if !self.move_item(
+                        state,
+                        actor,
+                        &mut pass,
+                        (home, key, content, request),
+                        story,
+                    ) {
                         return Some(());
                     }
                     DrainStep::Copying { todo, read, sent: true }
@@ -174,7 +227,10 @@ impl ProtocolModel {
                             DrainStep::Copying { todo: todo[at + 1..].to_vec(), read, sent: false }
                         }
                         None => {
-                            story.log(format_args!("{} has read all shards, and waits for reads", self.name(actor)));
+                            story.log(format_args!(
+                                "{} has read all shards, and waits for reads",
+                                self.name(actor)
+                            ));
                             DrainStep::WaitingForReads
                         }
                     }
@@ -194,14 +250,23 @@ impl ProtocolModel {
                 };
                 let mut request = delete(version);
                 if !self.rules.delete_as_seen {
-                    request.condition = Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
+                    request.condition =
+                        Condition::AbsentOrBelow(Version::new(u64::from(u32::MAX), 0, 0));
                 }
-                if !self.move_item(state, actor, &mut pass, (place, key, Content::default(), request), story) {
+                if !self.move_item(
+                    state,
+                    actor,
+                    &mut pass,
+                    (place, key, Content::default(), request),
+                    story,
+                ) {
                     return Some(());
                 }
                 DrainStep::Deleting { todo, sent: true }
             }
-            DrainStep::Copying { sent: true, .. } | DrainStep::Deleting { sent: true, .. } => return None,
+            DrainStep::Copying { sent: true, .. } | DrainStep::Deleting { sent: true, .. } => {
+                return None;
+            }
         };
         state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
@@ -224,19 +289,32 @@ impl ProtocolModel {
                     state.finish(actor);
                     return false;
                 }
-                MayMove::Look if self.rules.moves_keep_lease => self.read_item(state, actor, None, story),
+                MayMove::Look if self.rules.moves_keep_lease => {
+                    self.read_item(state, actor, None, story)
+                }
                 MayMove::Yes | MayMove::Look | MayMove::Over => break,
             }
         }
-        story.log(format_args!("{} sends to shard {place} {}", self.name(actor), super::request_text(&request)));
+        story.log(format_args!(
+            "{} sends to shard {place} {}",
+            self.name(actor),
+            super::request_text(&request)
+        ));
         self.post(state, actor, Body::Item { place, key, content, request });
         pass.sent();
         true
     }
 
     /// A drainer gives up waiting for the response to a copy, and sends it again.
-    pub(crate) fn give_up_move(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Draining(mut pass, marked, mut step) = state.actors[actor].step.clone() else { return None };
+    pub(crate) fn give_up_move(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Step::Draining(mut pass, marked, mut step) = state.actors[actor].step.clone() else {
+            return None;
+        };
         let DrainStep::Copying { sent, read, .. } = &mut step else { return None };
         let key = read.first()?.1;
         let under_way = state.requests.iter().filter(|request| request.from == actor).count();
@@ -258,7 +336,9 @@ impl ProtocolModel {
     /// Processes the response to a move. In every case the item is at home, or the old copy is gone
     /// or has changed.
     pub(crate) fn moved(&self, state: &mut State, actor: usize) {
-        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else { return };
+        let Step::Draining(mut pass, marked, step) = state.actors[actor].step.clone() else {
+            return;
+        };
         let step = match step {
             DrainStep::Copying { todo, mut read, sent: true } => {
                 let (place, key, stored) = read.remove(0);
@@ -269,7 +349,9 @@ impl ProtocolModel {
                 todo.remove(0);
                 DrainStep::Deleting { todo, sent: false }
             }
-            DrainStep::WaitingForReads | DrainStep::Copying { .. } | DrainStep::Deleting { .. } => return,
+            DrainStep::WaitingForReads | DrainStep::Copying { .. } | DrainStep::Deleting { .. } => {
+                return;
+            }
         };
         state.abandon(actor);
         pass.answered();
@@ -289,7 +371,8 @@ impl ProtocolModel {
             return self.finish(state, actor, &pass, &marked, story);
         }
         story.log(format_args!("{} finds another copy", self.name(actor)));
-        let step = DrainStep::Copying { todo: self.sources(&marked), read: Vec::new(), sent: false };
+        let step =
+            DrainStep::Copying { todo: self.sources(&marked), read: Vec::new(), sent: false };
         state.actor(actor).step = Step::Draining(pass, marked, step);
         Some(())
     }
@@ -297,10 +380,15 @@ impl ProtocolModel {
     /// Deletes the next tombstone once all earlier views have expired, without waiting for the
     /// response.
     pub(crate) fn purge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Purging { mut tombstones, since } = state.actors[actor].step.clone() else { return None };
+        let Step::Purging { mut tombstones, since } = state.actors[actor].step.clone() else {
+            return None;
+        };
         let Some((place, key, version)) = tombstones.pop() else {
             let metadata = Arc::clone(&state.metadata);
-            if self.change(state, actor, (&metadata, &Change::Purged), Changing::Purged, story).is_none() {
+            if self
+                .change(state, actor, (&metadata, &Change::Purged), Changing::Purged, story)
+                .is_none()
+            {
                 state.finish(actor);
             }
             return Some(());
@@ -309,7 +397,11 @@ impl ProtocolModel {
             return None;
         }
         story.log(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
-        self.post(state, actor, Body::Item { place, key, content: Content::default(), request: delete(version) });
+        self.post(
+            state,
+            actor,
+            Body::Item { place, key, content: Content::default(), request: delete(version) },
+        );
         state.actor(actor).step = Step::Purging { tombstones, since };
         Some(())
     }

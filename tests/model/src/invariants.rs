@@ -44,20 +44,27 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
         Property::<ProtocolModel>::always(I2, versions_are_unique),
         Property::<ProtocolModel>::always(I3, |_, state| !state.broken.create),
         Property::<ProtocolModel>::always(I4, |_, state| !state.broken.scan),
-        Property::<ProtocolModel>::always(I5, |_, state| state.metadata.number_of_shards <= state.metadata.read_shards),
+        Property::<ProtocolModel>::always(I5, |_, state| {
+            state.metadata.number_of_shards <= state.metadata.read_shards
+        }),
         Property::<ProtocolModel>::always(I6, nothing_is_lost),
     ];
     for shown in &scenario.shows {
         let condition: fn(&ProtocolModel, &State) -> bool = match *shown {
             OPENED => |model, state| state.metadata.era > model.scenario().metadata.era,
             TAKEN_OVER => taken_over,
-            LATE_REQUEST => |_, state| state.requests.iter().any(|request| !request.awaited && is_item(&request.body)),
+            LATE_REQUEST => |_, state| {
+                state.requests.iter().any(|request| !request.awaited && is_item(&request.body))
+            },
             DRAINED => |model, state| state.metadata.settled && !model.scenario().metadata.settled,
             REPAIRED => |_, state| publishes(state, |then| matches!(then, Then::Write(_, None))),
-            MET_LATER => |_, state| publishes(state, |then| matches!(then, Then::Write(_, Some(_)))),
+            MET_LATER => {
+                |_, state| publishes(state, |then| matches!(then, Then::Write(_, Some(_))))
+            }
             LATE_PAGE => late_page,
             FILLED => |model, state| {
-                let complete = |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
+                let complete =
+                    |pages: &[Page]| pages.iter().filter(|page| page.is_complete).count();
                 complete(&state.pages) > complete(&model.scenario().pages)
             },
             other => unreachable!("no property is called {other}"),
@@ -75,7 +82,9 @@ const fn is_item(body: &Body) -> bool {
 fn versions_are_unique(_: &ProtocolModel, state: &State) -> bool {
     state.table.iter().all(|row| {
         let copies = || row.iter().flatten();
-        copies().all(|one| copies().all(|other| one.copy.version != other.copy.version || one.value == other.value))
+        copies().all(|one| {
+            copies().all(|other| one.copy.version != other.copy.version || one.value == other.value)
+        })
     })
 }
 
@@ -86,7 +95,8 @@ fn nothing_is_lost(model: &ProtocolModel, state: &State) -> bool {
     let may_find = |op: Op, key: Key| {
         let newest = model.read_at_once(state, &layout, op, key);
         let value = newest.as_ref().and_then(|(stored, _)| stored.value);
-        state.monitors[usize::from(key)].allows(value) || model.is_late(state, &layout, key, newest.as_ref())
+        state.monitors[usize::from(key)].allows(value)
+            || model.is_late(state, &layout, key, newest.as_ref())
     };
     let right = |key: Key| may_find(Op::Get(key), key) && may_find(Op::Query, key);
     let already_broken = state.broken.read || state.broken.create || state.broken.scan;
@@ -103,7 +113,9 @@ fn taken_over(model: &ProtocolModel, state: &State) -> bool {
 
 /// Whether an actor publishes a layout, with a next step that satisfies `goes_on`.
 fn publishes(state: &State, goes_on: fn(&Then) -> bool) -> bool {
-    state.actors.iter().any(|actor| if let Step::Publishing(_, then) = &actor.step { goes_on(then) } else { false })
+    state.actors.iter().any(|actor| {
+        if let Step::Publishing(_, then) = &actor.step { goes_on(then) } else { false }
+    })
 }
 
 fn late_page(_: &ProtocolModel, state: &State) -> bool {

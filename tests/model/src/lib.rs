@@ -51,7 +51,8 @@ use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
 pub use invariants::{
-    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, REPAIRED, TAKEN_OVER,
+    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, REPAIRED,
+    TAKEN_OVER,
 };
 pub use rules::Rules;
 pub use scenario::Scenario;
@@ -123,7 +124,9 @@ impl ProtocolModel {
         for (actor, cast) in scenario.cast.iter().enumerate() {
             for (op, value) in (0..).zip(cast.program.iter().map(|op| op.value())) {
                 // A client's repetition is the same operation.
-                value.map(|value| writers.entry(value).or_insert((Some((actor, op)), operation(actor, op))));
+                value.map(|value| {
+                    writers.entry(value).or_insert((Some((actor, op)), operation(actor, op)))
+                });
             }
         }
         for (late, index) in scenario.in_flight.iter().zip(0..) {
@@ -216,7 +219,11 @@ impl ProtocolModel {
             Step::Waiting { .. } => self.open(state, actor, story),
             Step::Draining(..) => self.drain_on(state, actor, story),
             Step::Purging { .. } => self.purge(state, actor, story),
-            Step::Sent(..) | Step::Appending { .. } | Step::Changing(..) | Step::Publishing(..) | Step::Dead => None,
+            Step::Sent(..)
+            | Step::Appending { .. }
+            | Step::Changing(..)
+            | Step::Publishing(..)
+            | Step::Dead => None,
         }
     }
 
@@ -236,12 +243,21 @@ impl ProtocolModel {
         if let Step::Draining(..) = state.actors[actor].step {
             return self.give_up_move(state, actor, story);
         }
-        let goes_on = usize::from(state.actors[actor].op) + 1 < self.scenario.cast[actor].program.len();
+        let goes_on =
+            usize::from(state.actors[actor].op) + 1 < self.scenario.cast[actor].program.len();
         if let Step::Appending { attempts, .. } = state.actors[actor].step {
-            return if goes_on || attempts > 1 { self.append_answered(state, actor, None, story) } else { None };
+            return if goes_on || attempts > 1 {
+                self.append_answered(state, actor, None, story)
+            } else {
+                None
+            };
         }
         let Step::Sent(writing, _) = &state.actors[actor].step else { return None };
-        if goes_on || writing.attempts > 1 { self.write_answered(state, actor, None, story) } else { None }
+        if goes_on || writing.attempts > 1 {
+            self.write_answered(state, actor, None, story)
+        } else {
+            None
+        }
     }
 
     /// An actor gets a view, requested now or, if that is later, at `since`.
@@ -304,7 +320,10 @@ impl ProtocolModel {
     }
 
     fn sender(&self, actor: usize) -> String {
-        self.scenario.cast.get(actor).map_or("an earlier request".to_owned(), |cast| format!("{}'s request", cast.name))
+        self.scenario
+            .cast
+            .get(actor)
+            .map_or("an earlier request".to_owned(), |cast| format!("{}'s request", cast.name))
     }
 
     /// The number of the actor's current operation. A client's repetition has the number of the
@@ -360,8 +379,10 @@ impl Model for ProtocolModel {
             return;
         }
         let is_prompt = |actor: usize| self.scenario.cast[actor].prompt;
-        let can_step = |actor: usize| self.step(&mut state.clone(), actor, &mut Story::silent()).is_some();
-        let time_stands_still = (0..state.actors.len()).any(|actor| is_prompt(actor) && can_step(actor));
+        let can_step =
+            |actor: usize| self.step(&mut state.clone(), actor, &mut Story::silent()).is_some();
+        let time_stands_still =
+            (0..state.actors.len()).any(|actor| is_prompt(actor) && can_step(actor));
         if state.now < self.scenario.horizon && !time_stands_still {
             actions.push(Action::Tick);
         }
@@ -385,7 +406,9 @@ impl Model for ProtocolModel {
                         actions.push(Action::GiveUp(index));
                     }
                 }
-                Step::Fetching { todo, .. } | Step::Reading(state::Reading { todo, .. }) if !todo.is_empty() => {
+                Step::Fetching { todo, .. } | Step::Reading(state::Reading { todo, .. })
+                    if !todo.is_empty() =>
+                {
                     actions.extend(todo.iter().map(|shard| Action::Read(index, *shard)));
                 }
                 Step::Idle

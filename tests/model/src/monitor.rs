@@ -73,7 +73,8 @@ impl Order {
     }
 
     fn without(&self, operation: u8) -> Self {
-        let responses = self.responses.iter().copied().filter(|(other, _)| *other != operation).collect();
+        let responses =
+            self.responses.iter().copied().filter(|(other, _)| *other != operation).collect();
         Self { value: self.value, responses }
     }
 }
@@ -88,7 +89,10 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) fn starting_with(value: Option<Value>) -> Self {
-        Self { pending: Vec::new(), orders: BTreeSet::from([Order { value, responses: Vec::new() }]) }
+        Self {
+            pending: Vec::new(),
+            orders: BTreeSet::from([Order { value, responses: Vec::new() }]),
+        }
     }
 
     /// A caller begins an operation.
@@ -188,9 +192,17 @@ mod tests {
 
     #[test]
     fn of_two_swaps_one_replaces_the_other() {
-        let began =
-            [(1, Kind::Swap('a'), None), (2, Kind::Swap('b'), None), (1, Kind::Swap('a'), Some(Outcome::Swapped('x')))];
-        let ended = |outcome| is_linearizable(Some('x'), &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat());
+        let began = [
+            (1, Kind::Swap('a'), None),
+            (2, Kind::Swap('b'), None),
+            (1, Kind::Swap('a'), Some(Outcome::Swapped('x'))),
+        ];
+        let ended = |outcome| {
+            is_linearizable(
+                Some('x'),
+                &[&began[..], &[(2, Kind::Swap('b'), Some(outcome))]].concat(),
+            )
+        };
         assert!(ended(Outcome::Swapped('a')));
         assert!(!ended(Outcome::Swapped('x')) && !ended(Outcome::Absent));
     }
@@ -199,7 +211,8 @@ mod tests {
     fn of_two_creations_one_gets_exists() {
         let (x, y) = (Kind::CreateOnly('x'), Kind::CreateOnly('y'));
         let began = [(1, x, None), (2, y, None), (1, x, Some(Outcome::Done))];
-        let ended = |outcome| is_linearizable(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
+        let ended =
+            |outcome| is_linearizable(None, &[&began[..], &[(2, y, Some(outcome))]].concat());
         assert!(ended(Outcome::Exists));
         assert!(!ended(Outcome::Done));
     }

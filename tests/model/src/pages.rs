@@ -18,11 +18,13 @@ impl ProtocolModel {
     pub(crate) fn seen(&self, state: &State, actor: usize, asked_at: Moment) -> View {
         let is_trusted = |page: &&Page| page.is_complete || !self.rules.missing_is_not_empty;
         let copies = [self.scenario.cast[actor].copy, 0];
-        let Some(page) = copies.iter().filter_map(|copy| state.pages.get(*copy)).find(is_trusted) else {
+        let Some(page) = copies.iter().filter_map(|copy| state.pages.get(*copy)).find(is_trusted)
+        else {
             return View { layout: state.metadata.layout(), asked_at };
         };
         let listed = page.entry.as_deref().cloned();
-        let view = View { layout: listed.unwrap_or_else(|| Layout::unlisted(ShardCount::ONE)), asked_at };
+        let view =
+            View { layout: listed.unwrap_or_else(|| Layout::unlisted(ShardCount::ONE)), asked_at };
         match &state.actors[actor].view {
             Some(known) => view.joined(known),
             None => view,
@@ -30,15 +32,33 @@ impl ProtocolModel {
     }
 
     /// An actor gets a view from the metadata item.
-    pub(crate) fn read_item(&self, state: &mut State, actor: usize, since: Option<Moment>, story: &mut Story) {
-        let view = View { layout: state.metadata.layout(), asked_at: self.asks_at(state, actor, since) };
-        story.log(format_args!("{} reads the metadata item: {}", self.name(actor), super::layout_text(&view.layout)));
+    pub(crate) fn read_item(
+        &self,
+        state: &mut State,
+        actor: usize,
+        since: Option<Moment>,
+        story: &mut Story,
+    ) {
+        let view =
+            View { layout: state.metadata.layout(), asked_at: self.asks_at(state, actor, since) };
+        story.log(format_args!(
+            "{} reads the metadata item: {}",
+            self.name(actor),
+            super::layout_text(&view.layout)
+        ));
         state.actor(actor).view = Some(Arc::new(view));
     }
 
     /// An actor writes a layout to every copy of the page, and goes on once all copies have it. A
     /// key that has never grown is not listed.
-    pub(crate) fn publish(&self, state: &mut State, actor: usize, layout: Layout, then: Then, story: &mut Story) {
+    pub(crate) fn publish(
+        &self,
+        state: &mut State,
+        actor: usize,
+        layout: Layout,
+        then: Then,
+        story: &mut Story,
+    ) {
         let counts_again = self.rules.copies_counted_again || matches!(then, Then::Mark);
         let copies = if counts_again { state.pages.len() } else { self.scenario.pages.len() };
         if copies == 0 || !layout.is_listed(ShardCount::ONE) {
@@ -62,20 +82,35 @@ impl ProtocolModel {
         }
     }
 
-    pub(crate) fn apply_to_page(&self, state: &mut State, copy: u32, layout: Arc<Layout>, story: &mut Story) -> Answer {
+    pub(crate) fn apply_to_page(
+        &self,
+        state: &mut State,
+        copy: u32,
+        layout: Arc<Layout>,
+        story: &mut Story,
+    ) -> Answer {
         let Some(page) = state.pages.get_mut(copy as usize) else { return Answer::Rejected };
         if self.rules.entries_go_up && !supersedes(&layout, page.entry.as_deref()) {
-            story.log(format_args!("rejected: copy {copy} of the page has an equal or higher generation"));
+            story.log(format_args!(
+                "rejected: copy {copy} of the page has an equal or higher generation"
+            ));
             return Answer::Refused(None);
         }
-        let stays = self.rules.entries_stay || !layout.settled || layout.number_of_shards > ShardCount::ONE;
+        let stays =
+            self.rules.entries_stay || !layout.settled || layout.number_of_shards > ShardCount::ONE;
         story.log(format_args!("copy {copy} of the page: {}", super::layout_text(&layout)));
         page.entry = stays.then_some(layout);
         Answer::Applied
     }
 
     /// A copy of the page now has the entry that its actor publishes, or a later one.
-    pub(crate) fn page_written(&self, state: &mut State, actor: usize, copy: u32, story: &mut Story) {
+    pub(crate) fn page_written(
+        &self,
+        state: &mut State,
+        actor: usize,
+        copy: u32,
+        story: &mut Story,
+    ) {
         let Step::Publishing(publication, then) = &mut state.actor(actor).step else { return };
         publication.is_told(copy);
         if publication.missing().is_empty() {
@@ -91,17 +126,27 @@ impl ProtocolModel {
                 self.look(state, actor, since, story);
                 self.next_write(state, actor, writing, story);
             }
-            Then::Purge(tombstones) => state.actor(actor).step = Step::Purging { tombstones, since: state.now },
+            Then::Purge(tombstones) => {
+                state.actor(actor).step = Step::Purging { tombstones, since: state.now }
+            }
             Then::Mark => {
                 state.pages.iter_mut().for_each(|page| page.is_complete = true);
-                story.log(format_args!("{} marks every copy of the page as complete", self.name(actor)));
+                story.log(format_args!(
+                    "{} marks every copy of the page as complete",
+                    self.name(actor)
+                ));
                 state.finish(actor);
             }
             Then::Finish => state.finish(actor),
         }
     }
 
-    pub(crate) fn add_copy(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+    pub(crate) fn add_copy(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
         story.log(format_args!("{} adds a copy of the page", self.name(actor)));
         state.pages.push(Page { entry: None, is_complete: false });
         state.finish(actor);
@@ -111,7 +156,11 @@ impl ProtocolModel {
     /// An actor fills every copy of the page from the metadata item.
     pub(crate) fn fill(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
         let layout = state.metadata.layout();
-        story.log(format_args!("{} reads the metadata item: {}", self.name(actor), super::layout_text(&layout)));
+        story.log(format_args!(
+            "{} reads the metadata item: {}",
+            self.name(actor),
+            super::layout_text(&layout)
+        ));
         self.publish(state, actor, layout, Then::Mark, story);
         Some(())
     }

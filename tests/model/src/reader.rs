@@ -14,7 +14,13 @@ use super::{Blame, LEASE, LONGEST_READ, ProtocolModel, Story};
 
 impl ProtocolModel {
     /// Begins a read, or the next page of a scan.
-    pub(crate) fn begin_read(&self, state: &mut State, actor: usize, from: Key, story: &mut Story) -> Option<()> {
+    pub(crate) fn begin_read(
+        &self,
+        state: &mut State,
+        actor: usize,
+        from: Key,
+        story: &mut Story,
+    ) -> Option<()> {
         let now = self.now(state, actor);
         if !state.actors[actor].view.as_ref().is_some_and(|view| view.is_valid(now, LEASE)) {
             self.look(state, actor, None, story);
@@ -26,7 +32,11 @@ impl ProtocolModel {
         let view = state.actors[actor].view.clone()?;
         let todo = self.shards_to_read(op, &view.layout);
         let newest = vec![None; usize::from(self.scenario.sort_keys())];
-        story.log(format_args!("{} begins to read {}", self.name(actor), super::shards_text(&todo)));
+        story.log(format_args!(
+            "{} begins to read {}",
+            self.name(actor),
+            super::shards_text(&todo)
+        ));
         state.actor(actor).step = Step::Reading(Reading { began: state.now, from, todo, newest });
         Some(())
     }
@@ -55,8 +65,13 @@ impl ProtocolModel {
         let Step::Reading(mut reading) = state.actors[actor].step.clone() else { return None };
         reading.todo.retain(|other| *other != place);
         for key in self.keys_of(op, reading.from) {
-            let found = state.copy(key, place).filter(|_| self.is_shown(op, &view.layout, key, place));
-            story.log(format_args!("{} reads shard {place}: {}", self.name(actor), super::stored_text(found)));
+            let found =
+                state.copy(key, place).filter(|_| self.is_shown(op, &view.layout, key, place));
+            story.log(format_args!(
+                "{} reads shard {place}: {}",
+                self.name(actor),
+                super::stored_text(found)
+            ));
             let newest = &mut reading.newest[usize::from(key)];
             self.keep_newest(newest, found, place);
         }
@@ -70,9 +85,16 @@ impl ProtocolModel {
         everything || self.places(layout, key).contains(place)
     }
 
-    fn keep_newest(&self, newest: &mut Option<(Stored, ShardNumber)>, found: Option<&Stored>, place: ShardNumber) {
+    fn keep_newest(
+        &self,
+        newest: &mut Option<(Stored, ShardNumber)>,
+        found: Option<&Stored>,
+        place: ShardNumber,
+    ) {
         let Some(found) = found else { return };
-        let is_newer = |(known, _): &(Stored, ShardNumber)| self.compare(&found.copy, &known.copy) == Ordering::Greater;
+        let is_newer = |(known, _): &(Stored, ShardNumber)| {
+            self.compare(&found.copy, &known.copy) == Ordering::Greater
+        };
         if newest.as_ref().is_none_or(is_newer) {
             *newest = Some((found.clone(), place));
         }
@@ -95,7 +117,12 @@ impl ProtocolModel {
     }
 
     /// Ends a read after its last response, or begins it again.
-    pub(crate) fn end_read(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
+    pub(crate) fn end_read(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
         let (op, view) = (self.op(state, actor)?, state.actors[actor].view.clone()?);
         let Step::Reading(reading) = state.actors[actor].step.clone() else { return None };
         if !reading.todo.is_empty() {
@@ -122,7 +149,11 @@ impl ProtocolModel {
             ReadEnd::Again => {
                 let view = state.actors[actor].view.clone()?;
                 let todo = self.shards_to_read(op, &view.layout);
-                story.log(format_args!("{} reads again: {}", self.name(actor), super::shards_text(&todo)));
+                story.log(format_args!(
+                    "{} reads again: {}",
+                    self.name(actor),
+                    super::shards_text(&todo)
+                ));
                 let newest = vec![None; reading.newest.len()];
                 state.actor(actor).step = Step::Reading(Reading { todo, newest, ..reading });
                 Some(())
@@ -161,7 +192,9 @@ impl ProtocolModel {
             page_ends_with = value.filter(|_| op == Op::Scan).map(|_| key);
         }
         match page_ends_with {
-            Some(key) if key + 1 < self.scenario.sort_keys() => self.begin_read(state, actor, key + 1, story),
+            Some(key) if key + 1 < self.scenario.sort_keys() => {
+                self.begin_read(state, actor, key + 1, story)
+            }
             Some(_) | None => {
                 state.finish(actor);
                 Some(())
@@ -182,7 +215,8 @@ impl ProtocolModel {
         let is_abandoned = |value| {
             let Some(&(actor, operation)) = self.writers.get(&value) else { return false };
             let monitor = &state.monitors[usize::from(key)];
-            monitor.is_pending(operation) && actor.is_none_or(|(actor, op)| state.actors[actor].op > op)
+            monitor.is_pending(operation)
+                && actor.is_none_or(|(actor, op)| state.actors[actor].op > op)
         };
         // The reader's view may predate the change that made its home an old place.
         let is_old = |layout: &Layout| self.places(layout, key).home != *place;

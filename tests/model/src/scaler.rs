@@ -23,21 +23,34 @@ impl ProtocolModel {
     ) -> Option<()> {
         let new = Arc::new(old.apply(change, self.now(state, actor).epoch_seconds())?);
         story.log(format_args!("{} sends: {change:?}", self.name(actor)));
-        let is_a_writers =
-            matches!(&changing, Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) });
-        self.post(state, actor, Body::Metadata { generation: old.generation, new: Arc::clone(&new) });
+        let is_a_writers = matches!(
+            &changing,
+            Changing::Close { writing: Some(_), .. } | Changing::Open { writing: Some(_) }
+        );
+        self.post(
+            state,
+            actor,
+            Body::Metadata { generation: old.generation, new: Arc::clone(&new) },
+        );
         state.actor(actor).step = Step::Changing(changing, new);
         // Other updates may be late themselves. Here only the following requests may be late, to
         // save states.
         if (is_a_writers || !state.pages.is_empty())
-            && let Some(sent) = state.requests.iter().position(|request| request.from == actor && request.awaited)
+            && let Some(sent) =
+                state.requests.iter().position(|request| request.from == actor && request.awaited)
         {
             self.apply(state, sent, story);
         }
         Some(())
     }
 
-    pub(crate) fn close(&self, state: &mut State, actor: usize, to: u32, story: &mut Story) -> Option<()> {
+    pub(crate) fn close(
+        &self,
+        state: &mut State,
+        actor: usize,
+        to: u32,
+        story: &mut Story,
+    ) -> Option<()> {
         let metadata = Arc::clone(&state.metadata);
         let change = Change::Close { to: count(to), growth: GrowthRecord::default() };
         let changing = Changing::Close { sent: state.now, writing: None };
@@ -61,8 +74,15 @@ impl ProtocolModel {
 
     /// An actor that waits for another actor's open checks whether the era has begun. If that takes
     /// too long, it takes the closing over.
-    pub(crate) fn watch_on(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Watching { writing, generation, since } = state.actors[actor].step.clone() else { return None };
+    pub(crate) fn watch_on(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Step::Watching { writing, generation, since } = state.actors[actor].step.clone() else {
+            return None;
+        };
         if let Some(writing) = &writing {
             let shown = self.seen(state, actor, self.now(state, actor)).layout;
             if shown.closing.is_none() {
@@ -71,7 +91,10 @@ impl ProtocolModel {
                 return Some(());
             }
             if shown.generation != generation {
-                story.log(format_args!("{} finds another closing, and waits again", self.name(actor)));
+                story.log(format_args!(
+                    "{} finds another closing, and waits again",
+                    self.name(actor)
+                ));
                 let (writing, generation) = (Some(writing.clone()), shown.generation);
                 state.actor(actor).step = Step::Watching { writing, generation, since: state.now };
                 return Some(());
@@ -82,7 +105,13 @@ impl ProtocolModel {
         }
         let item = Arc::clone(&state.metadata);
         if !self.rules.closes_again {
-            return self.change(state, actor, (&item, &Change::Open), Changing::Open { writing }, story);
+            return self.change(
+                state,
+                actor,
+                (&item, &Change::Open),
+                Changing::Open { writing },
+                story,
+            );
         }
         if item.closing().is_some() && item.generation == generation {
             let changing = Changing::Close { sent: state.now, writing };
@@ -95,7 +124,13 @@ impl ProtocolModel {
 
     /// The item is newer than the actor knew: the actor repairs the page, and a write goes on under
     /// the new layout.
-    fn give_way(&self, state: &mut State, actor: usize, writing: Option<Writing>, story: &mut Story) {
+    fn give_way(
+        &self,
+        state: &mut State,
+        actor: usize,
+        writing: Option<Writing>,
+        story: &mut Story,
+    ) {
         let layout = state.metadata.layout();
         let then = writing.map_or(Then::Finish, |writing| Then::Write(writing, None));
         self.publish(state, actor, layout, then, story);
@@ -103,7 +138,9 @@ impl ProtocolModel {
 
     /// An actor opens the era that it has closed, after the wait.
     pub(crate) fn open(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else { return None };
+        let Step::Waiting { writing, closed, since } = state.actors[actor].step.clone() else {
+            return None;
+        };
         if self.rules.wait_before_open && !self.has_waited(state, actor, since) {
             return None;
         }
@@ -115,7 +152,13 @@ impl ProtocolModel {
     }
 
     /// Processes the response to an update of the metadata.
-    pub(crate) fn change_answered(&self, state: &mut State, actor: usize, answer: &Answer, story: &mut Story) {
+    pub(crate) fn change_answered(
+        &self,
+        state: &mut State,
+        actor: usize,
+        answer: &Answer,
+        story: &mut Story,
+    ) {
         let Step::Changing(changing, new) = state.actors[actor].step.clone() else { return };
         state.abandon(actor);
         if *answer == Answer::Applied {
@@ -123,9 +166,15 @@ impl ProtocolModel {
             self.publish(state, actor, layout, Then::Changed(changing, new), story);
             return;
         }
-        story.log(format_args!("{} was rejected: another actor has changed the metadata", self.name(actor)));
+        story.log(format_args!(
+            "{} was rejected: another actor has changed the metadata",
+            self.name(actor)
+        ));
         match changing {
-            Changing::Mark | Changing::Purged | Changing::BeginDrain { .. } | Changing::Finish { .. } => {
+            Changing::Mark
+            | Changing::Purged
+            | Changing::BeginDrain { .. }
+            | Changing::Finish { .. } => {
                 state.actor(actor).step = Step::Idle;
             }
             Changing::Close { writing, .. } | Changing::Open { writing } => {

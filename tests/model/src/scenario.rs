@@ -16,7 +16,8 @@ use sharding::internal::{IdempotencyKey, Item, PartitionKey, ShardCount, ShardNu
 use super::monitor::{Kind, Monitor};
 use super::program::Cast;
 use super::state::{
-    Actor, Body, Broken, Content, EPOCH, InFlight, Key, PLACES, Page, Row, State, Step, Stored, Value, index, shard,
+    Actor, Body, Broken, Content, EPOCH, InFlight, Key, PLACES, Page, Row, State, Step, Stored,
+    Value, index, shard,
 };
 
 /// The record of applied updates of an item that has seen none, and would remember any.
@@ -80,8 +81,10 @@ pub(crate) struct Late {
 impl Late {
     pub(crate) fn put(key: Key, place: u32, era: u64, value: Value) -> Self {
         let version = Version::new(era, EPOCH * 1_000_000, 99);
-        let request =
-            Request { effect: Effect::Put { version, write_id: None }, condition: Condition::AbsentOrBelow(version) };
+        let request = Request {
+            effect: Effect::Put { version, write_id: None },
+            condition: Condition::AbsentOrBelow(version),
+        };
         Self { key, place, kind: Some(Kind::Write(value)), value: Some(value), request }
     }
 
@@ -172,16 +175,30 @@ impl Scenario {
             let stored = places.all().into_iter().filter_map(|place| row[index(place)].as_ref());
             stored.max_by_key(|stored| stored.copy.version).and_then(|stored| stored.value)
         };
-        let mut monitors: Vec<Monitor> = (0..).zip(&table).map(newest).map(Monitor::starting_with).collect();
-        let late = |body| InFlight { from: self.cast.len(), awaited: false, valid_until: self.validity, body };
-        let page = self.late_page.clone().map(|(copy, layout)| Body::Page { copy, layout: Arc::new(layout) });
+        let mut monitors: Vec<Monitor> =
+            (0..).zip(&table).map(newest).map(Monitor::starting_with).collect();
+        let late = |body| InFlight {
+            from: self.cast.len(),
+            awaited: false,
+            valid_until: self.validity,
+            body,
+        };
+        let page = self
+            .late_page
+            .clone()
+            .map(|(copy, layout)| Body::Page { copy, layout: Arc::new(layout) });
         let mut requests: Vec<InFlight> = page.into_iter().map(late).collect();
         for (sent, operation) in self.in_flight.iter().zip(LATE..) {
             if let Some(kind) = sent.kind {
                 monitors[usize::from(sent.key)].invoke(operation, kind);
             }
             let Late { key, place, value, request, .. } = sent.clone();
-            requests.push(late(Body::Item { place: shard(place), key, content: Content::of(value), request }));
+            requests.push(late(Body::Item {
+                place: shard(place),
+                key,
+                content: Content::of(value),
+                request,
+            }));
         }
         let actor = Arc::new(Actor { op: 0, view: None, step: Step::Idle, inbox: None });
         State {
@@ -200,7 +217,8 @@ impl Scenario {
 
 /// An item from before the scenario. Under a bare key it has no version.
 fn earlier_item(place: u32, era: u64, value: Value) -> Stored {
-    let version = if place == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
+    let version =
+        if place == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
     Stored {
         copy: Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None },
         value: Some(value),
@@ -214,5 +232,8 @@ pub(crate) fn write_id(value: Value) -> WriteId {
         sort_key: SortKey::String("s".into()),
         attributes: std::iter::empty().collect(),
     };
-    WriteId::of_request(&IdempotencyKey::new(&value.to_string()).expect("values are letters"), &item)
+    WriteId::of_request(
+        &IdempotencyKey::new(&value.to_string()).expect("values are letters"),
+        &item,
+    )
 }

@@ -4,8 +4,8 @@
 use sharding::internal::protocol::metadata::FIRST_ERA;
 
 use super::beginnings::{
-    DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, just_grown, left_by_a_dead_drainer,
-    one_shard, other, put, reader, scaler, settled, swap, widths, writer,
+    DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, just_grown,
+    left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, writer,
 };
 use super::directory::listing;
 use super::invariants::{DRAINED, LATE_REQUEST, OPENED, TAKEN_OVER};
@@ -41,18 +41,31 @@ pub fn scenario(name: &str) -> Scenario {
 }
 
 fn growing() -> Vec<Scenario> {
-    let grows = |name, cast| Scenario { shows: vec![OPENED], ..Scenario::new(name, one_shard(), cast) };
+    let grows =
+        |name, cast| Scenario { shows: vec![OPENED], ..Scenario::new(name, one_shard(), cast) };
     let with_x = || vec![(0, 1, FIRST_ERA, 'x')];
     vec![
-        grows("grow | put | put get", vec![scaler(2), writer([put('a')]), other([put('b'), GET]).ahead_by(2)]),
-        grows("grow | put | look query", vec![scaler(2), writer([put('a')]), reader([Op::Look, Op::Query])]),
+        grows(
+            "grow | put | put get",
+            vec![scaler(2), writer([put('a')]), other([put('b'), GET]).ahead_by(2)],
+        ),
+        grows(
+            "grow | put | look query",
+            vec![scaler(2), writer([put('a')]), reader([Op::Look, Op::Query])],
+        ),
         Scenario {
             items: with_x(),
-            ..grows("grow | delete get | look get", vec![scaler(2), writer([DELETE, GET]), reader([Op::Look, GET])])
+            ..grows(
+                "grow | delete get | look get",
+                vec![scaler(2), writer([DELETE, GET]), reader([Op::Look, GET])],
+            )
         },
         Scenario {
             late_writes_may_lose: true,
-            ..grows("grow | create | create", vec![scaler(2), writer([create('a')]), other([create('b')])])
+            ..grows(
+                "grow | create | create",
+                vec![scaler(2), writer([create('a')]), other([create('b')])],
+            )
         },
         Scenario {
             late_writes_may_lose: true,
@@ -66,20 +79,31 @@ fn growing() -> Vec<Scenario> {
             shows: vec![OPENED, TAKEN_OVER],
             ..grows(
                 "grow, crash | take over | put get",
-                vec![scaler(2).mortal(), Cast::new("observer", [Op::TakeOver]), writer([put('a'), GET])],
+                vec![
+                    scaler(2).mortal(),
+                    Cast::new("observer", [Op::TakeOver]),
+                    writer([put('a'), GET]),
+                ],
             )
         },
         Scenario {
             horizon: 3,
             ..grows(
                 "grow to 2 | grow to 4 | put get",
-                vec![scaler(2), Cast::new("second scaler", [Op::Scale(4)]), writer([put('a'), GET])],
+                vec![
+                    scaler(2),
+                    Cast::new("second scaler", [Op::Scale(4)]),
+                    writer([put('a'), GET]),
+                ],
             )
         },
         Scenario {
             homes: vec![JUMP, OTHER_JUMP],
             items: vec![(0, 1, FIRST_ERA, 'x'), (1, 1, FIRST_ERA, 'y')],
-            ..grows("grow | put | scan", vec![scaler(3), writer([Op::Put(1, 'a')]), reader([Op::Scan])])
+            ..grows(
+                "grow | put | scan",
+                vec![scaler(3), writer([Op::Put(1, 'a')]), reader([Op::Scan])],
+            )
         },
         Scenario {
             horizon: 1,
@@ -151,20 +175,31 @@ fn draining() -> Vec<Scenario> {
         drains("settle | look and delete, get", vec![drainer(), writer([LOOK_AND_DELETE, GET])]),
         Scenario {
             late_writes_may_lose: true,
-            ..drains("settle | delete create", vec![drainer().prompt(), writer([DELETE, create('a')])])
+            ..drains(
+                "settle | delete create",
+                vec![drainer().prompt(), writer([DELETE, create('a')])],
+            )
         },
         Scenario {
             horizon: 6,
             ..drains(
                 "settle, crash | settle | get",
-                vec![drainer().prompt().mortal(), Cast::new("second drainer", [Op::Drain]).prompt(), reader([GET])],
+                vec![
+                    drainer().prompt().mortal(),
+                    Cast::new("second drainer", [Op::Drain]).prompt(),
+                    reader([GET]),
+                ],
             )
         },
         Scenario {
             horizon: 6,
             ..drains(
                 "settle, crash | settle | delete",
-                vec![drainer().prompt().mortal(), Cast::new("second drainer", [Op::Drain]).prompt(), writer([DELETE])],
+                vec![
+                    drainer().prompt().mortal(),
+                    Cast::new("second drainer", [Op::Drain]).prompt(),
+                    writer([DELETE]),
+                ],
             )
         },
         Scenario {
@@ -191,12 +226,18 @@ fn draining_with_late_requests() -> Vec<Scenario> {
             in_flight: vec![Late::copy(0, 2, FIRST_ERA, 'x')],
             validity: 3,
             horizon: 8,
-            ..drains("a dead drainer's move | settle | delete get", vec![drainer().prompt(), writer([DELETE, GET])])
+            ..drains(
+                "a dead drainer's move | settle | delete get",
+                vec![drainer().prompt(), writer([DELETE, GET])],
+            )
         },
         Scenario {
             validity: 2,
             horizon: 7,
-            ..drains("settle, a move unanswered | delete", vec![drainer().prompt().impatient(), writer([DELETE])])
+            ..drains(
+                "settle, a move unanswered | delete",
+                vec![drainer().prompt().impatient(), writer([DELETE])],
+            )
         },
         Scenario {
             items: vec![(0, 1, FIRST_ERA, 'x')],
@@ -234,7 +275,10 @@ fn draining_and_changing() -> Vec<Scenario> {
             shows: vec![OPENED, DRAINED],
             ..drains(
                 "shrink, drain | put get",
-                vec![Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt(), writer([put('a'), GET])],
+                vec![
+                    Cast::new("scaler", [Op::Scale(1), Op::Drain]).prompt(),
+                    writer([put('a'), GET]),
+                ],
             )
         },
         Scenario {
@@ -243,7 +287,10 @@ fn draining_and_changing() -> Vec<Scenario> {
             shows: vec![OPENED],
             ..drains(
                 "grow, drain | look and delete",
-                vec![Cast::new("scaler", [Op::Scale(2), Op::Drain]).prompt(), writer([LOOK_AND_DELETE])],
+                vec![
+                    Cast::new("scaler", [Op::Scale(2), Op::Drain]).prompt(),
+                    writer([LOOK_AND_DELETE]),
+                ],
             )
         },
         Scenario {
@@ -315,14 +362,33 @@ fn updating() -> Vec<Scenario> {
         remembers: true,
         ..Scenario::new(name, metadata, cast)
     };
-    let grows =
-        |name, cast| Scenario { shows: vec![OPENED], late_writes_may_lose: true, ..with_x(name, one_shard(), cast) };
-    let drains = |name, cast| Scenario { horizon: 5, shows: vec![DRAINED], ..with_x(name, widths(&[2]), cast) };
+    let grows = |name, cast| Scenario {
+        shows: vec![OPENED],
+        late_writes_may_lose: true,
+        ..with_x(name, one_shard(), cast)
+    };
+    let drains = |name, cast| Scenario {
+        horizon: 5,
+        shows: vec![DRAINED],
+        ..with_x(name, widths(&[2]), cast)
+    };
     vec![
         with_x("swap | swap", one_shard(), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
-        with_x("swap | swap, at an old place", widths(&[2]), vec![writer([swap('a'), GET]), other([swap('b'), GET])]),
-        with_x("add | put get", one_shard(), vec![writer([add('a')]), other([put('b'), GET]).ahead_by(1)]),
-        with_x("add | swap get, at an old place", widths(&[2]), vec![writer([add('a')]), other([swap('b'), GET])]),
+        with_x(
+            "swap | swap, at an old place",
+            widths(&[2]),
+            vec![writer([swap('a'), GET]), other([swap('b'), GET])],
+        ),
+        with_x(
+            "add | put get",
+            one_shard(),
+            vec![writer([add('a')]), other([put('b'), GET]).ahead_by(1)],
+        ),
+        with_x(
+            "add | swap get, at an old place",
+            widths(&[2]),
+            vec![writer([add('a')]), other([swap('b'), GET])],
+        ),
         with_x("add | delete get", widths(&[2]), vec![writer([add('a')]), other([DELETE, GET])]),
         Scenario {
             items: vec![(0, 1, FIRST_ERA, 'x'), (0, 2, 2, 'y')],
@@ -332,11 +398,17 @@ fn updating() -> Vec<Scenario> {
                 vec![writer([add('a'), GET]), reader([GET])],
             )
         },
-        grows("grow | swap | swap get", vec![scaler(2), writer([swap('a')]), other([swap('b'), GET])]),
+        grows(
+            "grow | swap | swap get",
+            vec![scaler(2), writer([swap('a')]), other([swap('b'), GET])],
+        ),
         grows("grow | add | put get", vec![scaler(2), writer([add('a')]), other([put('b'), GET])]),
         drains("settle | swap get", vec![drainer(), writer([swap('a'), GET])]),
         drains("settle | add get", vec![drainer(), writer([add('a'), GET])]),
-        drains("settle | swap delete get", vec![drainer().prompt(), writer([swap('a'), DELETE, GET])]),
+        drains(
+            "settle | swap delete get",
+            vec![drainer().prompt(), writer([swap('a'), DELETE, GET])],
+        ),
         Scenario {
             shows: vec![LATE_REQUEST],
             ..with_x(

@@ -81,5 +81,7 @@ pub(crate) fn layout_text(layout: &Layout) -> String {
     let (width, read) = (layout.number_of_shards, layout.read_shards);
     let settled = if layout.settled { ", settled" } else { "" };
     let widths = widths.join(" ");
-    format!("generation {generation}, era {era}, width {width}, read width {read}, widths {widths}{phase}{settled}")
+    format!(
+        "generation {generation}, era {era}, width {width}, read width {read}, widths {widths}{phase}{settled}"
+    )
 }

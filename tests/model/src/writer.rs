@@ -17,7 +17,13 @@ use super::{APPEND_LEASE, Blame, ProtocolModel, Story};
 
 impl ProtocolModel {
     /// Begins a write or an append.
-    pub(crate) fn begin_write(&self, state: &mut State, actor: usize, op: Op, story: &mut Story) -> Option<()> {
+    pub(crate) fn begin_write(
+        &self,
+        state: &mut State,
+        actor: usize,
+        op: Op,
+        story: &mut Story,
+    ) -> Option<()> {
         let tie_breaker = u32::from(self.operation(state, actor)) + 1;
         let attempts = self.scenario.cast[actor].attempts;
         let creation = |value| Kind::Create(self.write_ids[&value].clone());
@@ -33,12 +39,16 @@ impl ProtocolModel {
                 (key, Some(Does::Swap(value)), Kind::Update(update))
             }
             Op::Add(key, value, Keyed::No) => (key, Some(Does::Swap(value)), add(None)),
-            Op::Add(key, value, Keyed::Yes) => (key, Some(Does::Swap(value)), add(Some(once(value)))),
+            Op::Add(key, value, Keyed::Yes) => {
+                (key, Some(Does::Swap(value)), add(Some(once(value))))
+            }
             Op::AddAgain(key, value) => (key, None, add(Some(once(value)))),
             Op::Put(key, value) => (key, Some(Does::Write(value)), Kind::Put),
             Op::Create(key, value) => (key, Some(Does::CreateOnly(value)), creation(value)),
             Op::CreateAgain(key, value) => (key, None, creation(value)),
-            Op::Delete(key, may) => (key, Some(Does::Delete), Kind::Delete { may_look: may == May::Look }),
+            Op::Delete(key, may) => {
+                (key, Some(Does::Delete), Kind::Delete { may_look: may == May::Look })
+            }
             Op::Append(key, value) => {
                 self.invoke(state, actor, key, Does::Write(value));
                 let append = Append::new(APPEND_LEASE, tie_breaker, false, self.now(state, actor));
@@ -71,7 +81,8 @@ impl ProtocolModel {
 
     /// The view as the write sees it: it hides what a weakened rule ignores.
     fn as_writers_see(&self, view: &Arc<View>, is_over: bool) -> Arc<View> {
-        let hides_closing = !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
+        let hides_closing =
+            !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
         if !hides_closing && self.rules.unlisted_are_buried {
             return Arc::clone(view);
         }
@@ -84,7 +95,13 @@ impl ProtocolModel {
     }
 
     /// Goes on with a write until it needs an event from outside.
-    pub(crate) fn next_write(&self, state: &mut State, actor: usize, mut writing: Writing, story: &mut Story) {
+    pub(crate) fn next_write(
+        &self,
+        state: &mut State,
+        actor: usize,
+        mut writing: Writing,
+        story: &mut Story,
+    ) {
         let Some(key) = self.key(state, actor) else { return };
         loop {
             let Some(view) = state.actors[actor].view.clone() else {
@@ -114,7 +131,11 @@ impl ProtocolModel {
                 }
                 Next::Pause => {
                     story.log(format_args!("{} waits for the next era", self.name(actor)));
-                    Step::Watching { writing: Some(writing), generation: view.layout.generation, since: state.now }
+                    Step::Watching {
+                        writing: Some(writing),
+                        generation: view.layout.generation,
+                        since: state.now,
+                    }
                 }
                 Next::Read if self.reads_nothing(state, actor) => {
                     writing.write.read(&[], &places, &view, self.now(state, actor));
@@ -123,13 +144,19 @@ impl ProtocolModel {
                 Next::Read => {
                     story.log(format_args!("{} begins to read", self.name(actor)));
                     let todo = match self.op(state, actor) {
-                        Some(Op::Swap(..)) if !self.rules.update_reads_all_places => vec![places.home],
+                        Some(Op::Swap(..)) if !self.rules.update_reads_all_places => {
+                            vec![places.home]
+                        }
                         Some(_) | None => places.all().into_iter().collect(),
                     };
                     Step::Fetching { writing, todo, copies: Vec::new() }
                 }
                 Next::Send(request) => {
-                    story.log(format_args!("{} prepares {}", self.name(actor), super::request_text(&request)));
+                    story.log(format_args!(
+                        "{} prepares {}",
+                        self.name(actor),
+                        super::request_text(&request)
+                    ));
                     Step::Prepared(writing, request, self.valid_until(state))
                 }
                 Next::Done(outcome) => {
@@ -153,10 +180,20 @@ impl ProtocolModel {
     }
 
     /// Reads a place for a write.
-    pub(crate) fn fetch(&self, state: &mut State, actor: usize, place: ShardNumber, story: &mut Story) -> Option<()> {
+    pub(crate) fn fetch(
+        &self,
+        state: &mut State,
+        actor: usize,
+        place: ShardNumber,
+        story: &mut Story,
+    ) -> Option<()> {
         let key = self.key(state, actor)?;
         let stored = state.copy(key, place).cloned();
-        story.log(format_args!("{} reads shard {place}: {}", self.name(actor), super::stored_text(stored.as_ref())));
+        story.log(format_args!(
+            "{} reads shard {place}: {}",
+            self.name(actor),
+            super::stored_text(stored.as_ref())
+        ));
         let Step::Fetching { todo, copies, .. } = &mut state.actor(actor).step else { return None };
         todo.retain(|other| *other != place);
         copies.extend(stored.map(|stored| (place, stored)));
@@ -166,24 +203,32 @@ impl ProtocolModel {
 
     /// Evaluates the copies that a write has read.
     pub(crate) fn judge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Fetching { mut writing, todo, copies } = state.actors[actor].step.clone() else { return None };
+        let Step::Fetching { mut writing, todo, copies } = state.actors[actor].step.clone() else {
+            return None;
+        };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
         if !todo.is_empty() {
             return None;
         }
         let places = self.places(&view.layout, key);
         let (seen, now) = (self.as_writers_see(&view, false), self.now(state, actor));
-        let of_protocol: Vec<_> = copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
+        let of_protocol: Vec<_> =
+            copies.iter().map(|(place, stored)| (*place, stored.copy.clone())).collect();
         writing.write.read(&of_protocol, &places, &seen, now);
         story.log(format_args!("{} has read all places", self.name(actor)));
-        let updates = matches!(self.op(state, actor), Some(Op::Swap(..) | Op::Add(..) | Op::AddAgain(..)));
+        let updates =
+            matches!(self.op(state, actor), Some(Op::Swap(..) | Op::Add(..) | Op::AddAgain(..)));
         if updates && writing.write.has_read() && !writing.write.is_over() {
-            let newest =
-                copies.into_iter().map(|(_, stored)| stored).max_by(|one, other| self.compare(&one.copy, &other.copy));
+            let newest = copies
+                .into_iter()
+                .map(|(_, stored)| stored)
+                .max_by(|one, other| self.compare(&one.copy, &other.copy));
             match newest.filter(|stored| stored.value.is_some()) {
                 Some(Stored { copy, value }) => {
                     writing.content.base = value;
-                    let applied = writing.once.map(|once| Applied::with(copy.applied.as_deref(), once, once.sent_at));
+                    let applied = writing
+                        .once
+                        .map(|once| Applied::with(copy.applied.as_deref(), once, once.sent_at));
                     writing.content.applied = applied.map(Box::new).or(copy.applied);
                 }
                 None => writing.write.declined(&seen, now),
@@ -195,12 +240,26 @@ impl ProtocolModel {
 
     /// Sends a request that was signed before. The lease may have expired meanwhile, but the
     /// signature must still be valid.
-    pub(crate) fn send_write(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Prepared(mut writing, request, valid_until) = state.actors[actor].step.clone() else { return None };
+    pub(crate) fn send_write(
+        &self,
+        state: &mut State,
+        actor: usize,
+        story: &mut Story,
+    ) -> Option<()> {
+        let Step::Prepared(mut writing, request, valid_until) = state.actors[actor].step.clone()
+        else {
+            return None;
+        };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
         if state.now > valid_until {
             let places = self.places(&view.layout, key);
-            writing.write.answered(&request, Answer::Rejected, &places, &view, self.now(state, actor));
+            writing.write.answered(
+                &request,
+                Answer::Rejected,
+                &places,
+                &view,
+                self.now(state, actor),
+            );
             self.next_write(state, actor, writing, story);
             return Some(());
         }
@@ -211,9 +270,13 @@ impl ProtocolModel {
         }
         match &mut sent.condition {
             Condition::Stands { once, .. } if !self.rules.additions_are_noted => *once = None,
-            Condition::Stands { from, .. } if !self.rules.additions_need_their_era => *from = Version::LOWEST,
+            Condition::Stands { from, .. } if !self.rules.additions_need_their_era => {
+                *from = Version::LOWEST
+            }
             Condition::Unchanged(_) if !self.rules.update_needs_home_unchanged => {
-                if let (Some(Op::Swap(..)), Effect::Put { version, .. }) = (self.op(state, actor), &sent.effect) {
+                if let (Some(Op::Swap(..)), Effect::Put { version, .. }) =
+                    (self.op(state, actor), &sent.effect)
+                {
                     sent.condition = Condition::AbsentOrBelow(*version);
                 }
             }
@@ -242,17 +305,25 @@ impl ProtocolModel {
         answer: Option<Answer>,
         story: &mut Story,
     ) -> Option<()> {
-        let Step::Sent(mut writing, request) = state.actors[actor].step.clone() else { return None };
+        let Step::Sent(mut writing, request) = state.actors[actor].step.clone() else {
+            return None;
+        };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
         let places = self.places(&view.layout, key);
         let gave_up = answer.is_none();
         let answer = match answer {
             Some(answer) => answer,
-            None if request.effect == Effect::Remove && !self.rules.deletes_once => Answer::Rejected,
+            None if request.effect == Effect::Remove && !self.rules.deletes_once => {
+                Answer::Rejected
+            }
             None if !self.rules.refused_repetition_is_unknown => Answer::Rejected,
             None => Answer::Unanswered,
         };
-        let now = if self.rules.lease_at_acknowledgement { self.now(state, actor) } else { view.asked_at };
+        let now = if self.rules.lease_at_acknowledgement {
+            self.now(state, actor)
+        } else {
+            view.asked_at
+        };
         story.log(format_args!(
             "{} {}",
             self.name(actor),
@@ -289,8 +360,15 @@ impl ProtocolModel {
             }
         };
         if let (Some(reported), Some(key)) = (reported, self.key(state, actor)) {
-            let creates = matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
-            self.respond(state, actor, key, reported, if creates { Blame::Create } else { Blame::Read });
+            let creates =
+                matches!(self.op(state, actor), Some(Op::Create(..) | Op::CreateAgain(..)));
+            self.respond(
+                state,
+                actor,
+                key,
+                reported,
+                if creates { Blame::Create } else { Blame::Read },
+            );
         }
         state.finish(actor);
     }
@@ -306,12 +384,17 @@ impl ProtocolModel {
         let view = state.actors[actor].view.clone();
         let now = self.now(state, actor);
         let view = view.filter(|view| view.is_valid(now, APPEND_LEASE));
-        let home = view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
+        let home =
+            view.as_ref().map_or(ShardNumber::FIRST, |view| self.places(&view.layout, key).home);
         match append.next(view.as_deref(), home, now) {
             AppendNext::Send(place, request) => {
                 story.log(format_args!("{} appends on shard {place}", self.name(actor)));
                 let value = self.op(state, actor).and_then(Op::value);
-                self.post(state, actor, Body::Item { place, key, content: Content::of(value), request });
+                self.post(
+                    state,
+                    actor,
+                    Body::Item { place, key, content: Content::of(value), request },
+                );
                 state.actor(actor).step = Step::Appending { append, attempts, place, view };
             }
             AppendNext::Done(outcome) => self.end_write(state, actor, outcome, story),
@@ -327,7 +410,9 @@ impl ProtocolModel {
         answer: Option<Answer>,
         story: &mut Story,
     ) -> Option<()> {
-        let Step::Appending { mut append, mut attempts, place, view } = state.actors[actor].step.clone() else {
+        let Step::Appending { mut append, mut attempts, place, view } =
+            state.actors[actor].step.clone()
+        else {
             return None;
         };
         let key = self.key(state, actor)?;

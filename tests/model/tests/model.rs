@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use protocol_model::{
-    Action, I1, I2, I3, I4, I5, I6, ProtocolModel, Rules, Scenario, State, limits, scenario, scenarios,
+    Action, I1, I2, I3, I4, I5, I6, ProtocolModel, Rules, Scenario, State, limits, scenario,
+    scenarios,
 };
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
@@ -17,23 +18,30 @@ fn trace(model: &ProtocolModel, path: Path<State, Action>) -> String {
     let steps = path.into_vec();
     steps
         .iter()
-        .filter_map(|(state, action)| action.map(|action| format!("    {}\n", model.narrate(state, action))))
+        .filter_map(|(state, action)| {
+            action.map(|action| format!("    {}\n", model.narrate(state, action)))
+        })
         .collect()
 }
 
 /// Explores a scenario completely with all rules kept, and returns a summary.
 fn explored(scenario: Scenario) -> String {
     let (name, shows) = (scenario.name(), scenario.shows().to_vec());
-    let checker = ProtocolModel::new(Rules::default(), scenario).checker().threads(2).spawn_bfs().join();
+    let checker =
+        ProtocolModel::new(Rules::default(), scenario).checker().threads(2).spawn_bfs().join();
     for invariant in INVARIANTS {
         if let Some(path) = checker.discovery(invariant) {
             panic!("{name}: violated: \"{invariant}\":\n{}", trace(checker.model(), path));
         }
     }
     for shown in shows.iter().copied() {
-        assert!(checker.discovery(shown).is_some(), "{name} is vacuous: no state shows \"{shown}\"");
+        assert!(
+            checker.discovery(shown).is_some(),
+            "{name} is vacuous: no state shows \"{shown}\""
+        );
     }
-    let seen = if shows.is_empty() { String::new() } else { format!("; seen: {}", shows.join(", ")) };
+    let seen =
+        if shows.is_empty() { String::new() } else { format!("; seen: {}", shows.join(", ")) };
     format!("{name}: {} states explored, I1..I6 held{seen}", checker.unique_state_count())
 }
 
@@ -41,7 +49,8 @@ fn explored(scenario: Scenario) -> String {
 fn violation(rules: Rules, scenario: Scenario, invariants: &[&'static str]) -> String {
     let name = scenario.name();
     let wanted = HasDiscoveries::AnyOf(BTreeSet::from_iter(invariants.iter().copied()));
-    let checker = ProtocolModel::new(rules, scenario).checker().finish_when(wanted).spawn_bfs().join();
+    let checker =
+        ProtocolModel::new(rules, scenario).checker().finish_when(wanted).spawn_bfs().join();
     let states = checker.unique_state_count();
     for invariant in invariants {
         if let Some(path) = checker.discovery(invariant) {
@@ -51,7 +60,9 @@ fn violation(rules: Rules, scenario: Scenario, invariants: &[&'static str]) -> S
             );
         }
     }
-    panic!("{name}: all invariants held in all {states} states, so the weakened rule makes no difference")
+    panic!(
+        "{name}: all invariants held in all {states} states, so the weakened rule makes no difference"
+    )
 }
 
 #[test]

@@ -37,7 +37,13 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
                 ("sort_key".to_owned(), AttributeValue::S(text.clone())),
                 ("value".to_owned(), AttributeValue::N(value.to_string())),
             ]);
-            client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("the engine responds");
+            client
+                .put_item()
+                .table_name("items")
+                .set_item(Some(stored))
+                .send()
+                .await
+                .expect("the engine responds");
             if text.starts_with('~') {
                 let sent = world.registers(which).sent(&text, Kind::Set(Some(value)), None);
                 world.registers(which).ended(&sent, Outcome::Done, 0);
@@ -53,7 +59,12 @@ pub(super) async fn store_bare(engine: &Engine, world: &World) {
 
 /// Migrates the remaining bare items. Afterwards no bare key has items, and reads that skip the
 /// bare key find every item.
-pub(super) async fn finish(engine: &Engine, fresh: &TableEngine, world: &World, plan: Plan) -> Result<(), Failure> {
+pub(super) async fn finish(
+    engine: &Engine,
+    fresh: &TableEngine,
+    world: &World,
+    plan: Plan,
+) -> Result<(), Failure> {
     let without_the_flag = newcomer(engine, world, Plan { adopting: false, ..plan }, 1);
     for which in 0..KEYS {
         let begin = async || fresh.begin_migration(&key(which), soon()).await;

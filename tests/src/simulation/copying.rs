@@ -15,7 +15,12 @@ use super::world::World;
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Adds copies from time to time. Half of the calls are interrupted in the middle.
-pub(super) async fn raise_copies(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
+pub(super) async fn raise_copies(
+    instance: Arc<Instance>,
+    table: TableEngine,
+    world: Arc<World>,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed);
     for copies in [2, 3, 3, 4, 4] {
         sleep(Duration::from_millis(rng.random_range(300..2_500))).await;

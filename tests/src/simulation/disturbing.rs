@@ -12,11 +12,17 @@ use super::world::World;
 use super::{HOT, Plan, READERS, WRITERS};
 
 /// Disturbs the instances until the run ends.
-pub(super) async fn disturb(instances: Vec<Arc<Instance>>, world: Arc<World>, plan: Plan, seed: u64) {
+pub(super) async fn disturb(
+    instances: Vec<Arc<Instance>>,
+    world: Arc<World>,
+    plan: Plan,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut deaths = 0;
     // The last of the draining instances dies; another one survives.
-    let mut drainer = instances.last().filter(|_| plan.loses_a_drainer() && instances.len() > WRITERS + READERS);
+    let mut drainer =
+        instances.last().filter(|_| plan.loses_a_drainer() && instances.len() > WRITERS + READERS);
     while world.goes_on() {
         sleep(world.pause(&mut rng, 100..900)).await;
         let instance = &instances[rng.random_range(0..instances.len())];

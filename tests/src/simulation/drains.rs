@@ -6,8 +6,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
-    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount, ShardMetadata, TableConfig,
-    TableEngine,
+    Clock, Deadline, Drain, DrainPace, DrainRefused, Drained, ScaleError, ShardCount,
+    ShardMetadata, TableConfig, TableEngine,
 };
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
@@ -93,7 +93,13 @@ impl Shrinking {
 /// Widens some keys by hand, shrinks and settles keys once the load has gone down, and continues
 /// drains that this or another instance has begun. It works in short runs, some of which are
 /// interrupted anywhere. A growth cuts some drains off.
-pub(super) async fn drain(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, plan: Plan, seed: u64) {
+pub(super) async fn drain(
+    instance: Arc<Instance>,
+    table: TableEngine,
+    world: Arc<World>,
+    plan: Plan,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed);
     sleep(HOT + Duration::from_secs(2)).await;
     while world.goes_on() && !instance.is_dead() {
@@ -112,10 +118,18 @@ pub(super) async fn drain(instance: Arc<Instance>, table: TableEngine, world: Ar
         };
         match metadata.draining() {
             Some(drain) if is_cut_off(plan, &metadata, drain, &mut rng) => {
-                grow(&table, &world, which, metadata.read_shards.get().max(metadata.number_of_shards.get() + 1)).await;
+                grow(
+                    &table,
+                    &world,
+                    which,
+                    metadata.read_shards.get().max(metadata.number_of_shards.get() + 1),
+                )
+                .await;
             }
             Some(_) => continue_drain(&instance, &table, &world, plan, which, &mut rng).await,
-            None if metadata.closing().is_none() => begin(&table, &world, plan, which, &metadata, &mut rng).await,
+            None if metadata.closing().is_none() => {
+                begin(&table, &world, plan, which, &metadata, &mut rng).await
+            }
             None => {}
         }
     }
@@ -129,7 +143,9 @@ fn is_cut_off(plan: Plan, metadata: &ShardMetadata, drain: Drain, rng: &mut StdR
         Shrinking::Never | Shrinking::WithoutWaitingForReads => false,
         Shrinking::AsBuilt => drain.began % 4 == 3 && rng.random_range(0..40) == 0,
         Shrinking::WithoutWaitingForRequests => {
-            drain.emptied_at.is_some() && metadata.read_shards > metadata.number_of_shards && rng.random()
+            drain.emptied_at.is_some()
+                && metadata.read_shards > metadata.number_of_shards
+                && rng.random()
         }
     }
 }
@@ -194,11 +210,13 @@ async fn continue_drain(
     let lasts = if rng.random_range(0..3) == 0 { rng.random_range(1..1_500) } else { 60_000 };
     let key = key(which);
     let run = table.drain(&key, Deadline::now() + PATIENCE);
-    let drained: Result<Result<Drained, ScaleError>, Elapsed> = timeout(Duration::from_millis(lasts), run).await;
+    let drained: Result<Result<Drained, ScaleError>, Elapsed> =
+        timeout(Duration::from_millis(lasts), run).await;
     let soon = match &drained {
         Ok(Ok(Drained::Waiting { until })) => {
             let now = InstanceClock(Arc::clone(instance)).now().epoch_seconds();
-            Some(Duration::from_secs(until.saturating_sub(now))).filter(|wait| *wait < ABOUT_TO_MOVE)
+            Some(Duration::from_secs(until.saturating_sub(now)))
+                .filter(|wait| *wait < ABOUT_TO_MOVE)
         }
         Ok(Ok(Drained::Working { .. })) | Err(_) => Some(Duration::ZERO),
         Ok(Ok(Drained::Nothing | Drained::Done { .. }) | Err(_)) => None,

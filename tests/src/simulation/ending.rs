@@ -7,12 +7,13 @@ use embedded_dynamodb::Engine;
 use sharding::internal::{Deadline, DrainRefused, Drained, Pressure, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
-use super::failure::{Failure, Finding, Classified, ErrorClass};
+use super::failure::{Classified, ErrorClass, Failure, Finding};
 use super::network::{FaultRates, Instance};
 use super::reading::{scan, split};
 use super::world::World;
 use super::{
-    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, adopting, key, sort_key, table, value_of,
+    COOLDOWN_SECONDS, DRAINERS, KEYS, Plan, READERS, Shrinking, WRITERS, adopting, key, sort_key,
+    table, value_of,
 };
 
 /// The time limit of one request.
@@ -34,7 +35,8 @@ pub(super) async fn finish(
 ) -> Result<(), Failure> {
     instances.iter().for_each(|instance| instance.heal());
     sleep(Duration::from_secs(15)).await;
-    let Some((_, old)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead()) else {
+    let Some((_, old)) = instances.iter().zip(tables).find(|(instance, _)| !instance.is_dead())
+    else {
         return Err(Failure::Harness("every instance died".into()));
     };
     let fresh = newcomer(engine, world, plan, 0);
@@ -80,9 +82,10 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
     let compare = async || fresh.repair_directory(soon()).await;
     match patiently(world, 0, "comparing the directory again", compare).await? {
         0 => Ok(()),
-        behind => {
-            Err(world.violation(0, Finding::new(format!("I6: {behind} entries are behind after the comparison"))))
-        }
+        behind => Err(world.violation(
+            0,
+            Finding::new(format!("I6: {behind} entries are behind after the comparison")),
+        )),
     }
 }
 
@@ -90,7 +93,13 @@ async fn repair_directory(fresh: &TableEngine, world: &World) -> Result<(), Fail
 pub(super) fn newcomer(engine: &Engine, world: &World, plan: Plan, number: usize) -> TableEngine {
     let number = WRITERS + READERS + DRAINERS + number;
     let record = Arc::clone(&world.record);
-    let newcomer = Instance::new((number, number as u64), engine.clone(), world.began, FaultRates::NONE, record);
+    let newcomer = Instance::new(
+        (number, number as u64),
+        engine.clone(),
+        world.began,
+        FaultRates::NONE,
+        record,
+    );
     newcomer.heal();
     table(&newcomer, plan, number as u64)
 }
@@ -114,8 +123,14 @@ pub(super) async fn patiently<T, E: Classified>(
             Err(error) => error,
         };
         match error.class() {
-            ErrorClass::TryAgain | ErrorClass::Busy if Instant::now() < ends => sleep(Duration::from_secs(1)).await,
-            ErrorClass::TryAgain => return Err(Failure::Harness(format!("{step} has no capacity for an hour: {error}"))),
+            ErrorClass::TryAgain | ErrorClass::Busy if Instant::now() < ends => {
+                sleep(Duration::from_secs(1)).await
+            }
+            ErrorClass::TryAgain => {
+                return Err(Failure::Harness(format!(
+                    "{step} has no capacity for an hour: {error}"
+                )));
+            }
             ErrorClass::Busy | ErrorClass::Unexpected => {
                 return Err(world.violation(which, Finding::new(format!("I6: {step}: {error}"))));
             }
@@ -123,11 +138,21 @@ pub(super) async fn patiently<T, E: Classified>(
     }
 }
 
-fn found(world: &World, which: usize, when: &str, checked: Result<(), Finding>) -> Result<(), Failure> {
+fn found(
+    world: &World,
+    which: usize,
+    when: &str,
+    checked: Result<(), Finding>,
+) -> Result<(), Failure> {
     checked.map_err(|finding| world.violation(which, finding.during(when)))
 }
 
-pub(super) async fn check_scan(reader: &TableEngine, world: &World, which: usize, when: &str) -> Result<(), Failure> {
+pub(super) async fn check_scan(
+    reader: &TableEngine,
+    world: &World,
+    which: usize,
+    when: &str,
+) -> Result<(), Failure> {
     let look = async || {
         let (began, tick) = (Instant::now(), world.registers(which).now());
         scan(reader, which, 1_000, false).await.map(|seen| (began, tick, seen))
@@ -148,7 +173,9 @@ async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> R
     drain(fresh, world, which).await?;
     let look = async || fresh.shards(&key(which), soon()).await;
     let metadata = patiently(world, which, "reading metadata", look).await?;
-    let Some(metadata) = metadata.filter(|metadata| metadata.read_shards > metadata.number_of_shards) else {
+    let Some(metadata) =
+        metadata.filter(|metadata| metadata.read_shards > metadata.number_of_shards)
+    else {
         return Ok(());
     };
     let begin = async || match fresh.begin_settle(&key(which), soon()).await {
@@ -169,19 +196,31 @@ pub(super) async fn drain(fresh: &TableEngine, world: &World, which: usize) -> R
         let go_on = async || fresh.drain(&key(which), soon()).await;
         match patiently(world, which, "a drain", go_on).await? {
             Drained::Nothing | Drained::Done { .. } => return Ok(()),
-            Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(5)).await,
+            Drained::Waiting { .. } | Drained::Working { .. } => {
+                sleep(Duration::from_secs(5)).await
+            }
         }
     }
     Err(world.violation(which, Finding::new("I6: a drain does not end")))
 }
 
 /// Checks that no key is stuck, and that no two changes of a width came within a cooldown.
-async fn check_metadata(fresh: &TableEngine, world: &World, which: usize, plan: Plan) -> Result<(), Failure> {
+async fn check_metadata(
+    fresh: &TableEngine,
+    world: &World,
+    which: usize,
+    plan: Plan,
+) -> Result<(), Failure> {
     let look = async || fresh.shards(&key(which), soon()).await;
-    let Some(metadata) = patiently(world, which, "reading metadata", look).await? else { return Ok(()) };
+    let Some(metadata) = patiently(world, which, "reading metadata", look).await? else {
+        return Ok(());
+    };
     let is_idle = metadata.draining().is_none() && metadata.closing().is_none();
     if metadata.number_of_shards != metadata.read_shards || !is_idle {
-        let what = format!("I6: the key is stuck at {} of {}", metadata.number_of_shards, metadata.read_shards);
+        let what = format!(
+            "I6: the key is stuck at {} of {}",
+            metadata.number_of_shards, metadata.read_shards
+        );
         return Err(world.violation(which, Finding::new(what)));
     }
     let entries: Vec<_> = metadata.shard_history.entries().collect();
@@ -189,7 +228,8 @@ async fn check_metadata(fresh: &TableEngine, world: &World, which: usize, plan: 
     // if those are right. A drain clears the history.
     let hasty = entries.windows(2).skip(1).any(|pair| pair[1].at < pair[0].at + COOLDOWN_SECONDS);
     if hasty && !plan.sets_clocks_back() && plan.shrinking == Shrinking::Never {
-        let what = format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
+        let what =
+            format!("I5: two changes within a cooldown: {:?}", metadata.shard_history.to_strings());
         return Err(world.violation(which, Finding::new(what)));
     }
     world.count(|totals| totals.widest = totals.widest.max(metadata.read_shards.get()));

@@ -64,7 +64,8 @@ pub(super) trait Classified: fmt::Display {
 
     /// A finding, if the simulation never causes this error.
     fn finding(&self, step: &str) -> Option<Finding> {
-        (self.class() == ErrorClass::Unexpected).then(|| Finding::new(format!("I6: {step} fails for good: {self}")))
+        (self.class() == ErrorClass::Unexpected)
+            .then(|| Finding::new(format!("I6: {step} fails for good: {self}")))
     }
 }
 

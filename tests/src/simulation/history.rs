@@ -50,20 +50,32 @@ impl KeyHistory {
     }
 
     /// Checks a whole scan that began at `began`: I1, I2, I4 and I6.
-    pub(super) fn check_scan(&self, seen: &[(String, u64)], began: Instant, descending: bool) -> Result<(), Finding> {
-        let in_order = |pair: &[(String, u64)]| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 };
+    pub(super) fn check_scan(
+        &self,
+        seen: &[(String, u64)],
+        began: Instant,
+        descending: bool,
+    ) -> Result<(), Finding> {
+        let in_order = |pair: &[(String, u64)]| {
+            if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 }
+        };
         if let Some(pair) = seen.windows(2).find(|pair| !in_order(pair)) {
-            let what = if pair[0].0 == pair[1].0 { "I2: returned twice" } else { "I4: out of order" };
-            return Err(Finding::of(&pair[1].0, format!("{what}: {} then {}", pair[0].0, pair[1].0)));
+            let what =
+                if pair[0].0 == pair[1].0 { "I2: returned twice" } else { "I4: out of order" };
+            return Err(Finding::of(
+                &pair[1].0,
+                format!("{what}: {} then {}", pair[0].0, pair[1].0),
+            ));
         }
         for (sort_key, value) in seen {
             self.check_value(sort_key, *value)?;
         }
         let seen: BTreeSet<&String> = seen.iter().map(|(sort_key, _)| sort_key).collect();
         match self.before(began).find(|sort_key| !seen.contains(sort_key)) {
-            Some(missed) => {
-                Err(Finding::of(missed, format!("I1: {missed} was acknowledged before the read began, and was missed")))
-            }
+            Some(missed) => Err(Finding::of(
+                missed,
+                format!("I1: {missed} was acknowledged before the read began, and was missed"),
+            )),
             None => Ok(()),
         }
     }
@@ -74,7 +86,9 @@ impl KeyHistory {
             Some(value) => self.check_value(sort_key, value),
             None => Err(Finding::of(
                 sort_key,
-                format!("I1: {sort_key} was acknowledged before the point read began, and was missed"),
+                format!(
+                    "I1: {sort_key} was acknowledged before the point read began, and was missed"
+                ),
             )),
         }
     }

@@ -75,7 +75,9 @@ impl Kind {
     fn applied(self, value: Option<u64>) -> Option<Option<u64>> {
         match self {
             Self::Set(left) => Some(left),
-            Self::Create(own) | Self::Late(own, _) => (value.is_none() || value == Some(own)).then_some(Some(own)),
+            Self::Create(own) | Self::Late(own, _) => {
+                (value.is_none() || value == Some(own)).then_some(Some(own))
+            }
             Self::Once(own) => Some(value.or(Some(own))),
             Self::Change(from, to) => (value == Some(from)).then_some(Some(to)),
             Self::Differs(from) => (value != Some(from)).then_some(value),
@@ -90,7 +92,9 @@ impl Kind {
         match self {
             Self::Set(stored) => stored,
             Self::Create(stored) | Self::Once(stored) | Self::Change(_, stored) => Some(stored),
-            Self::Late(..) | Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing => None,
+            Self::Late(..) | Self::Differs(_) | Self::Exists(_) | Self::Read(_) | Self::Nothing => {
+                None
+            }
         }
     }
 
@@ -137,10 +141,16 @@ pub(super) fn check(operations: &[Operation]) -> Result<bool, usize> {
     }
     events.sort_unstable();
     let empty = State { value: None, late_since: None, done: BTreeSet::new() };
-    let below =
-        (0..operations.len()).map(|late| (late, may_be_below(operations, late))).filter(|(_, it)| !it.is_empty());
-    let mut search =
-        Search { operations, below: below.collect(), under_way: BTreeSet::new(), states: vec![empty], now: 0 };
+    let below = (0..operations.len())
+        .map(|late| (late, may_be_below(operations, late)))
+        .filter(|(_, it)| !it.is_empty());
+    let mut search = Search {
+        operations,
+        below: below.collect(),
+        under_way: BTreeSet::new(),
+        states: vec![empty],
+        now: 0,
+    };
     for (now, is_response, index) in events {
         search.now = now;
         if !is_response {
@@ -164,9 +174,9 @@ fn may_be_below(operations: &[Operation], late: usize) -> BTreeSet<u64> {
             && deletion.ended.is_none_or(|ended| ended > late.sent)
             && stored.ended.is_none_or(|ended| ended > deletion.sent)
     };
-    let stored = operations
-        .iter()
-        .filter(|stored| stored.at < until && operations.iter().any(|deletion| is_between(deletion, stored)));
+    let stored = operations.iter().filter(|stored| {
+        stored.at < until && operations.iter().any(|deletion| is_between(deletion, stored))
+    });
     stored.filter_map(|stored| stored.kind.stored()).filter(|stored| *stored != own).collect()
 }
 
@@ -191,7 +201,11 @@ impl Search<'_> {
                 return false;
             }
             for before in reachable {
-                let reached = if before.done.contains(&index) { vec![before] } else { self.steps(&before, index) };
+                let reached = if before.done.contains(&index) {
+                    vec![before]
+                } else {
+                    self.steps(&before, index)
+                };
                 for mut state in reached {
                     state.done.remove(&index);
                     self.add(&mut kept, state);
@@ -214,7 +228,11 @@ impl Search<'_> {
             && found.len() <= MOST_STATES
         {
             next += 1;
-            for other in self.under_way.iter().filter(|other| **other != index && !state.done.contains(other)) {
+            for other in self
+                .under_way
+                .iter()
+                .filter(|other| **other != index && !state.done.contains(other))
+            {
                 if !self.operations[*other].kind.only_reads() && !self.has_twin(*other, &state) {
                     for reached in self.steps(&state, *other) {
                         self.add(&mut found, reached);
@@ -239,7 +257,8 @@ impl Search<'_> {
     /// The states that this operation can lead to; none if it cannot take effect.
     fn steps(&self, state: &State, index: usize) -> Vec<State> {
         let operation = self.operations[index];
-        let mut values: Vec<Option<u64>> = operation.kind.applied(state.value).into_iter().collect();
+        let mut values: Vec<Option<u64>> =
+            operation.kind.applied(state.value).into_iter().collect();
         if let Kind::Create(own) | Kind::Once(own) | Kind::Late(own, _) = operation.kind
             && state.value != Some(own)
             && state.late_since.is_some_and(|since| since > operation.sent)
@@ -263,8 +282,8 @@ impl Search<'_> {
 
     fn reached(&self, state: &State, value: Option<u64>, index: usize) -> State {
         let operation = self.operations[index];
-        let is_acknowledged =
-            operation.ended.is_some() && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Change(..));
+        let is_acknowledged = operation.ended.is_some()
+            && matches!(operation.kind, Kind::Set(_) | Kind::Create(_) | Kind::Change(..));
         let late_since = match (value == state.value, operation.ended) {
             _ if is_acknowledged => None,
             (true, _) => state.late_since,
@@ -317,12 +336,20 @@ mod tests {
         let rows: Vec<(&str, Vec<Operation>, Result<bool, usize>)> = vec![
             (
                 "one of two changes of the same value is rejected",
-                vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Differs(1), 3, 5)],
+                vec![
+                    operation(put(1), 0, 1),
+                    operation(Change(1, 2), 2, 4),
+                    operation(Differs(1), 3, 5),
+                ],
                 Ok(true),
             ),
             (
                 "two changes of the same value are not both applied",
-                vec![operation(put(1), 0, 1), operation(Change(1, 2), 2, 4), operation(Change(1, 3), 3, 5)],
+                vec![
+                    operation(put(1), 0, 1),
+                    operation(Change(1, 2), 2, 4),
+                    operation(Change(1, 3), 3, 5),
+                ],
                 Err(2),
             ),
             (
@@ -330,15 +357,27 @@ mod tests {
                 vec![operation(put(1), 0, 1), operation(Differs(1), 2, 3)],
                 Err(1),
             ),
-            ("a read returns the last write", vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)], Ok(true)),
+            (
+                "a read returns the last write",
+                vec![operation(put(1), 0, 1), operation(Read(Some(1)), 2, 3)],
+                Ok(true),
+            ),
             (
                 "a read does not return the write before the last",
-                vec![operation(put(1), 0, 1), operation(put(2), 2, 3), operation(Read(Some(1)), 4, 5)],
+                vec![
+                    operation(put(1), 0, 1),
+                    operation(put(2), 2, 3),
+                    operation(Read(Some(1)), 4, 5),
+                ],
                 Err(2),
             ),
             (
                 "either of two concurrent writes is the last",
-                vec![operation(put(1), 0, 3), operation(put(2), 1, 2), operation(Read(Some(1)), 4, 5)],
+                vec![
+                    operation(put(1), 0, 3),
+                    operation(put(2), 1, 2),
+                    operation(Read(Some(1)), 4, 5),
+                ],
                 Ok(true),
             ),
             (
@@ -376,21 +415,37 @@ mod tests {
                 ],
                 Err(3),
             ),
-            ("two concurrent creations do not both succeed", vec![operation(Create(1), 0, 5), operation(Create(2), 1, 6)], Err(1)),
+            (
+                "two concurrent creations do not both succeed",
+                vec![operation(Create(1), 0, 5), operation(Create(2), 1, 6)],
+                Err(1),
+            ),
             (
                 "one of two concurrent creations finds the other",
                 vec![operation(Create(1), 0, 5), operation(Exists(2), 1, 6)],
                 Ok(true),
             ),
-            ("a creation does not fail without an existing item", vec![operation(Exists(2), 1, 6)], Err(0)),
+            (
+                "a creation does not fail without an existing item",
+                vec![operation(Exists(2), 1, 6)],
+                Err(0),
+            ),
             (
                 "a repeated creation recognizes its own item",
-                vec![operation(Create(1), 0, None), operation(Read(Some(1)), 1, 2), operation(Create(1), 3, 4)],
+                vec![
+                    operation(Create(1), 0, None),
+                    operation(Read(Some(1)), 1, 2),
+                    operation(Create(1), 3, 4),
+                ],
                 Ok(true),
             ),
             (
                 "a repeated creation does not succeed below another one",
-                vec![operation(Create(1), 0, None), operation(Create(2), 1, 2), operation(Create(1), 3, 4)],
+                vec![
+                    operation(Create(1), 0, None),
+                    operation(Create(2), 1, 2),
+                    operation(Create(1), 3, 4),
+                ],
                 Err(2),
             ),
             (
@@ -405,12 +460,20 @@ mod tests {
             ),
             (
                 "a late write does not lose to a creation that began later",
-                vec![operation(put(1), 0, None), operation(Read(Some(1)), 1, 2), operation(Create(2), 3, 4)],
+                vec![
+                    operation(put(1), 0, None),
+                    operation(Read(Some(1)), 1, 2),
+                    operation(Create(2), 3, 4),
+                ],
                 Err(2),
             ),
             (
                 "an acknowledged creation does not lose, even with another request in flight",
-                vec![operation(Create(1), 0, 3), operation(Create(1), 0, None), operation(Create(2), 1, 6)],
+                vec![
+                    operation(Create(1), 0, 3),
+                    operation(Create(1), 0, None),
+                    operation(Create(2), 1, 6),
+                ],
                 Err(2),
             ),
             (
@@ -457,7 +520,11 @@ mod tests {
             ),
             (
                 "an item is created again after a deletion",
-                vec![operation(Create(1), 0, 1), operation(Set(None), 2, 3), operation(Create(2), 4, 5)],
+                vec![
+                    operation(Create(1), 0, 1),
+                    operation(Set(None), 2, 3),
+                    operation(Create(2), 4, 5),
+                ],
                 Ok(true),
             ),
             (
@@ -491,7 +558,9 @@ mod tests {
         let lost = (0..8).map(|n| operation(Kind::Set(Some(n)), n, None));
         let deleted = (0..8).map(|n| operation(Kind::Set(None), n, None));
         let created = (8..16).map(|n| operation(Kind::Create(n), n, None));
-        let reads = (0..24).map(|n| operation(Kind::Read((n % 3 > 0).then_some(n % 16)), 1_000 + 2 * n, 1_001 + 2 * n));
+        let reads = (0..24).map(|n| {
+            operation(Kind::Read((n % 3 > 0).then_some(n % 16)), 1_000 + 2 * n, 1_001 + 2 * n)
+        });
         let operations: Vec<_> = lost.chain(deleted).chain(created).chain(reads).collect();
         assert!(check(&operations).is_err_and(|index| index >= 24), "each write takes effect once");
     }

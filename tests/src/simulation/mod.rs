@@ -26,7 +26,9 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Attributes, Environment, PartitionKey, SortKey, SortKeyType, TableEngine, Value, Writes};
+use sharding::internal::{
+    Attributes, Environment, PartitionKey, SortKey, SortKeyType, TableEngine, Value, Writes,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -91,7 +93,9 @@ impl Plan {
         match self.shrinking {
             Shrinking::Never => HOT,
             Shrinking::AsBuilt => HOT + CALM,
-            Shrinking::WithoutWaitingForReads | Shrinking::WithoutWaitingForRequests => HOT + CALM / 2,
+            Shrinking::WithoutWaitingForReads | Shrinking::WithoutWaitingForRequests => {
+                HOT + CALM / 2
+            }
         }
     }
 }
@@ -118,7 +122,8 @@ const READ_DEADLINE: Duration = Duration::from_secs(6);
 /// # Panics
 /// If there is no runtime, or a task of the simulation panics.
 pub fn run(plan: Plan) -> Result<Totals, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(simulate(plan))
 }
 
@@ -155,9 +160,18 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let engine = Engine::in_memory().map_err(|error| Failure::Harness(error.to_string()))?;
     let partitions = [4, 16, 64][rng.random_range(0..3)];
-    let limits = PartitionLimits { partitions, write_units: 15.0, read_units: 2_000.0, ..PartitionLimits::default() };
+    let limits = PartitionLimits {
+        partitions,
+        write_units: 15.0,
+        read_units: 2_000.0,
+        ..PartitionLimits::default()
+    };
     engine.set_limits([("items".to_owned(), limits)]);
-    let created = create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &crate::config()).await;
+    let created = create_tables(
+        &in_process_clients(&InProcess::new(engine.clone())).dynamodb,
+        &crate::config(),
+    )
+    .await;
     created.map_err(Failure::Harness)?;
     let world = Arc::new(World::new(Instant::now(), plan));
     if plan.adopting {
@@ -169,7 +183,8 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
     }
     let drainers = if plan.shrinking == Shrinking::Never { 0 } else { DRAINERS };
     let instances = instances(drainers, &engine, &world, plan, &mut rng);
-    let tables: Vec<_> = instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
+    let tables: Vec<_> =
+        instances.iter().map(|instance| table(instance, plan, rng.random())).collect();
     let mut work = start_actors((&engine, limits), (&instances, &tables), &world, plan, &mut rng);
     work.spawn(disturb(instances.clone(), Arc::clone(&world), plan, rng.random()));
     work.join_all().await;
@@ -183,7 +198,13 @@ async fn simulate(plan: Plan) -> Result<Totals, Failure> {
 }
 
 /// The instances: writers, readers and drainers, in this order.
-fn instances(drainers: usize, engine: &Engine, world: &World, plan: Plan, rng: &mut StdRng) -> Vec<Arc<Instance>> {
+fn instances(
+    drainers: usize,
+    engine: &Engine,
+    world: &World,
+    plan: Plan,
+    rng: &mut StdRng,
+) -> Vec<Arc<Instance>> {
     (0..WRITERS + READERS + drainers)
         .map(|index| {
             let rates = match index {
@@ -192,7 +213,13 @@ fn instances(drainers: usize, engine: &Engine, world: &World, plan: Plan, rng: &
                 _ if index >= WRITERS && drainers > 0 => plan.shrinking.rates_of_readers(),
                 _ => FaultRates::SERVING,
             };
-            Instance::new((index, rng.random()), engine.clone(), world.began, rates, Arc::clone(&world.record))
+            Instance::new(
+                (index, rng.random()),
+                engine.clone(),
+                world.began,
+                rates,
+                Arc::clone(&world.record),
+            )
         })
         .collect()
 }
@@ -207,7 +234,8 @@ fn start_actors(
 ) -> JoinSet<()> {
     let mut work = JoinSet::new();
     for (index, (instance, table)) in instances.iter().zip(tables).enumerate() {
-        let (instance, table, world, seed) = (Arc::clone(instance), table.clone(), Arc::clone(world), rng.random());
+        let (instance, table, world, seed) =
+            (Arc::clone(instance), table.clone(), Arc::clone(world), rng.random());
         if index < WRITERS {
             work.spawn(write(index, instance, table, world, plan, seed));
         } else if index < WRITERS + READERS {

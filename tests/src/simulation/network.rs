@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use embedded_dynamodb::{Response, Engine};
+use embedded_dynamodb::{Engine, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{Clock, Moment};
@@ -126,7 +127,8 @@ impl FaultRates {
     /// The longest delay of a late write that a drain waits for.
     pub(super) const LATEST: Duration = Duration::from_secs(9);
     /// No faults.
-    pub(super) const NONE: Self = Self { any: 0, slow_reads: 0, late_writes: 0, latest: Self::LATEST };
+    pub(super) const NONE: Self =
+        Self { any: 0, slow_reads: 0, late_writes: 0, latest: Self::LATEST };
     /// An instance that serves requests.
     pub(super) const SERVING: Self = Self { any: 40, late_writes: 20, ..Self::NONE };
     /// An instance whose writes often arrive late.
@@ -139,7 +141,8 @@ impl FaultRates {
     pub(super) const DRAINING: Self = Self { any: 10, late_writes: 10, ..Self::NONE };
     /// An instance whose moves often arrive late, even after the next drain of the same items has
     /// begun.
-    pub(super) const DRAINING_LATE: Self = Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
+    pub(super) const DRAINING_LATE: Self =
+        Self { late_writes: 300, latest: Duration::from_secs(40), ..Self::DRAINING };
 }
 
 impl Instance {
@@ -255,8 +258,12 @@ impl Instance {
                 _ => None,
             };
         }
-        const REASONS: [&str; 4] =
-            ["ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded", ""];
+        const REASONS: [&str; 4] = [
+            "ProvisionedThroughputExceeded",
+            "AccountLimitExceeded",
+            "MaxOnDemandThroughputExceeded",
+            "",
+        ];
         Some(match state.rng.random_range(0..8) {
             0 | 1 => Fault::Throttle(REASONS[state.rng.random_range(0..REASONS.len())]),
             2 => Fault::ServerErrorBefore,
@@ -279,7 +286,11 @@ impl Instance {
     }
 
     /// Applies a request after its sender has given up.
-    async fn apply_late(self: &Arc<Self>, target: String, body: Vec<u8>) -> Result<HttpResponse, ConnectorError> {
+    async fn apply_late(
+        self: &Arc<Self>,
+        target: String,
+        body: Vec<u8>,
+    ) -> Result<HttpResponse, ConnectorError> {
         let (delay, breaks) = {
             let mut state = self.state();
             let latest = self.rates.latest.as_millis() as u64;
@@ -304,7 +315,8 @@ impl Instance {
         let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
         let body = request.body().bytes().unwrap_or_default().to_vec();
         let is_metadata = String::from_utf8_lossy(&body).contains("\"items-metadata\"");
-        let is_write = ["PutItem", "UpdateItem", "DeleteItem"].iter().any(|kind| target.ends_with(kind));
+        let is_write =
+            ["PutItem", "UpdateItem", "DeleteItem"].iter().any(|kind| target.ends_with(kind));
         let fault = self.draw(is_metadata, is_write);
         let count = |kind: &AtomicU64| kind.fetch_add(1, Ordering::Relaxed);
         let apply = || self.carry_out(false, &target, &body);
@@ -362,7 +374,10 @@ impl Instance {
 }
 
 fn respond(from_engine: Response) -> Result<HttpResponse, ConnectorError> {
-    let status = from_engine.status.try_into().map_err(|error| ConnectorError::other(Box::new(error), None))?;
+    let status = from_engine
+        .status
+        .try_into()
+        .map_err(|error| ConnectorError::other(Box::new(error), None))?;
     let mut response = HttpResponse::new(status, SdkBody::from(from_engine.body));
     response.headers_mut().insert("content-type", from_engine.content_type);
     Ok(response)
@@ -375,7 +390,9 @@ fn throttled(limit: &str, is_write: bool) -> Response {
     } else {
         format!(r#"{{"reason":"Table{access}{limit}","resource":"arn"}}"#)
     };
-    let body = format!(r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#);
+    let body = format!(
+        r#"{{"__type":"x#ThrottlingException","message":"injected","throttlingReasons":[{reasons}]}}"#
+    );
     Response { status: 400, content_type: "application/x-amz-json-1.0", body: body.into_bytes() }
 }
 
@@ -401,7 +418,11 @@ impl Connection {
 }
 
 impl HttpClient for Connection {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -427,6 +448,9 @@ impl Clock for InstanceClock {
         let elapsed = now.duration_since(self.0.origin);
         let still_frozen = state.frozen_until.saturating_duration_since(now);
         let stood_still = state.frozen.saturating_sub(still_frozen);
-        Moment { monotonic: elapsed.saturating_sub(stood_still), wall: EPOCH + elapsed + state.skew }
+        Moment {
+            monotonic: elapsed.saturating_sub(stood_still),
+            wall: EPOCH + elapsed + state.skew,
+        }
     }
 }

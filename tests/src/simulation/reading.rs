@@ -15,7 +15,13 @@ use super::world::World;
 use super::writing::{ONLY_CREATED, REGISTERS, WINDOW_MS};
 use super::{HOT, Plan, READ_DEADLINE, Shrinking, key, sort_key, value_of};
 
-pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc<World>, plan: Plan, seed: u64) {
+pub(super) async fn read(
+    instance: Arc<Instance>,
+    table: TableEngine,
+    world: Arc<World>,
+    plan: Plan,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed);
     while world.goes_on() && !instance.is_dead() {
         let pause = world.pause(&mut rng, 20..250);
@@ -32,17 +38,23 @@ pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc
                 1 => format!("~once-{window}"),
                 _ => format!("~register-{}", rng.random_range(0..REGISTERS)),
             };
-            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            let got = table
+                .get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE)
+                .await;
             got.map(|item| {
                 let value = item.as_ref().and_then(|item| value_of(&item.attributes));
                 world.registers(which).read(&wanted, value, tick);
                 true
             })
         } else if rng.random_range(0..3) == 0 {
-            let Some(wanted) = world.history(which).some_acknowledged(began, rng.random_range(0..10_000)) else {
+            let Some(wanted) =
+                world.history(which).some_acknowledged(began, rng.random_range(0..10_000))
+            else {
                 continue;
             };
-            let got = table.get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE).await;
+            let got = table
+                .get(&key(which), &sort_key(&wanted), true, Deadline::now() + READ_DEADLINE)
+                .await;
             got.map(|item| {
                 let value = item.as_ref().and_then(|item| value_of(&item.attributes));
                 let checked = world.history(which).check_get(&wanted, value);
@@ -68,20 +80,28 @@ pub(super) async fn read(instance: Arc<Instance>, table: TableEngine, world: Arc
             world.check_error(which, "a read", error);
         }
         let is_complete = read.unwrap_or(false);
-        world.count(|totals| if is_complete { totals.reads += 1 } else { totals.failed_reads += 1 });
+        world
+            .count(|totals| if is_complete { totals.reads += 1 } else { totals.failed_reads += 1 });
     }
 }
 
 /// Splits a scan into plain items and registers. It drops counters, which have their own check.
 pub(super) fn split(seen: Vec<(String, u64)>) -> (Vec<(String, u64)>, BTreeMap<String, u64>) {
     let of_others = seen.into_iter().filter(|(sort_key, _)| !sort_key.starts_with(COUNTER));
-    let (registers, plain): (Vec<_>, Vec<_>) = of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
+    let (registers, plain): (Vec<_>, Vec<_>) =
+        of_others.partition(|(sort_key, _)| sort_key.starts_with('~'));
     (plain, registers.into_iter().collect())
 }
 
 fn in_order(seen: &[(String, u64)], descending: bool) -> Result<(), Finding> {
-    let fine = seen.windows(2).all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
-    if fine { Ok(()) } else { Err(Finding::new("I2 or I4: a scan is out of order, or has an item twice")) }
+    let fine = seen
+        .windows(2)
+        .all(|pair| if descending { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
+    if fine {
+        Ok(())
+    } else {
+        Err(Finding::new("I2 or I4: a scan is out of order, or has an item twice"))
+    }
 }
 
 /// Scans a whole key; `None` if that takes too many pages.
@@ -97,9 +117,9 @@ pub(super) async fn scan(
     // A long scan in small pages lasts longer than the run, and its first pages prove as much.
     for _ in 0..30 {
         let page = table.query(&query, Deadline::now() + READ_DEADLINE).await?;
-        seen.extend(
-            page.items.iter().map(|item| (item.sort_key.to_string(), value_of(&item.attributes).unwrap_or(u64::MAX))),
-        );
+        seen.extend(page.items.iter().map(|item| {
+            (item.sort_key.to_string(), value_of(&item.attributes).unwrap_or(u64::MAX))
+        }));
         match page.next {
             Some(next) => query.after = Some(next),
             None => return Ok(Some(seen)),

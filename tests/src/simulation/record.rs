@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use embedded_dynamodb::{Response, Engine};
+use embedded_dynamodb::{Engine, Response};
 use serde_json::{Value, json};
 
 use super::network::Injected;
@@ -86,8 +86,10 @@ impl Record {
         } else if response.status == 200 {
             let written = if operation == "PutItem" { &request["Item"] } else { &request["Key"] };
             let key = json!({"partition_key": written["partition_key"]});
-            let look = json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
-            let found = engine.respond("/", Some("DynamoDB_20120810.GetItem"), look.to_string().as_bytes());
+            let look =
+                json!({"TableName": request["TableName"], "ConsistentRead": true, "Key": key});
+            let found =
+                engine.respond("/", Some("DynamoDB_20120810.GetItem"), look.to_string().as_bytes());
             let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
             self.changed(instance, &found["Item"]);
         }
@@ -95,32 +97,39 @@ impl Record {
 
     /// Records new metadata of a key.
     fn changed(&self, instance: usize, metadata: &Value) {
-        let number = |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
+        let number =
+            |name: &str| metadata[name]["N"].as_str().and_then(|number| number.parse::<u64>().ok());
         let Some(name) = metadata["partition_key"]["S"].as_str() else { return };
         if name.starts_with("_sharding:") {
             return self.page_written(name, metadata);
         }
         let State { keys, totals, .. } = &mut *self.state();
         let key = keys.entry(name.to_owned()).or_default();
-        let (generation, era, width) =
-            (number("generation").unwrap_or(0), number("era").unwrap_or(1), number("number_of_shards").unwrap_or(1));
+        let (generation, era, width) = (
+            number("generation").unwrap_or(0),
+            number("era").unwrap_or(1),
+            number("number_of_shards").unwrap_or(1),
+        );
         // Writers record their load without any other change.
         if generation == key.generation {
             return;
         }
         if key.era > 0 && era > key.era {
             *(if width > key.width { &mut totals.growths } else { &mut totals.lowered }) += 1;
-            totals.opened_by_others += u64::from(key.closer.is_some_and(|closer| closer != instance));
+            totals.opened_by_others +=
+                u64::from(key.closer.is_some_and(|closer| closer != instance));
         }
         key.closer = number("closing").map(|_| instance);
         let stopped_at = number("drain_stopped_at").unwrap_or(0);
-        totals.cut_off += u64::from(key.is_draining && key.closer.is_some() && stopped_at > key.stopped_at);
+        totals.cut_off +=
+            u64::from(key.is_draining && key.closer.is_some() && stopped_at > key.stopped_at);
         // "began busy_until emptied_at": `-` before any instance has begun.
         let drain = metadata["drain"]["S"].as_str();
         key.drainer = match drain.and_then(|drain| drain.split(' ').nth(1)) {
             None | Some("-" | "0") => None,
             Some(_) => {
-                totals.taken_over += u64::from(key.drainer.is_some_and(|drainer| drainer != instance));
+                totals.taken_over +=
+                    u64::from(key.drainer.is_some_and(|drainer| drainer != instance));
                 Some(instance)
             }
         };
@@ -138,14 +147,19 @@ impl Record {
         });
         let now: BTreeMap<String, u64> = entries.collect();
         let before = pages.insert(name.to_owned(), now.clone()).unwrap_or_default();
-        if let Some((key, _)) = before.iter().find(|(key, was)| now.get(*key).is_none_or(|is| is < *was)) {
-            broken
-                .get_or_insert(format!("I6: the entry of {key} in {name} was removed or lowered: {before:?}, {now:?}"));
+        if let Some((key, _)) =
+            before.iter().find(|(key, was)| now.get(*key).is_none_or(|is| is < *was))
+        {
+            broken.get_or_insert(format!(
+                "I6: the entry of {key} in {name} was removed or lowered: {before:?}, {now:?}"
+            ));
         }
-        let is_ahead = |(key, is): &(&String, &u64)| keys.get(*key).is_none_or(|item| item.generation < **is);
+        let is_ahead =
+            |(key, is): &(&String, &u64)| keys.get(*key).is_none_or(|item| item.generation < **is);
         if let Some((key, is)) = now.iter().find(is_ahead) {
-            broken
-                .get_or_insert(format!("I6: the entry of {key} in {name} has generation {is}, and its item is below"));
+            broken.get_or_insert(format!(
+                "I6: the entry of {key} in {name} has generation {is}, and its item is below"
+            ));
         }
     }
 
@@ -162,10 +176,12 @@ impl Record {
 
     /// The writes of one item that reached the table, one per line.
     pub(super) fn of_item(&self, key: &str, sort_key: &str) -> String {
-        let is_of_key =
-            |shard_key: &str| shard_key == key || shard_key.rsplit_once('.').is_some_and(|(of, _)| of == key);
+        let is_of_key = |shard_key: &str| {
+            shard_key == key || shard_key.rsplit_once('.').is_some_and(|(of, _)| of == key)
+        };
         let state = self.state();
-        let of_item = state.arrivals.iter().filter(|it| it.sort_key == sort_key && is_of_key(&it.shard_key));
+        let of_item =
+            state.arrivals.iter().filter(|it| it.sort_key == sort_key && is_of_key(&it.shard_key));
         of_item.map(|arrival| format!("\n  {arrival}")).collect()
     }
 
@@ -178,7 +194,11 @@ impl fmt::Display for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, instance, is_late, shard_key, what, response, .. } = self;
         let late = if *is_late { ", late" } else { "" };
-        write!(f, "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {response}", at.as_secs_f64())
+        write!(
+            f,
+            "{:>9.3} s  instance {instance}  {shard_key}  {what}{late}: {response}",
+            at.as_secs_f64()
+        )
     }
 }
 
@@ -190,7 +210,8 @@ fn write_text(operation: &str, request: &Value) -> String {
         ("PutItem", false) => "tombstone".to_owned(),
         _ => "remove".to_owned(),
     };
-    let version = item["_version"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
+    let version =
+        item["_version"]["N"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
     let condition = request["ConditionExpression"].as_str().unwrap_or("always");
     let values = &request["ExpressionAttributeValues"];
     format!("{stored}{version} if {condition} {values}")

@@ -59,7 +59,12 @@ impl Registers {
     pub(super) fn sent(&mut self, sort_key: &str, kind: Kind, first: Option<&Sent>) -> Sent {
         let (tick, at) = (self.now(), self.began.elapsed());
         let operations = self.operations.entry(sort_key.to_owned()).or_default();
-        operations.push(Operation { kind, at, sent: first.map_or(tick, |first| first.tick), ended: None });
+        operations.push(Operation {
+            kind,
+            at,
+            sent: first.map_or(tick, |first| first.tick),
+            ended: None,
+        });
         Sent { sort_key: sort_key.to_owned(), index: operations.len() - 1, tick }
     }
 
@@ -77,12 +82,22 @@ impl Registers {
             (Outcome::Unknown, _) => unacknowledged.saturating_sub(1),
             (Outcome::Exists, Kind::Create(own)) => {
                 // The response belongs to this request only, not to the earlier attempts.
-                *operation = Operation { kind: Kind::Exists(own), sent: write.tick, ended: Some(now), ..*operation };
+                *operation = Operation {
+                    kind: Kind::Exists(own),
+                    sent: write.tick,
+                    ended: Some(now),
+                    ..*operation
+                };
                 // If an earlier attempt had no response, the outcome would be unknown.
                 0
             }
             (Outcome::Differs, Kind::Change(from, _)) => {
-                *operation = Operation { kind: Kind::Differs(from), sent: write.tick, ended: Some(now), ..*operation };
+                *operation = Operation {
+                    kind: Kind::Differs(from),
+                    sent: write.tick,
+                    ended: Some(now),
+                    ..*operation
+                };
                 0
             }
             (Outcome::Refused | Outcome::Exists | Outcome::Differs, _) => {
@@ -98,7 +113,9 @@ impl Registers {
             Kind::Create(value) | Kind::Once(value) => Some(Kind::Create(value)),
             // A deletion is sent once, or it leaves a tombstone. A repetition of it has a lower
             // version than everything later.
-            Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => None,
+            Kind::Set(None) | Kind::Late(..) | Kind::Exists(_) | Kind::Read(_) | Kind::Nothing => {
+                None
+            }
             // An attempt of a change is applied only while the value that it replaces is stored.
             Kind::Change(..) | Kind::Differs(_) => None,
         };
@@ -117,7 +134,8 @@ impl Registers {
     /// Records a scan of the whole key from `began` to now that returned these values.
     pub(super) fn read_all(&mut self, seen: &BTreeMap<String, u64>, began: Tick) {
         let ended = self.now();
-        let sort_keys: BTreeSet<String> = self.operations.keys().chain(seen.keys()).cloned().collect();
+        let sort_keys: BTreeSet<String> =
+            self.operations.keys().chain(seen.keys()).cloned().collect();
         for sort_key in sort_keys {
             self.note(&sort_key, seen.get(&sort_key).copied(), began, ended);
         }
@@ -153,7 +171,10 @@ impl Registers {
             let odd = operations[index];
             Err(Finding::of(
                 sort_key,
-                format!("{promise}: {sort_key}: \"{odd}\" fits no order of all: {}", all.join(", ")),
+                format!(
+                    "{promise}: {sort_key}: \"{odd}\" fits no order of all: {}",
+                    all.join(", ")
+                ),
             ))
         })
     }

@@ -99,6 +99,8 @@ totals! {
 impl fmt::Display for Totals {
     /// Writes one count per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows().into_iter().try_for_each(|(name, count)| writeln!(f, "  {name:<38} {count:>10}"))
+        self.rows()
+            .into_iter()
+            .try_for_each(|(name, count)| writeln!(f, "  {name:<38} {count:>10}"))
     }
 }

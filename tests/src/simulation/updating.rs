@@ -7,7 +7,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
-    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags, Value, WriteErrorKind,
+    Attributes, Conditions, Deadline, IdempotencyKey, Item, Patch, TableEngine, Tags, Value,
+    WriteErrorKind,
 };
 use tokio::time::sleep;
 
@@ -42,7 +43,12 @@ pub(super) struct Counter {
 /// The counters by key and sort key.
 pub(super) type Counters = BTreeMap<(usize, String), Counter>;
 
-fn change_counter(world: &World, which: usize, name: &str, change: impl FnOnce(&mut Counter)) -> Counter {
+fn change_counter(
+    world: &World,
+    which: usize,
+    name: &str,
+    change: impl FnOnce(&mut Counter),
+) -> Counter {
     let mut counters = world.counters.lock().unwrap_or_else(PoisonError::into_inner);
     let counter = counters.entry((which, name.to_owned())).or_default();
     change(counter);
@@ -55,7 +61,13 @@ fn item(which: usize, name: &str, value: u64) -> Item {
 }
 
 /// Runs several clients of one instance.
-pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEngine, world: Arc<World>, seed: u64) {
+pub(super) async fn update(
+    index: usize,
+    instance: Arc<Instance>,
+    table: TableEngine,
+    world: Arc<World>,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed ^ (0x5EED << 32) ^ index as u64);
     let (mut under_way, mut number) = (tokio::task::JoinSet::new(), 0u64);
     while world.goes_on() && !instance.is_dead() {
@@ -65,11 +77,15 @@ pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEn
         let (table, world, of) = (table.clone(), Arc::clone(&world), rng.random_range(0..EACH));
         if rng.random() {
             let value = CHANGED + number * WRITERS as u64 + index as u64;
-            under_way.spawn(async move { change(&table, &world, which, &format!("~changed-{of}"), value).await });
+            under_way.spawn(async move {
+                change(&table, &world, which, &format!("~changed-{of}"), value).await
+            });
         } else {
             let name = (rng.random_range(0..4) > 0).then(|| format!("addition-{index}-{number}"));
             let pause = Duration::from_millis(rng.random_range(200..4_000));
-            under_way.spawn(async move { add(&table, &world, which, &format!("{COUNTER}{of}"), (name, pause)).await });
+            under_way.spawn(async move {
+                add(&table, &world, which, &format!("{COUNTER}{of}"), (name, pause)).await
+            });
         }
         while under_way.try_join_next().is_some() {}
     }
@@ -81,19 +97,24 @@ pub(super) async fn update(index: usize, instance: Arc<Instance>, table: TableEn
 /// Reads an item, and replaces it if it has not changed since.
 async fn change(table: &TableEngine, world: &World, which: usize, name: &str, value: u64) {
     let tick = world.registers(which).now();
-    let Ok(found) = table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await else {
+    let Ok(found) =
+        table.get_tagged(&key(which), &sort_key(name), true, Deadline::now() + READ_DEADLINE).await
+    else {
         return;
     };
     let from = found.as_ref().and_then(|(item, _)| value_of(&item.attributes));
     world.registers(which).read(name, from, tick);
     let (kind, conditions) = match (from, found) {
-        (Some(from), Some((_, tag))) => {
-            (Kind::Change(from, value), Conditions { matches: Some(Tags::Of(vec![tag])), differs: None })
-        }
+        (Some(from), Some((_, tag))) => (
+            Kind::Change(from, value),
+            Conditions { matches: Some(Tags::Of(vec![tag])), differs: None },
+        ),
         _ => (Kind::Create(value), Conditions { matches: None, differs: Some(Tags::Any) }),
     };
     let sent = world.registers(which).sent(name, kind, None);
-    let written = table.put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE).await;
+    let written = table
+        .put_if(&item(which, name, value), &conditions, Deadline::now() + WRITE_DEADLINE)
+        .await;
     let (outcome, unacknowledged) = match &written {
         Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),
         Err(error) => {
@@ -136,10 +157,13 @@ async fn add(
         }
         let deadline = Deadline::now() + WRITE_DEADLINE;
         let keys = (&key, &sort_key);
-        let updated = table.update(keys, &one, &Conditions::default(), idempotency_key.as_ref(), deadline).await;
+        let updated = table
+            .update(keys, &one, &Conditions::default(), idempotency_key.as_ref(), deadline)
+            .await;
         match updated {
             Ok(updated) => {
-                let sent = change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
+                let sent =
+                    change_counter(world, which, counter, |counter| counter.acknowledged += 1).sent;
                 let value = value_of(&updated.item.attributes).unwrap_or_default();
                 if !(acknowledged + 1..=sent).contains(&value) {
                     let what = format!(
@@ -153,7 +177,9 @@ async fn add(
             }
             Err(error) if matches!(error.kind, WriteErrorKind::Absent) => {
                 // The first addition creates the counter. A late attempt creates no second one.
-                let made = table.create(&item(which, counter, 0), None, Deadline::now() + WRITE_DEADLINE).await;
+                let made = table
+                    .create(&item(which, counter, 0), None, Deadline::now() + WRITE_DEADLINE)
+                    .await;
                 if let Err(error) = made {
                     outcome(world, which, &error);
                 }

@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
-use super::failure::{Failure, Finding, Classified};
+use super::failure::{Classified, Failure, Finding};
 use super::history::KeyHistory;
 use super::network::largest_difference;
 use super::record::Record;
@@ -73,7 +73,8 @@ impl World {
 
     /// The failure for a broken promise about a key, with the writes that reached the table.
     pub(super) fn violation(&self, which: usize, finding: Finding) -> Failure {
-        let arrivals = finding.sort_key.map(|sort_key| self.record.of_item(key(which).as_str(), &sort_key));
+        let arrivals =
+            finding.sort_key.map(|sort_key| self.record.of_item(key(which).as_str(), &sort_key));
         Failure::Violation(finding.what + &arrivals.unwrap_or_default())
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
-    Attributes, Deadline, IdempotencyKey, Item, TableEngine, Value, WriteError, WriteErrorKind, Written,
+    Attributes, Deadline, IdempotencyKey, Item, TableEngine, Value, WriteError, WriteErrorKind,
+    Written,
 };
 use tokio::time::{Instant, sleep};
 
@@ -74,14 +75,21 @@ struct Plain {
 }
 
 impl Plain {
-    fn draw(rng: &mut StdRng, world: &World, (plan, writer): (Plan, usize), which: usize, value: u64) -> Self {
+    fn draw(
+        rng: &mut StdRng,
+        world: &World,
+        (plan, writer): (Plan, usize),
+        which: usize,
+        value: u64,
+    ) -> Self {
         if plan.appends && rng.random_range(0..8) == 0 {
             let window = world.age().as_millis() / WINDOW_MS;
             let value = ONCE + u64::try_from(window).unwrap_or_default();
             return Self { text: format!("once-{window}"), value, once: true };
         }
-        let again = (rng.random_range(0..12) == 0)
-            .then(|| world.history(which).some_acknowledged(Instant::now(), rng.random_range(0..1_000)));
+        let again = (rng.random_range(0..12) == 0).then(|| {
+            world.history(which).some_acknowledged(Instant::now(), rng.random_range(0..1_000))
+        });
         // An item stored under an idempotency key is only repeated.
         let again = again.flatten().filter(|text| !text.starts_with("once-"));
         let text = again.unwrap_or_else(|| format!("{:06}-{writer}", world.age().as_millis()));
@@ -93,7 +101,11 @@ async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain:
     let attributes = Attributes::from([("value".to_owned(), Value::N(plain.value.to_string()))]);
     let item = Item { partition_key: key(which), sort_key: sort_key(&plain.text), attributes };
     let deadline = Deadline::now() + WRITE_DEADLINE;
-    let written = if plain.once { table.put_once(&item, deadline).await } else { table.put(&item, deadline).await };
+    let written = if plain.once {
+        table.put_once(&item, deadline).await
+    } else {
+        table.put(&item, deadline).await
+    };
     match written {
         Ok(_) => {
             world.history(which).acknowledged(&plain.text, Instant::now());
@@ -102,7 +114,8 @@ async fn write_plain(table: TableEngine, world: Arc<World>, which: usize, plain:
         Err(error) => {
             let outcome = outcome(&world, which, &error);
             let is_unknown = outcome == Outcome::Unknown;
-            world.count(|totals| if is_unknown { totals.unknown += 1 } else { totals.refused += 1 });
+            world
+                .count(|totals| if is_unknown { totals.unknown += 1 } else { totals.refused += 1 });
         }
     }
 }
@@ -157,7 +170,10 @@ impl PointWrite {
             }
             4 | 5 => {
                 let once = PointWriteKind::Once(ONCE + u64::try_from(window).unwrap_or_default());
-                (format!("~once-{window}"), if rng.random_range(0..3) == 0 { PointWriteKind::Put(id) } else { once })
+                (
+                    format!("~once-{window}"),
+                    if rng.random_range(0..3) == 0 { PointWriteKind::Put(id) } else { once },
+                )
             }
             _ => {
                 let kind = match rng.random_range(0..4) {
@@ -170,7 +186,8 @@ impl PointWrite {
         };
         let is_keyed = matches!(kind, PointWriteKind::Create(_)) && rng.random();
         let key = is_keyed.then(|| IdempotencyKey::new(&format!("request-{id}")).expect("a key"));
-        let deadline = if is_keyed && rng.random_range(0..4) > 0 { IMPATIENT } else { WRITE_DEADLINE };
+        let deadline =
+            if is_keyed && rng.random_range(0..4) > 0 { IMPATIENT } else { WRITE_DEADLINE };
         let pause = Duration::from_millis(rng.random_range(500..8_000));
         Self { sort_key, kind, idempotency_key: key, deadline, pause }
     }
@@ -186,9 +203,9 @@ impl PointWrite {
 
     fn item(&self, which: usize) -> Item {
         let value = match self.kind {
-            PointWriteKind::Put(value) | PointWriteKind::Create(value) | PointWriteKind::Once(value) => {
-                Value::N(value.to_string())
-            }
+            PointWriteKind::Put(value)
+            | PointWriteKind::Create(value)
+            | PointWriteKind::Once(value) => Value::N(value.to_string()),
             PointWriteKind::Delete => Value::Null,
         };
         let attributes = Attributes::from([("value".to_owned(), value)]);
@@ -199,8 +216,12 @@ impl PointWrite {
         let deadline = Deadline::now() + self.deadline;
         match self.kind {
             PointWriteKind::Put(_) => table.put(item, deadline).await,
-            PointWriteKind::Create(_) => table.create(item, self.idempotency_key.as_ref(), deadline).await,
-            PointWriteKind::Delete => table.delete(&item.partition_key, &item.sort_key, deadline).await,
+            PointWriteKind::Create(_) => {
+                table.create(item, self.idempotency_key.as_ref(), deadline).await
+            }
+            PointWriteKind::Delete => {
+                table.delete(&item.partition_key, &item.sort_key, deadline).await
+            }
             PointWriteKind::Once(_) => table.put_once(item, deadline).await,
         }
     }
@@ -216,7 +237,11 @@ async fn write_point(table: TableEngine, world: Arc<World>, which: usize, point_
             sleep(point_write.pause).await;
             world.count(|totals| totals.repeated += 1);
         }
-        let sent = world.registers(which).sent(&point_write.sort_key, point_write.as_operation(), first.as_ref());
+        let sent = world.registers(which).sent(
+            &point_write.sort_key,
+            point_write.as_operation(),
+            first.as_ref(),
+        );
         let (outcome, unacknowledged) = match point_write.send(&table, &item).await {
             // A deletion of a missing item sends no request.
             Ok(done) => (Outcome::Done, done.attempts.saturating_sub(1 + done.throttled)),

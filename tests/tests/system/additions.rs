@@ -47,11 +47,16 @@ impl Process {
     async fn start(server: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
         command.args(["--exact", THIS, "--nocapture", "--test-threads=1"]).env(SERVER, server);
-        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+        let mut process =
+            command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
         let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
         let address = async {
             loop {
-                let line = output.next_line().await.expect("its output").expect("it goes on until it listens");
+                let line = output
+                    .next_line()
+                    .await
+                    .expect("its output")
+                    .expect("it goes on until it listens");
                 if let Some((_, address)) = line.split_once("API ") {
                     return address.to_owned();
                 }
@@ -108,7 +113,9 @@ async fn add(client: u64, additions: u64, outcomes: Arc<Outcomes>) {
                 Outcomes::count(&outcomes.repeated);
             }
             let (status, body) = match sent.await {
-                Ok(response) => (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default()),
+                Ok(response) => {
+                    (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default())
+                }
                 Err(_) => (0, Value::Null),
             };
             match (status, body["code"].as_str()) {
@@ -159,7 +166,8 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
     let additions = large_or(20, 4);
     let database = TestEdition::start(ServeOptions::default(), config()).await;
     let body = json!({"attributes": {"sum": 0}}).to_string().into_bytes();
-    let stored = database.send("PUT", ITEM, &[("content-type", "application/json")], Some(body)).await;
+    let stored =
+        database.send("PUT", ITEM, &[("content-type", "application/json")], Some(body)).await;
     assert_eq!(stored.status, 200);
     let (server, outcomes) = (database.dynamodb_url(), Arc::new(Outcomes::default()));
     let mut processes = Vec::new();
@@ -168,7 +176,9 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
         outcomes.set_address(which, &processes[which].api);
     }
     let killer = tokio::spawn(kill(server, Arc::clone(&outcomes), processes));
-    let clients: Vec<_> = (0..CLIENTS).map(|client| tokio::spawn(add(client, additions, Arc::clone(&outcomes)))).collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| tokio::spawn(add(client, additions, Arc::clone(&outcomes))))
+        .collect();
     let key = sharding::internal::PartitionKey::new("hot").expect("a key");
     let mut width = 1;
     while clients.iter().any(|client| !client.is_finished()) {
@@ -193,6 +203,11 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
         of(&outcomes.repeated)
     );
     assert!((acknowledged..=acknowledged + unknown).contains(&sum));
-    assert!(kills > 0 && width > 2 && acknowledged > CLIENTS * additions / 2 && of(&outcomes.repeated) > 0);
+    assert!(
+        kills > 0
+            && width > 2
+            && acknowledged > CLIENTS * additions / 2
+            && of(&outcomes.repeated) > 0
+    );
     database.stop().await;
 }

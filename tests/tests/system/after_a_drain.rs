@@ -6,8 +6,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::internal::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement, ShardCount, SortKey,
-    SortKeyType, TableConfig, TableEngine, Value,
+    Attributes, Clock, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
+    ShardCount, SortKey, SortKeyType, TableConfig, TableEngine, Value,
 };
 use system_tests::{Fate, TestClock, Wire, config, large_or, large_tests};
 use tokio::time::{Instant, sleep};
@@ -30,7 +30,8 @@ fn key() -> PartitionKey {
 }
 
 fn item(number: usize, filler: usize) -> Item {
-    let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
+    let sort_key =
+        SortKey::parse(SortKeyType::String, &format!("{number:012}")).expect("a sort key");
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(filler)))]);
     Item { partition_key: key(), sort_key, attributes }
 }
@@ -47,7 +48,9 @@ impl Fixture {
     async fn new(limits: PartitionLimits, change: impl FnOnce(&mut TableConfig)) -> Self {
         let engine = Engine::in_memory().expect("an engine");
         engine.set_limits([("items".to_owned(), limits)]);
-        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+            .await
+            .expect("tables");
         let mut of_table = config();
         of_table.drain.units_per_second = 20_000;
         change(&mut of_table);
@@ -58,13 +61,21 @@ impl Fixture {
     /// A new instance without any state.
     fn instance(&self) -> TableEngine {
         let client = clients_over(self.wire.clone().into_shared()).dynamodb;
-        TableEngine::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
+        TableEngine::with_environment(
+            &client,
+            self.config.clone(),
+            Environment::seeded(self.clock.clone(), 7),
+        )
     }
 
     /// As `instance`, without the wire.
     fn plain_instance(&self) -> TableEngine {
         let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        TableEngine::with_environment(&client, self.config.clone(), Environment::seeded(self.clock.clone(), 7))
+        TableEngine::with_environment(
+            &client,
+            self.config.clone(),
+            Environment::seeded(self.clock.clone(), 7),
+        )
     }
 
     async fn grow(&self, to: u32) {
@@ -116,7 +127,10 @@ impl Fixture {
                 let mut query = PageQuery { limit: PAGE, ..PageQuery::new(key()) };
                 for first in (0..ITEMS).step_by(PAGE) {
                     let page = table.query(&query, soon()).await.expect("a page");
-                    assert_eq!((page.items.len(), &page.items[0].sort_key), (PAGE, &item(first, 0).sort_key));
+                    assert_eq!(
+                        (page.items.len(), &page.items[0].sort_key),
+                        (PAGE, &item(first, 0).sort_key)
+                    );
                     query.after = page.items.last().map(|item| item.sort_key.clone());
                 }
             })
@@ -124,7 +138,10 @@ impl Fixture {
         let gets = self
             .cost(ITEMS, async || {
                 for number in 0..ITEMS {
-                    let found = table.get(&key(), &item(number, 0).sort_key, false, soon()).await.expect("a response");
+                    let found = table
+                        .get(&key(), &item(number, 0).sort_key, false, soon())
+                        .await
+                        .expect("a response");
                     assert!(found.is_some(), "{number}");
                 }
             })
@@ -135,14 +152,21 @@ impl Fixture {
 
 /// The size of an item without its filler.
 fn own_bytes() -> usize {
-    let named = ["partition_key", "sort_key", "_partition_key", "_version", "filler"].iter().map(|name| name.len());
+    let named = ["partition_key", "sort_key", "_partition_key", "_version", "filler"]
+        .iter()
+        .map(|name| name.len());
     // A version of 28 digits takes 15 bytes.
     named.sum::<usize>() + "hot.1".len() + 12 + "hot".len() + 15
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_has_shrunk_costs_its_readers_what_one_that_never_grew_does() {
-    let unlimited = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+    let unlimited = PartitionLimits {
+        partitions: 1,
+        write_units: 1e9,
+        read_units: 1e9,
+        ..PartitionLimits::default()
+    };
     let filler = ITEM_BYTES - own_bytes();
     let plain = Fixture::new(unlimited, |_| {}).await;
     let table = plain.instance();
@@ -166,8 +190,11 @@ async fn a_key_that_has_shrunk_costs_its_readers_what_one_that_never_grew_does()
     let took = began.elapsed();
     let shrunk = fixture.read_costs().await;
 
-    for (name, [page, get]) in [("64 shards", wide), ("shrunk from 64 to 1", shrunk), ("never grown", never_grew)] {
-        let row = format!("| {name} | {:.2} | {:.2} | {:.2} | {:.2} |", page.0, page.1, get.0, get.1);
+    for (name, [page, get]) in
+        [("64 shards", wide), ("shrunk from 64 to 1", shrunk), ("never grown", never_grew)]
+    {
+        let row =
+            format!("| {name} | {:.2} | {:.2} | {:.2} | {:.2} |", page.0, page.1, get.0, get.1);
         documented(COSTS, &row);
     }
     documented(COSTS, &format!("| 64 to 1 | {ITEMS} | {:.0} |", took.as_secs_f64().ceil()));
@@ -187,7 +214,8 @@ async fn settling_under_load_costs_two_write_units_for_each_kilobyte_that_moves(
     let items = large_or(100_000, 3_000);
     // 1,000 write units per second for each partition, and enough partitions that no two shards
     // share one.
-    let limits = PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
+    let limits =
+        PartitionLimits { partitions: 65_536, split_after: None, ..PartitionLimits::default() };
     let unlimited = PartitionLimits { write_units: 1e9, read_units: 1e9, ..limits };
     let fixture = Fixture::new(unlimited, |of_table| of_table.drain = config().drain).await;
     // Room for the width, and for a shard number of two digits.
@@ -209,7 +237,10 @@ async fn settling_under_load_costs_two_write_units_for_each_kilobyte_that_moves(
             let (mut written, mut slowest) = (0usize, Duration::ZERO);
             while !*stopped.borrow() {
                 let began = Instant::now();
-                table.put(&item(1_000_000 + written % 500, filler), soon()).await.expect("no write fails");
+                table
+                    .put(&item(1_000_000 + written % 500, filler), soon())
+                    .await
+                    .expect("no write fails");
                 slowest = slowest.max(began.elapsed());
                 written += 1;
                 sleep(Duration::from_millis(500)).await;

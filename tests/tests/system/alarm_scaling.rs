@@ -10,7 +10,8 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, create_tables, in_process_clients};
 use serde_json::json;
 use sharding::internal::{
-    Attributes, Deadline, Item, PartitionKey, ScalingActors, SortKey, SortKeyType, TableEngine, Value,
+    Attributes, Deadline, Item, PartitionKey, ScalingActors, SortKey, SortKeyType, TableEngine,
+    Value,
 };
 use system_tests::{TestEdition, config, event_of_now};
 use tokio::task::JoinSet;
@@ -33,7 +34,9 @@ async fn load(url: String, key: &'static str, pause: Duration, stop: Arc<AtomicB
         number += 1;
         let item = json!({"partition_key": key, "sort_key": format!("{number:09}"), "attributes": {"filler": filler}});
         let request = http.post(format!("{url}/items")).json(&item);
-        under_way.spawn(async move { request.send().await.is_ok_and(|response| response.status() == 201) });
+        under_way.spawn(async move {
+            request.send().await.is_ok_and(|response| response.status() == 201)
+        });
         while under_way.try_join_next().is_some() {}
     }
     under_way.abort_all();
@@ -47,7 +50,8 @@ async fn width(edition: &TestEdition, key: &str) -> u64 {
 /// Waits until the keys have grown and throttling has ended.
 async fn until_relieved(edition: &TestEdition, keys: &[&str]) {
     let began = Instant::now();
-    let (mut calm_since, mut throttled) = (Instant::now(), edition.engine().traffic("items").throttled_writes);
+    let (mut calm_since, mut throttled) =
+        (Instant::now(), edition.engine().traffic("items").throttled_writes);
     loop {
         assert!(began.elapsed() < PATIENCE, "{keys:?} are not relieved");
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -69,13 +73,18 @@ async fn until_relieved(edition: &TestEdition, keys: &[&str]) {
 #[ignore = "half a minute or more; .ci/run runs it"]
 async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     let config = config().with(|config| config.scaling = ScalingActors::Alarm);
-    let options =
-        ServeOptions { partitions: 256, partition_write_units: 100, alarm_period: 1, ..ServeOptions::default() };
+    let options = ServeOptions {
+        partitions: 256,
+        partition_write_units: 100,
+        alarm_period: 1,
+        ..ServeOptions::default()
+    };
     let edition = TestEdition::start(options, config).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut loads = JoinSet::new();
-    let mut start =
-        |key, millis| loads.spawn(load(edition.url(), key, Duration::from_millis(millis), Arc::clone(&stop)));
+    let mut start = |key, millis| {
+        loads.spawn(load(edition.url(), key, Duration::from_millis(millis), Arc::clone(&stop)))
+    };
     // Nine units per write: hot keys of about 180 units per second on partitions of 100, and one
     // key of 20.
     for hot in ["hot-1", "hot-2", "hot-3"] {
@@ -84,9 +93,17 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
     start("cold", 450);
     until_relieved(&edition, &["hot-1", "hot-2", "hot-3"]).await;
     assert_eq!(width(&edition, "cold").await, 1, "only hot keys grow");
-    let first: Vec<u64> =
-        [width(&edition, "hot-1").await, width(&edition, "hot-2").await, width(&edition, "hot-3").await].into();
-    assert_eq!(edition.engine().alarm_state("local-hot-partition"), "OK", "the alarm is armed again");
+    let first: Vec<u64> = [
+        width(&edition, "hot-1").await,
+        width(&edition, "hot-2").await,
+        width(&edition, "hot-3").await,
+    ]
+    .into();
+    assert_eq!(
+        edition.engine().alarm_state("local-hot-partition"),
+        "OK",
+        "the alarm is armed again"
+    );
 
     start("late", 50);
     until_relieved(&edition, &["late"]).await;
@@ -102,7 +119,8 @@ async fn the_alarm_relieves_three_hot_keys_and_later_a_fourth() {
 #[tokio::test(start_paused = true)]
 async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
     let engine = Engine::in_memory().expect("an engine");
-    let limits = PartitionLimits { partitions: 512, write_units: 1.0, ..PartitionLimits::default() };
+    let limits =
+        PartitionLimits { partitions: 512, write_units: 1.0, ..PartitionLimits::default() };
     engine.set_limits([("items".to_owned(), limits)]);
     let connection = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
     let clients = in_process_clients(&connection);
@@ -114,28 +132,49 @@ async fn twenty_hot_keys_are_relieved_within_five_seconds_of_the_alarm() {
     let filler = Attributes::from([("filler".to_owned(), Value::S("x".repeat(30_000)))]);
     let mut writes = JoinSet::new();
     for (key, number) in keys.iter().flat_map(|key| (0..40).map(move |number| (key, number))) {
-        let sort_key = SortKey::parse(SortKeyType::String, &number.to_string()).expect("a sort key");
+        let sort_key =
+            SortKey::parse(SortKeyType::String, &number.to_string()).expect("a sort key");
         let item = Item { partition_key: key.clone(), sort_key, attributes: filler.clone() };
         let table = table.clone();
-        writes.spawn(async move { table.put(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok() });
+        writes.spawn(async move {
+            table.put(&item, Deadline::now() + Duration::from_secs(2)).await.is_ok()
+        });
     }
     writes.join_all().await;
 
-    let clients = shard_scaler::Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
-    let scaler = shard_scaler::Scaler::new(table.clone(), clients, shard_scaler::ScalerConfig::default());
+    let clients =
+        shard_scaler::Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
+    let scaler =
+        shard_scaler::Scaler::new(table.clone(), clients, shard_scaler::ScalerConfig::default());
     let began = Instant::now();
     let event = event_of_now("shard-scaler-alarm-direct");
-    let response = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await.expect("handled");
+    let response = scaler
+        .handle(&event, seconds(), Deadline::now() + Duration::from_secs(30))
+        .await
+        .expect("handled");
     let took = began.elapsed();
-    let scaled = response["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
+    let scaled = response["keys"]
+        .as_array()
+        .expect("keys")
+        .iter()
+        .filter(|key| key["outcome"] == "scaled")
+        .count();
     println!("{scaled} keys activated {took:?} after the alarm");
     assert_eq!(scaled, 20, "{response}");
     assert!(took < Duration::from_secs(5), "{took:?}");
 
     // The same event again changes nothing: its throttles are from before the change or the same
     // minute.
-    let again = scaler.handle(&event, seconds(), Deadline::now() + Duration::from_secs(30)).await.expect("handled");
-    let scaled = again["keys"].as_array().expect("keys").iter().filter(|key| key["outcome"] == "scaled").count();
+    let again = scaler
+        .handle(&event, seconds(), Deadline::now() + Duration::from_secs(30))
+        .await
+        .expect("handled");
+    let scaled = again["keys"]
+        .as_array()
+        .expect("keys")
+        .iter()
+        .filter(|key| key["outcome"] == "scaled")
+        .count();
     assert_eq!(scaled, 0, "{again}");
 }
 

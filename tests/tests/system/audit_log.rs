@@ -47,20 +47,28 @@ fn expected(lines: usize) -> BTreeMap<String, BTreeMap<String, Value>> {
     for line in BufReader::new(GzDecoder::new(file)).lines().take(lines) {
         let event: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
         let sort_key = format!("{}#{}", event["time"], event["commit"].as_str().expect("a commit"));
-        keys.entry(event["path"].as_str().expect("a path").to_owned()).or_default().insert(sort_key, event);
+        keys.entry(event["path"].as_str().expect("a path").to_owned())
+            .or_default()
+            .insert(sort_key, event);
     }
     keys
 }
 
 /// Reads every key in pages and compares: it has exactly the events of the file, each once, in
 /// order.
-async fn compare(edition: &TestEdition, expected: &BTreeMap<String, BTreeMap<String, Value>>) -> (usize, usize) {
+async fn compare(
+    edition: &TestEdition,
+    expected: &BTreeMap<String, BTreeMap<String, Value>>,
+) -> (usize, usize) {
     let (mut events, mut pages) = (0, 0);
     for (key, wanted) in expected {
         let (found, of_key) = edition.read_all(key, "&limit=250&consistent=true").await;
-        let found: Vec<(&str, &Value)> =
-            found.iter().map(|item| (item["sort_key"].as_str().expect("a sort key"), &item["attributes"])).collect();
-        let wanted: Vec<(&str, &Value)> = wanted.iter().map(|(sort_key, event)| (sort_key.as_str(), event)).collect();
+        let found: Vec<(&str, &Value)> = found
+            .iter()
+            .map(|item| (item["sort_key"].as_str().expect("a sort key"), &item["attributes"]))
+            .collect();
+        let wanted: Vec<(&str, &Value)> =
+            wanted.iter().map(|(sort_key, event)| (sort_key.as_str(), event)).collect();
         assert_eq!(found, wanted, "{key}");
         events += found.len();
         pages += of_key;
@@ -69,7 +77,11 @@ async fn compare(edition: &TestEdition, expected: &BTreeMap<String, BTreeMap<Str
 }
 
 fn assert_nothing_lost(summary: &Summary, lines: u64) {
-    assert_eq!((summary.lines, summary.stored, summary.failed.as_slice()), (lines, lines, &[][..]), "{summary}");
+    assert_eq!(
+        (summary.lines, summary.stored, summary.failed.as_slice()),
+        (lines, lines, &[][..]),
+        "{summary}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +93,10 @@ async fn the_log_is_stored_and_read_back_exactly() {
     assert_nothing_lost(&summary, lines as u64);
     let expected = expected(lines);
     let (events, pages) = compare(&edition, &expected).await;
-    println!("{summary}read back: {events} events of {} keys in {pages} pages, each once and in order", expected.len());
+    println!(
+        "{summary}read back: {events} events of {} keys in {pages} pages, each once and in order",
+        expected.len()
+    );
     assert_eq!((events, expected.len()), (lines, keys));
     edition.stop().await;
 }
@@ -111,7 +126,8 @@ fn of_oracle(events: &[usize]) -> u32 {
             for &of_key in events.iter().rev() {
                 let shards = if of_key as f64 >= HOT * all as f64 { shards } else { 1 };
                 for _ in 0..shards {
-                    partitions[rng.random_range(0..partitions.len())] += of_key as f64 / f64::from(shards);
+                    partitions[rng.random_range(0..partitions.len())] +=
+                        of_key as f64 / f64::from(shards);
                 }
             }
             total += partitions.into_iter().fold(0.0, f64::max);
@@ -126,16 +142,26 @@ fn of_oracle(events: &[usize]) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost() {
     const LINES: usize = 6_000;
-    let options_small = ServeOptions { partitions: SMALL.0, partition_write_units: SMALL.1, ..ServeOptions::default() };
+    let options_small = ServeOptions {
+        partitions: SMALL.0,
+        partition_write_units: SMALL.1,
+        ..ServeOptions::default()
+    };
     let edition = TestEdition::start(options_small, config()).await;
     let part = first_lines(LINES);
     let summary = load(&options(part.path(), &edition)).await.expect("loaded");
     assert_nothing_lost(&summary, LINES as u64);
-    assert!(summary.throttled_items > 0 && summary.retries > 0, "small partitions must throttle: {summary}");
+    assert!(
+        summary.throttled_items > 0 && summary.retries > 0,
+        "small partitions must throttle: {summary}"
+    );
     edition.table().finish_background_work().await;
     let expected = expected(LINES);
     let (events, pages) = compare(&edition, &expected).await;
-    println!("{summary}read back: {events} events of {} keys in {pages} pages, each once and in order", expected.len());
+    println!(
+        "{summary}read back: {events} events of {} keys in {pages} pages, each once and in order",
+        expected.len()
+    );
     let hottest = expected.iter().max_by_key(|(_, events)| events.len()).expect("there are keys");
     let widths = |key: String| {
         let edition = &edition;
@@ -161,7 +187,8 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
     }
     assert!(wide.is_empty(), "over 1.5 times the {oracle} shards that suffice: {wide:?}");
     let mut cold = 0;
-    for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50) {
+    for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50)
+    {
         cold += u32::from(widths(key.clone()).await == Some(1));
     }
     assert_eq!(cold, 50, "keys of one event must stay on one shard");

@@ -8,7 +8,8 @@ use futures_util::TryStreamExt;
 use local::{create_tables, in_process_clients};
 use serde::{Deserialize, Serialize};
 use sharding::{
-    Attributes, ReadError, ShardedTable, SortKey, SortKeyType, TableConfig, Value, WriteErrorKind, Writes,
+    Attributes, ReadError, ShardedTable, SortKey, SortKeyType, TableConfig, Value, WriteErrorKind,
+    Writes,
 };
 use system_tests::config;
 use tokio::time::Instant;
@@ -44,31 +45,62 @@ async fn table() -> ShardedTable {
 async fn an_item_comes_back_as_it_was_stored_and_another_type_names_what_does_not_fit() {
     let table = table().await;
     table.put("day", "order-1", &order(i64::MIN)).await.expect("stored");
-    let read = table.get::<Order>("day", "order-1").consistent(true).await.expect("read").expect("it is there");
+    let read = table
+        .get::<Order>("day", "order-1")
+        .consistent(true)
+        .await
+        .expect("read")
+        .expect("it is there");
     assert_eq!(read.value, order(i64::MIN), "integers keep all digits");
 
     let wrong = Attributes::from([(
         "lines",
-        Value::L(vec![Value::M([("article".to_owned(), Value::S("tea".into())), ("count".to_owned(), Value::S("many".into()))].into())]),
+        Value::L(vec![Value::M(
+            [
+                ("article".to_owned(), Value::S("tea".into())),
+                ("count".to_owned(), Value::S("many".into())),
+            ]
+            .into(),
+        )]),
     )]);
     table.update("day", "order-1").merge(wrong).await.expect("changed");
-    let error = table.get::<Order>("day", "order-1").consistent(true).await.expect_err("count is no number");
+    let error = table
+        .get::<Order>("day", "order-1")
+        .consistent(true)
+        .await
+        .expect_err("count is no number");
     let ReadError::Decode { attribute, .. } = &error else { panic!("{error:?}") };
     assert_eq!(attribute, "lines[0].count");
     let text = error.to_string();
-    assert!(text.starts_with(r#"the item "order-1" of "day", attribute lines[0].count: "#), "{text}");
+    assert!(
+        text.starts_with(r#"the item "order-1" of "day", attribute lines[0].count: "#),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() {
     let table = table().await;
     let own = |name: &str| table.put("day", "order-1", Attributes::from([(name, Value::Null)]));
-    let reserved = "the name belongs to a key or to the product; any other name that is not empty is allowed";
+    let reserved =
+        "the name belongs to a key or to the product; any other name that is not empty is allowed";
     let rows = [
-        (table.put("", "order-1", order(1)).await.map(drop), "partition key: it is empty; a key has at least one byte"),
-        (table.put("day", "", order(1)).await.map(drop), "sort key: it is empty; a key has at least one byte"),
-        (table.put("day", 7, order(1)).await.map(drop), "sort key: it must be a string: the table's sort keys are strings"),
-        (table.put("day", "order-1", "text").await.map(drop), "item: it is a string, and must be a map"),
+        (
+            table.put("", "order-1", order(1)).await.map(drop),
+            "partition key: it is empty; a key has at least one byte",
+        ),
+        (
+            table.put("day", "", order(1)).await.map(drop),
+            "sort key: it is empty; a key has at least one byte",
+        ),
+        (
+            table.put("day", 7, order(1)).await.map(drop),
+            "sort key: it must be a string: the table's sort keys are strings",
+        ),
+        (
+            table.put("day", "order-1", "text").await.map(drop),
+            "item: it is a string, and must be a map",
+        ),
         (own("sort_key").await.map(drop), &format!("attribute sort_key: {reserved}")),
         (own("_version").await.map(drop), &format!("attribute _version: {reserved}")),
         (
@@ -83,7 +115,10 @@ async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() 
             table.update("day", "order-1").add("lines", vec![1]).await.map(drop),
             "attribute lines: it is a list; a number or a set can be added",
         ),
-        (table.set_shards("day", 0).await.map(drop), "number of shards: it is 0; allowed: 1 and more"),
+        (
+            table.set_shards("day", 0).await.map(drop),
+            "number of shards: it is 0; allowed: 1 and more",
+        ),
         (
             table.set_shards("day", 201).await.map(drop),
             "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
@@ -91,7 +126,10 @@ async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() 
     ];
     for (result, expected) in rows {
         let error = result.expect_err(expected);
-        assert!(matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0, "{error:?}");
+        assert!(
+            matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0,
+            "{error:?}"
+        );
         assert_eq!(error.to_string(), expected);
     }
     let query = || table.query::<Order>("day");
@@ -116,12 +154,21 @@ async fn a_table_with_numbers_takes_text_and_integers() {
         table.put("sensor", sort_key, Attributes::new()).await.expect("stored");
     }
     table.put("sensor", 9, Attributes::new()).await.expect("stored");
-    let page = table.query::<Attributes>("sensor").from(9).to("10.0").consistent(true).await.expect("read");
+    let page = table
+        .query::<Attributes>("sensor")
+        .from(9)
+        .to("10.0")
+        .consistent(true)
+        .await
+        .expect("read");
     let keys: Vec<String> = page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
     assert_eq!(keys, ["9", "9.5", "10"]);
     assert_eq!(page.entries[0].sort_key, SortKey::from(9));
     let error = table.append("sensor", Attributes::new()).await.expect_err("no number is made");
-    assert_eq!(error.to_string(), "sort key: the table's sort keys are numbers, and none is made; use put");
+    assert_eq!(
+        error.to_string(),
+        "sort key: the table's sort keys are numbers, and none is made; use put"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +182,10 @@ async fn a_stream_goes_over_pages_and_a_growth() {
         totals.push(entry.value.total);
         if totals.len() == 10 {
             assert_eq!(table.set_shards("day", 8).await.expect("grown"), 8);
-            assert!(table.put("day", "order-99", order(99)).await.expect("stored").number_of_shards == 8);
+            assert!(
+                table.put("day", "order-99", order(99)).await.expect("stored").number_of_shards
+                    == 8
+            );
         }
     }
     assert_eq!(totals, (0..50).chain([99]).collect::<Vec<_>>());
@@ -162,7 +212,9 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
     let quick = config().with(|config| config.timeout = Duration::from_secs(2));
     let ready = over(&engine, quick.clone()).await;
     ready.put("day", "order-1", order(1)).await.expect("stored");
-    let slow = in_process_clients(&InProcess::new(engine).with_service_time(Duration::from_secs(3600))).dynamodb;
+    let slow =
+        in_process_clients(&InProcess::new(engine).with_service_time(Duration::from_secs(3600)))
+            .dynamodb;
     let table = ShardedTable::new(&slow, quick);
     for (timeout, expected) in [(None, 2), (Some(1), 1)] {
         let (put, began) = (table.put("day", "order-1", order(1)), Instant::now());
@@ -175,8 +227,16 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
         assert_eq!(began.elapsed().as_secs(), expected);
     }
     let (deadline, began) = (Instant::now() + Duration::from_secs(3), Instant::now());
-    let error = table.get::<Order>("day", "order-1").deadline(deadline).await.expect_err("there is no response");
-    assert!(error.is_retryable() && began.elapsed().as_secs() == 3, "{error:?} {:?}", began.elapsed());
+    let error = table
+        .get::<Order>("day", "order-1")
+        .deadline(deadline)
+        .await
+        .expect_err("there is no response");
+    assert!(
+        error.is_retryable() && began.elapsed().as_secs() == 3,
+        "{error:?} {:?}",
+        began.elapsed()
+    );
 }
 
 /// Dropping the last clone while a key grows in the background logs a warning. After `close`, there
@@ -185,11 +245,13 @@ async fn a_request_ends_within_its_timeout_or_the_tables() {
 fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     for closes in [true, false] {
         let log = Log::default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         tracing::subscriber::with_default(log.clone(), || {
             runtime.expect("a runtime").block_on(async {
                 let engine = Engine::in_memory().expect("an engine");
-                let limits = embedded_dynamodb::PartitionLimits { write_units: 10.0, ..Default::default() };
+                let limits =
+                    embedded_dynamodb::PartitionLimits { write_units: 10.0, ..Default::default() };
                 engine.set_limits([("items".to_owned(), limits)]);
                 let table = over(&engine, config()).await;
                 let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
@@ -201,7 +263,9 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
             });
         });
         let lines = log.lines();
-        let warned = lines.iter().any(|line| line.contains("dropped with work in the background") && line.contains("day"));
+        let warned = lines.iter().any(|line| {
+            line.contains("dropped with work in the background") && line.contains("day")
+        });
         assert_eq!(warned, !closes, "{lines:?}");
     }
 }

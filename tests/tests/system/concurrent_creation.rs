@@ -16,7 +16,9 @@ const WIDTHS: [u32; 4] = [2, 5, 16, 40];
 /// Sends one POST, and repeats it while the outcome is unknown, as a client with an idempotency key
 /// does. Returns the final status.
 async fn create(http: reqwest::Client, url: String, sort_key: String, client: usize) -> u16 {
-    let body = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {"client": client}}).to_string();
+    let body =
+        json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {"client": client}})
+            .to_string();
     loop {
         let request = http
             .post(format!("{url}/items"))
@@ -35,15 +37,21 @@ async fn create(http: reqwest::Client, url: String, sort_key: String, client: us
 async fn of_64_concurrent_creations_during_a_scale_out_exactly_one_succeeds() {
     // Three writers with separate caches, over one database and its real port.
     let first = TestEdition::start(ServeOptions::default(), config()).await;
-    let other = || ServeOptions { endpoint_url: Some(first.dynamodb_url()), ..ServeOptions::default() };
-    let editions = [TestEdition::start(other(), config()).await, TestEdition::start(other(), config()).await];
-    let urls: Vec<String> = [&first, &editions[0], &editions[1]].into_iter().map(TestEdition::url).collect();
+    let other =
+        || ServeOptions { endpoint_url: Some(first.dynamodb_url()), ..ServeOptions::default() };
+    let editions =
+        [TestEdition::start(other(), config()).await, TestEdition::start(other(), config()).await];
+    let urls: Vec<String> =
+        [&first, &editions[0], &editions[1]].into_iter().map(TestEdition::url).collect();
     let table = first.table().clone();
     let key = PartitionKey::new("hot").expect("a key");
     let growth = tokio::spawn(async move {
         for width in WIDTHS {
             let count = ShardCount::new(width).expect("a count");
-            table.set_shards(&key, count, Deadline::now() + Duration::from_secs(30)).await.expect("scaled");
+            table
+                .set_shards(&key, count, Deadline::now() + Duration::from_secs(30))
+                .await
+                .expect("scaled");
         }
     });
     let http = reqwest::Client::new();

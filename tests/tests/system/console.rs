@@ -21,7 +21,8 @@ struct Events {
 
 impl Events {
     async fn open(edition: &TestEdition) -> Self {
-        let response = reqwest::get(format!("{}/console/stream", edition.url())).await.expect("a stream");
+        let response =
+            reqwest::get(format!("{}/console/stream", edition.url())).await.expect("a stream");
         assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
         Self { response, text: String::new() }
     }
@@ -32,15 +33,26 @@ impl Events {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());
                 self.text = rest;
-                let field =
-                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+                let field = |name: &str| {
+                    event
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name))
+                        .unwrap_or_default()
+                        .trim()
+                };
                 // Comments keep the connection alive.
                 if event.starts_with(':') {
                     continue;
                 }
-                return Some((field("event:").to_owned(), serde_json::from_str(field("data:")).expect("JSON")));
+                return Some((
+                    field("event:").to_owned(),
+                    serde_json::from_str(field("data:")).expect("JSON"),
+                ));
             }
-            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("an event in time").ok()??;
+            let chunk = timeout(PATIENCE, self.response.chunk())
+                .await
+                .expect("an event in time")
+                .ok()??;
             self.text += std::str::from_utf8(&chunk).expect("UTF-8");
         }
     }
@@ -60,7 +72,8 @@ impl Events {
 
 #[tokio::test]
 async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
-    let options = ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
+    let options =
+        ServeOptions { partitions: 32, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;
     let mut events = Events::open(&edition).await;
     let (first, history) = events.next().await.expect("an event");
@@ -68,13 +81,18 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
 
     let load = json!({"partition_key": "hot", "writes": 200, "reads": 5, "item_size": 500});
     assert_eq!(edition.post("/console/load", &load).await.status, 202);
-    events.until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0)).await;
+    events
+        .until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0))
+        .await;
     let decision = events.until(|event, _| event == "decision").await;
     assert_eq!(
         (&decision["partition_key"], &decision["from"], &decision["by"]),
         (&json!("hot"), &json!(1), &json!("writer"))
     );
-    assert!(decision["reason"].as_str().expect("words").ends_with("first attempts throttled"), "{decision}");
+    assert!(
+        decision["reason"].as_str().expect("words").ends_with("first attempts throttled"),
+        "{decision}"
+    );
     let relieved = events
         .until(|event, data| {
             event == "sample"
@@ -84,9 +102,15 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
         })
         .await;
     assert_eq!(relieved["partitions"].as_array().map(Vec::len), Some(32));
-    assert_eq!((&relieved["keys"][0]["partition_key"], &relieved["load"]["writes"]), (&json!("hot"), &json!(200)));
+    assert_eq!(
+        (&relieved["keys"][0]["partition_key"], &relieved["load"]["writes"]),
+        (&json!("hot"), &json!(200))
+    );
     let busy = relieved["partitions"].as_array().expect("a list").iter();
-    assert!(busy.filter(|partition| partition["write_units"].as_f64() > Some(0.0)).count() > 1, "{relieved}");
+    assert!(
+        busy.filter(|partition| partition["write_units"].as_f64() > Some(0.0)).count() > 1,
+        "{relieved}"
+    );
     assert!(relieved["latency_ms"]["reads"]["p99"].as_f64() > Some(0.0), "{relieved}");
 
     // A page that is opened later begins with the earlier events.
@@ -108,26 +132,50 @@ async fn the_stream_shows_a_hot_key_being_relieved_and_ends_with_the_edition() {
 #[tokio::test]
 async fn a_wrong_load_is_rejected_by_name_and_files_have_their_types() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
-    let refused = edition.post("/console/load", &json!({"partition_key": "hot", "writes": 1_000_000})).await;
-    assert_eq!((refused.status, &refused.body["field"]), (400, &json!("writes")), "{:?}", refused.body);
-    let text = reqwest::Client::new().post(format!("{}/console/load", edition.url())).body("{}").send().await;
+    let refused =
+        edition.post("/console/load", &json!({"partition_key": "hot", "writes": 1_000_000})).await;
+    assert_eq!(
+        (refused.status, &refused.body["field"]),
+        (400, &json!("writes")),
+        "{:?}",
+        refused.body
+    );
+    let text = reqwest::Client::new()
+        .post(format!("{}/console/load", edition.url()))
+        .body("{}")
+        .send()
+        .await;
     assert_eq!(text.expect("a response").status(), 415, "another page's form cannot start a load");
 
-    for (path, content_type) in
-        [("/console", "text/html"), ("/console/app.js", "text/javascript"), ("/console/style.css", "text/css")]
-    {
+    for (path, content_type) in [
+        ("/console", "text/html"),
+        ("/console/app.js", "text/javascript"),
+        ("/console/style.css", "text/css"),
+    ] {
         let file = reqwest::get(format!("{}{path}", edition.url())).await.expect("a response");
         assert_eq!(file.status(), 200, "{path}");
-        assert!(file.headers()[CONTENT_TYPE].to_str().expect("text").starts_with(content_type), "{path}");
         assert!(
-            file.headers()["content-security-policy"].to_str().expect("text").contains("default-src 'self'"),
+            file.headers()[CONTENT_TYPE].to_str().expect("text").starts_with(content_type),
+            "{path}"
+        );
+        assert!(
+            file.headers()["content-security-policy"]
+                .to_str()
+                .expect("text")
+                .contains("default-src 'self'"),
             "{path}"
         );
     }
     for path in ["/console/absent.js", "/console/../Cargo.toml", "/console/%2e%2e/Cargo.toml"] {
-        let response =
-            raw(&edition, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
-        assert!(response.starts_with("HTTP/1.1 404") && response.ends_with("there is no such file\n"), "{path}: {response}");
+        let response = raw(
+            &edition,
+            &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
+        )
+        .await;
+        assert!(
+            response.starts_with("HTTP/1.1 404") && response.ends_with("there is no such file\n"),
+            "{path}: {response}"
+        );
     }
     edition.stop().await;
 }
@@ -152,13 +200,18 @@ async fn pages_of_other_sites_are_kept_out() {
             "POST /2015-03-31/functions/shard-scaler/invocations HTTP/1.1\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
         )
     };
-    for headers in
-        ["host: localhost\r\norigin: http://evil.example\r\ncontent-type: text/plain\r\n", "host: evil.example\r\n"]
-    {
+    for headers in [
+        "host: localhost\r\norigin: http://evil.example\r\ncontent-type: text/plain\r\n",
+        "host: evil.example\r\n",
+    ] {
         let response = raw(&edition, &invoke(headers)).await;
         assert!(response.starts_with("HTTP/1.1 403"), "{headers}: {response}");
     }
-    assert_eq!(edition.get("/shards?partition_key=k").await.body["number_of_shards"], 1, "nothing was changed");
+    assert_eq!(
+        edition.get("/shards?partition_key=k").await.body["number_of_shards"],
+        1,
+        "nothing was changed"
+    );
     let response = raw(&edition, &invoke("host: localhost\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     edition.stop().await;
@@ -168,16 +221,18 @@ async fn pages_of_other_sites_are_kept_out() {
 async fn neither_a_load_nor_an_open_request_keeps_the_edition_alive() {
     let mut one_shard = config();
     one_shard.policy.max_shards = sharding::internal::ShardCount::ONE;
-    let options = ServeOptions { partitions: 2, partition_write_units: 50, ..ServeOptions::default() };
+    let options =
+        ServeOptions { partitions: 2, partition_write_units: 50, ..ServeOptions::default() };
     let edition = TestEdition::start(options, one_shard).await;
     let load = json!({"partition_key": "hot", "keys": 20, "writes": 300});
     assert_eq!(edition.post("/console/load", &load).await.status, 202);
     let mut events = Events::open(&edition).await;
-    events.until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0)).await;
+    events
+        .until(|event, data| event == "sample" && data["writes"]["throttled"].as_u64() > Some(0))
+        .await;
     let address = edition.url().trim_start_matches("http://").to_owned();
     let mut half = TcpStream::connect(address).await.expect("a connection");
-    let begun =
-        "POST /items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let begun = "POST /items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     half.write_all(begun.as_bytes()).await.expect("sent");
     // Twice the grace period, and time for a slow machine.
     timeout(Duration::from_secs(30), edition.stop()).await.expect("it stops");

@@ -11,7 +11,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch, TableEngine, Tags, Value,
+    Attributes, Conditions, Environment, Item, Merge, PAGES, PageQuery, PartitionKey, Patch,
+    TableEngine, Tags, Value,
 };
 use system_tests::many_keys::{OPERATIONS, Side};
 use system_tests::metadata::claimed_tables;
@@ -33,7 +34,8 @@ async fn a_page_costs_what_the_documents_say() {
         for width in large_or(&WIDTHS[..], &WIDTHS[1..2]).iter().copied() {
             let bench = PageBench::new(width, keys).await;
             let environment = Environment::seeded(TestClock::default(), 1);
-            let table = TableEngine::with_environment(&bench.client(ROUND_TRIP), config(), environment);
+            let table =
+                TableEngine::with_environment(&bench.client(ROUND_TRIP), config(), environment);
             // A function also does this at its start.
             table.check_mode(soon()).await.expect("it agrees");
             let client = bench.client(Duration::ZERO);
@@ -71,12 +73,23 @@ struct Counted {
 impl Counted {
     async fn new() -> Self {
         let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        let limits = PartitionLimits {
+            partitions: 1,
+            write_units: 1e9,
+            read_units: 1e9,
+            ..PartitionLimits::default()
+        };
         engine.set_limits([("items".to_owned(), limits)]);
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
-        let wire = Wire::new(InProcess::new(engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+            .await;
+        let wire =
+            Wire::new(InProcess::new(engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
-        let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+        let table = TableEngine::with_environment(
+            &client,
+            config(),
+            Environment::seeded(TestClock::default(), 1),
+        );
         table.claim_mode(soon()).await.expect("it agrees");
         Self { engine, wire, table }
     }
@@ -85,7 +98,8 @@ impl Counted {
     async fn read_all_pages(&self) {
         for number in 0..8 * PAGES {
             let key = PartitionKey::new(&format!("of-a-page-{number}")).expect("a key");
-            let found = self.table.get(&key, &sort_key("1"), false, soon()).await.expect("a response");
+            let found =
+                self.table.get(&key, &sort_key("1"), false, soon()).await.expect("a response");
             assert_eq!(found, None);
         }
     }
@@ -123,7 +137,11 @@ impl Counted {
 
 fn item(key: &str, text: &str) -> Arc<Item> {
     let attributes = Attributes::from([("filler".to_owned(), Value::S("x".repeat(800)))]);
-    Arc::new(Item { partition_key: PartitionKey::new(key).expect("a key"), sort_key: sort_key(text), attributes })
+    Arc::new(Item {
+        partition_key: PartitionKey::new(key).expect("a key"),
+        sort_key: sort_key(text),
+        attributes,
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +158,8 @@ async fn an_operation_costs_what_the_documents_say() {
         table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     };
     let get = async |table: &TableEngine, item: &Item, is_stored: bool| {
-        let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
+        let found =
+            table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
         assert_eq!(found.is_some(), is_stored);
     };
     let idle = async || sleep(Duration::from_secs(60)).await;
@@ -153,30 +172,62 @@ async fn an_operation_costs_what_the_documents_say() {
     counted.costs("POST, a warm key", async |table| put(table, &item("a", "2")).await).await;
     counted.costs("PUT, a key never seen", async |table| put(table, &item("b", "1")).await).await;
     counted.costs("PUT, a warm key", async |table| put(table, &item("b", "1")).await).await;
-    counted.costs("create-only POST, a warm key", async |table| create(table, &item("b", "2")).await).await;
-    counted.costs("DELETE, a warm key", async |table| delete(table, &item("b", "2")).await).await;
-    counted.costs("`GET /item`, a key never seen", async |table| get(table, &item("c", "1"), false).await).await;
-    counted.costs("`GET /item`, a warm key", async |table| get(table, &item("b", "1"), true).await).await;
-    counted.costs("`GET /items`, a key never seen", async |table| page(table, &item("d", "1")).await).await;
-    counted.costs("`GET /items`, a warm key", async |table| page(table, &item("b", "1")).await).await;
-    idle().await;
-    counted.costs("POST, an instance that was idle", async |table| put(table, &item("a", "3")).await).await;
-    idle().await;
     counted
-        .costs("`GET /item`, an instance that was idle", async |table| get(table, &item("b", "1"), true).await)
+        .costs("create-only POST, a warm key", async |table| create(table, &item("b", "2")).await)
+        .await;
+    counted.costs("DELETE, a warm key", async |table| delete(table, &item("b", "2")).await).await;
+    counted
+        .costs("`GET /item`, a key never seen", async |table| {
+            get(table, &item("c", "1"), false).await
+        })
+        .await;
+    counted
+        .costs("`GET /item`, a warm key", async |table| get(table, &item("b", "1"), true).await)
+        .await;
+    counted
+        .costs("`GET /items`, a key never seen", async |table| page(table, &item("d", "1")).await)
+        .await;
+    counted
+        .costs("`GET /items`, a warm key", async |table| page(table, &item("b", "1")).await)
         .await;
     idle().await;
-    counted.costs("`GET /items`, an instance that was idle", async |table| page(table, &item("b", "1")).await).await;
+    counted
+        .costs("POST, an instance that was idle", async |table| put(table, &item("a", "3")).await)
+        .await;
+    idle().await;
+    counted
+        .costs("`GET /item`, an instance that was idle", async |table| {
+            get(table, &item("b", "1"), true).await
+        })
+        .await;
+    idle().await;
+    counted
+        .costs("`GET /items`, an instance that was idle", async |table| {
+            page(table, &item("b", "1")).await
+        })
+        .await;
 
     let grown = item("grown", "2");
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
     counted.costs("POST, a warm key of 8 shards", async |table| put(table, &grown).await).await;
-    counted.costs("PUT, a warm key of 8 shards", async |table| put(table, &item("grown", "3")).await).await;
-    counted.costs("`GET /item`, a warm key of 8 shards", async |table| get(table, &grown, true).await).await;
-    counted.costs("`GET /items`, a warm key of 8 shards", async |table| page(table, &grown).await).await;
-    counted.costs("DELETE, a warm key of 8 shards", async |table| delete(table, &item("grown", "3")).await).await;
     counted
-        .costs("create-only POST, a warm key of 8 shards", async |table| create(table, &item("grown", "3")).await)
+        .costs("PUT, a warm key of 8 shards", async |table| put(table, &item("grown", "3")).await)
+        .await;
+    counted
+        .costs("`GET /item`, a warm key of 8 shards", async |table| get(table, &grown, true).await)
+        .await;
+    counted
+        .costs("`GET /items`, a warm key of 8 shards", async |table| page(table, &grown).await)
+        .await;
+    counted
+        .costs("DELETE, a warm key of 8 shards", async |table| {
+            delete(table, &item("grown", "3")).await
+        })
+        .await;
+    counted
+        .costs("create-only POST, a warm key of 8 shards", async |table| {
+            create(table, &item("grown", "3")).await
+        })
         .await;
 }
 
@@ -184,8 +235,12 @@ async fn an_operation_costs_what_the_documents_say() {
 async fn an_update_costs_what_the_documents_say() {
     let counted = Counted::new().await;
     let tag = async |item: &Item| {
-        let found = counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
-        Conditions { matches: Some(Tags::Of(vec![found.expect("a response").expect("it is stored").1])), differs: None }
+        let found =
+            counted.table.get_tagged(&item.partition_key, &item.sort_key, true, soon()).await;
+        Conditions {
+            matches: Some(Tags::Of(vec![found.expect("a response").expect("it is stored").1])),
+            differs: None,
+        }
     };
     let replace = async |table: &TableEngine, item: &Item, conditions: &Conditions| {
         table.put_if(item, conditions, soon()).await.expect("unchanged");
@@ -200,24 +255,49 @@ async fn an_update_costs_what_the_documents_say() {
     let (single, grown) = (item("single", "1"), item("grown", "2"));
     counted.table.put(&single, soon()).await.expect("stored");
     let conditions = tag(&single).await;
-    counted.costs("PUT with `If-Match`, a warm key", async |table| replace(table, &single, &conditions).await).await;
-    counted.costs("PATCH that adds, a warm key", async |table| patch(table, &single, &one).await).await;
-    counted.costs("PATCH that merges, a warm key", async |table| patch(table, &single, &merge).await).await;
+    counted
+        .costs("PUT with `If-Match`, a warm key", async |table| {
+            replace(table, &single, &conditions).await
+        })
+        .await;
+    counted
+        .costs("PATCH that adds, a warm key", async |table| patch(table, &single, &one).await)
+        .await;
+    counted
+        .costs("PATCH that merges, a warm key", async |table| patch(table, &single, &merge).await)
+        .await;
     let conditions = tag(&single).await;
     counted
         .costs("DELETE with `If-Match`, a warm key", async |table| {
-            table.delete_if(&single.partition_key, &single.sort_key, &conditions, soon()).await.expect("unchanged");
+            table
+                .delete_if(&single.partition_key, &single.sort_key, &conditions, soon())
+                .await
+                .expect("unchanged");
         })
         .await;
 
     counted.table.put(&grown, soon()).await.expect("stored");
     counted.table.set_shards(&grown.partition_key, count(8), soon()).await.expect("scaled");
-    counted.costs("PATCH that adds, an item at an old place", async |table| patch(table, &grown, &one).await).await;
-    counted.costs("PATCH that adds, a warm key of 8 shards", async |table| patch(table, &grown, &one).await).await;
-    counted.costs("PATCH that merges, a warm key of 8 shards", async |table| patch(table, &grown, &merge).await).await;
+    counted
+        .costs("PATCH that adds, an item at an old place", async |table| {
+            patch(table, &grown, &one).await
+        })
+        .await;
+    counted
+        .costs("PATCH that adds, a warm key of 8 shards", async |table| {
+            patch(table, &grown, &one).await
+        })
+        .await;
+    counted
+        .costs("PATCH that merges, a warm key of 8 shards", async |table| {
+            patch(table, &grown, &merge).await
+        })
+        .await;
     let conditions = tag(&grown).await;
     counted
-        .costs("PUT with `If-Match`, a warm key of 8 shards", async |table| replace(table, &grown, &conditions).await)
+        .costs("PUT with `If-Match`, a warm key of 8 shards", async |table| {
+            replace(table, &grown, &conditions).await
+        })
         .await;
 }
 
@@ -252,9 +332,18 @@ async fn a_warm_put_is_one_request_of_the_units_of_a_put_item() {
             let stored = stored.key("sort_key", AttributeValue::S(item.sort_key.to_string()));
             let stored = stored.send().await.expect("a response").item.expect("it is stored");
             let bare = plain.put_item().table_name("items").set_item(Some(stored));
-            let bare = bare.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.expect("stored");
-            let bare = bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
-            assert_eq!(ours.to_bits(), bare.to_bits(), "{shards} shards, {filler} bytes: {ours}, {bare}");
+            let bare = bare
+                .return_consumed_capacity(ReturnConsumedCapacity::Total)
+                .send()
+                .await
+                .expect("stored");
+            let bare =
+                bare.consumed_capacity.and_then(|consumed| consumed.capacity_units).expect("units");
+            assert_eq!(
+                ours.to_bits(),
+                bare.to_bits(),
+                "{shards} shards, {filler} bytes: {ours}, {bare}"
+            );
         }
     }
 }
@@ -269,7 +358,8 @@ async fn keys_that_never_grew_cost_what_bare_requests_do() {
         let ours = ours.carry_out(operation, 0..keys, 40).await;
         let requests = ours.requests as f64 / bare.requests as f64;
         let units = ours.units / bare.units;
-        let [median, slow] = [50, 99].map(|percent| ours.percentile(percent) / bare.percentile(percent));
+        let [median, slow] =
+            [50, 99].map(|percent| ours.percentile(percent) / bare.percentile(percent));
         println!(
             "{operation:?}: {requests:.5} times the requests, {units:.5} the units; \
              {median:.3} and {slow:.3} the time"
@@ -288,10 +378,17 @@ fn a_warm_write_takes_few_more_instructions_than_a_bare_put() {
     if warm_write::run_side() {
         return;
     }
-    let this = ["--exact", "costs::a_warm_write_takes_few_more_instructions_than_a_bare_put", "--test-threads=1"];
+    let this = [
+        "--exact",
+        "costs::a_warm_write_takes_few_more_instructions_than_a_bare_put",
+        "--test-threads=1",
+    ];
     match warm_write::per_write(&this, 20, 70) {
         Some((bare, ours)) => {
-            println!("instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {:.3}", ours / bare);
+            println!(
+                "instructions of a bare PutItem {bare:.0}, of ours {ours:.0}: {:.3}",
+                ours / bare
+            );
             assert!(ours <= 1.10 * bare, "{ours} / {bare}");
         }
         None => {

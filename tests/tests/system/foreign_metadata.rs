@@ -9,22 +9,38 @@ use system_tests::{config, count, soon, sort_key};
 
 #[tokio::test(start_paused = true)]
 async fn items_of_the_previous_width_are_found_after_a_growth() {
-    let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
+    let client =
+        in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
     metadata::claimed_tables(&client, &config()).await;
     metadata::store(&client, "k", [("number_of_shards", number(10))]).await;
     let table = TableEngine::new(&client, config());
     let key = PartitionKey::new("k").expect("a key");
-    assert_eq!(table.repair_directory(soon()).await.expect("compared"), 1, "an unlisted key is not seen");
+    assert_eq!(
+        table.repair_directory(soon()).await.expect("compared"),
+        1,
+        "an unlisted key is not seen"
+    );
     let stored = metadata::read(&client, "k").await.expect("it is stored");
-    assert_eq!(metadata::number_of(&stored, "generation"), 1, "it now has a generation and can be listed");
+    assert_eq!(
+        metadata::number_of(&stored, "generation"),
+        1,
+        "it now has a generation and can be listed"
+    );
     let sort_keys: Vec<SortKey> = (0..60).map(|n| sort_key(&format!("{n:02}"))).collect();
     for sort_key in &sort_keys {
-        let item = Item { partition_key: key.clone(), sort_key: sort_key.clone(), attributes: Attributes::new() };
+        let item = Item {
+            partition_key: key.clone(),
+            sort_key: sort_key.clone(),
+            attributes: Attributes::new(),
+        };
         let written = table.put(&item, soon()).await.expect("stored");
         assert_eq!(written.number_of_shards, count(10));
     }
     table.set_shards(&key, count(20), soon()).await.expect("grown");
     for sort_key in &sort_keys {
-        assert!(table.get(&key, sort_key, true, soon()).await.expect("read").is_some(), "{sort_key}");
+        assert!(
+            table.get(&key, sort_key, true, soon()).await.expect("read").is_some(),
+            "{sort_key}"
+        );
     }
 }

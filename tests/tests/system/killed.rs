@@ -75,12 +75,22 @@ impl Way {
 async fn pass(State(way): State<Way>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 16 << 20).await.expect("a body");
-    let is_update = parts.headers.get("x-amz-target").is_some_and(|target| target.as_bytes().ends_with(b"UpdateItem"));
+    let is_update = parts
+        .headers
+        .get("x-amz-target")
+        .is_some_and(|target| target.as_bytes().ends_with(b"UpdateItem"));
     let (goes_on, is_last) = way.takes(is_update && changes_layout(&body));
     if !goes_on {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    let response = way.http.post(&way.server).headers(parts.headers).body(body).send().await.expect("the server responds");
+    let response = way
+        .http
+        .post(&way.server)
+        .headers(parts.headers)
+        .body(body)
+        .send()
+        .await
+        .expect("the server responds");
     let (status, body) = (response.status(), response.bytes().await.expect("a body"));
     if is_last {
         way.state().process.as_mut().expect("it runs").start_kill().expect("it is killed");
@@ -93,7 +103,8 @@ fn changes_layout(body: &[u8]) -> bool {
     let update: Value = serde_json::from_slice(body).unwrap_or_default();
     let key = update["Key"]["partition_key"]["S"].as_str().unwrap_or_default();
     let names = update["ExpressionAttributeNames"].as_object();
-    let of_item = key == KEY && names.is_some_and(|names| names.values().any(|name| name == "generation"));
+    let of_item =
+        key == KEY && names.is_some_and(|names| names.values().any(|name| name == "generation"));
     of_item || key.starts_with("_sharding:page:")
 }
 
@@ -121,11 +132,16 @@ impl Process {
         let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
         let this = "killed::a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck";
         command.args(["--exact", this, "--nocapture", "--test-threads=1"]).env(SERVER, server);
-        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
+        let mut process =
+            command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
         let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
         let address = async {
             loop {
-                let line = output.next_line().await.expect("its output").expect("it goes on until it listens");
+                let line = output
+                    .next_line()
+                    .await
+                    .expect("its output")
+                    .expect("it goes on until it listens");
                 if let Some((_, address)) = line.split_once("API ") {
                     return address.to_owned();
                 }
@@ -138,7 +154,8 @@ impl Process {
 
     async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), reqwest::Error> {
         let sent = self.http.post(format!("{}{path}", self.api)).json(body).send();
-        let response = timeout(Duration::from_secs(60), sent).await.expect("a response, or none")?;
+        let response =
+            timeout(Duration::from_secs(60), sent).await.expect("a response, or none")?;
         let status = response.status().as_u16();
         Ok((status, response.json().await?))
     }
@@ -159,7 +176,8 @@ async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, a
     for table in [database.table(), &new] {
         let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
         let page = table.query(&query, soon()).await.expect("a page");
-        let found: BTreeSet<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
+        let found: BTreeSet<String> =
+            page.items.iter().map(|item| item.sort_key.to_string()).collect();
         assert_eq!(&found, acknowledged, "{about}");
         for text in acknowledged {
             let found = table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
@@ -177,13 +195,24 @@ async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
     let data = tempfile::tempdir().expect("a directory");
     // The database's own schedule would repair what the processes leave.
     let data_dir = Some(data.path().join("data"));
-    let options = ServeOptions { data_dir, alarm_period: 3_600, drain_period: 3_600, ..ServeOptions::default() };
+    let options = ServeOptions {
+        data_dir,
+        alarm_period: 3_600,
+        drain_period: 3_600,
+        ..ServeOptions::default()
+    };
     let database = TestEdition::start(options.clone(), config()).await;
     database.table().raise_directory_copies(2, soon()).await.expect("raised");
-    let way = Way { server: database.dynamodb_url(), http: reqwest::Client::new(), state: Arc::default() };
+    let way = Way {
+        server: database.dynamodb_url(),
+        http: reqwest::Client::new(),
+        state: Arc::default(),
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    tokio::spawn(axum::serve(listener, Router::new().fallback(pass).with_state(way.clone())).into_future());
+    tokio::spawn(
+        axum::serve(listener, Router::new().fallback(pass).with_state(way.clone())).into_future(),
+    );
 
     let (mut acknowledged, mut longest) = (BTreeSet::new(), Duration::ZERO);
     for kill in 0..kills {
@@ -209,7 +238,11 @@ async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
         assert_finds(&database, &acknowledged, &about).await;
         let (began, text) = (Instant::now(), format!("{kill:02}-others"));
         let in_time = Deadline::now() + Duration::from_secs(20);
-        database.table().put(&item(&text), in_time).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        database
+            .table()
+            .put(&item(&text), in_time)
+            .await
+            .unwrap_or_else(|error| panic!("{about}: {error}"));
         longest = longest.max(began.elapsed());
         acknowledged.insert(text);
         assert_finds(&database, &acknowledged, &about).await;

@@ -25,7 +25,10 @@ fn load_options(file: &std::path::Path, url: String) -> LoadOptions {
 #[tokio::test]
 async fn a_data_directory_keeps_items_and_metadata() {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = || ServeOptions { data_dir: Some(directory.path().join("data")), ..ServeOptions::default() };
+    let options = || ServeOptions {
+        data_dir: Some(directory.path().join("data")),
+        ..ServeOptions::default()
+    };
     let first = TestEdition::start(options(), config()).await;
     assert_eq!(first.post("/items", &item("1")).await.status, 201);
     let eight = sharding::internal::ShardCount::new(8).expect("a count");
@@ -58,9 +61,15 @@ async fn the_edition_completes_a_shrink_by_itself() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "the shrink does not end");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    assert!(began.elapsed() > std::time::Duration::from_secs(10), "it waited for reads and for requests");
+    assert!(
+        began.elapsed() > std::time::Duration::from_secs(10),
+        "it waited for reads and for requests"
+    );
     let page = edition.get("/items?partition_key=k&consistent=true").await;
-    assert_eq!((page.body["items"].as_array().map(Vec::len), &page.body["shards"]), (Some(50), &json!(1)));
+    assert_eq!(
+        (page.body["items"].as_array().map(Vec::len), &page.body["shards"]),
+        (Some(50), &json!(1))
+    );
     edition.stop().await;
 }
 
@@ -68,17 +77,31 @@ async fn the_edition_completes_a_shrink_by_itself() {
 async fn a_port_in_use_and_an_unusable_directory_are_reported() {
     let running = TestEdition::start(ServeOptions::default(), config()).await;
     let port = running.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-    let taken = Edition::start(&ServeOptions { port, dynamodb_port: 0, ..ServeOptions::default() }, config()).await;
+    let taken = Edition::start(
+        &ServeOptions { port, dynamodb_port: 0, ..ServeOptions::default() },
+        config(),
+    )
+    .await;
     let error = taken.expect_err("the port is taken");
     assert!(matches!(error, EditionError::Port { option: "--port", .. }), "{error}");
-    assert!(error.to_string().contains(&port.to_string()) && error.to_string().contains("--port"), "{error}");
+    assert!(
+        error.to_string().contains(&port.to_string()) && error.to_string().contains("--port"),
+        "{error}"
+    );
     running.stop().await;
 
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let options =
-        ServeOptions { port: 0, dynamodb_port: 0, data_dir: Some(file.path().to_owned()), ..ServeOptions::default() };
+    let options = ServeOptions {
+        port: 0,
+        dynamodb_port: 0,
+        data_dir: Some(file.path().to_owned()),
+        ..ServeOptions::default()
+    };
     let error = Edition::start(&options, config()).await.expect_err("a file is no directory");
-    assert!(matches!(error, EditionError::DataDir { .. }) && error.to_string().contains("--data-dir"), "{error}");
+    assert!(
+        matches!(error, EditionError::DataDir { .. }) && error.to_string().contains("--data-dir"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -88,21 +111,29 @@ async fn a_load_with_errors_reports_them_and_stores_nothing() {
     assert!(matches!(missing, Err(LoadError::File { .. })), "{missing:?}");
 
     let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"a\"\n").expect("written");
-    let malformed = load(&load_options(file.path(), edition.url())).await.expect_err("line 2 is malformed");
+    std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"a\"\n")
+        .expect("written");
+    let malformed =
+        load(&load_options(file.path(), edition.url())).await.expect_err("line 2 is malformed");
     assert!(
-        malformed.to_string().contains("line 2") && malformed.to_string().contains("nothing was stored"),
+        malformed.to_string().contains("line 2")
+            && malformed.to_string().contains("nothing was stored"),
         "{malformed}"
     );
     assert_eq!(edition.engine().traffic("items").writes, 0);
 
     std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n").expect("written");
-    let unreachable =
-        load(&load_options(file.path(), "http://127.0.0.1:9".into())).await.expect_err("no process listens there");
+    let unreachable = load(&load_options(file.path(), "http://127.0.0.1:9".into()))
+        .await
+        .expect_err("no process listens there");
     assert!(matches!(unreachable, LoadError::Api { .. }), "{unreachable}");
 
     // A line that the API rejects is listed with its number, and the others are stored.
-    std::fs::write(file.path(), "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"\",\"time\":\"2\"}\n").expect("written");
+    std::fs::write(
+        file.path(),
+        "{\"path\":\"a\",\"time\":\"1\"}\n{\"path\":\"\",\"time\":\"2\"}\n",
+    )
+    .expect("written");
     let mut one_by_one = load_options(file.path(), edition.url());
     one_by_one.batch = 1;
     let summary = load(&one_by_one).await.expect("loaded");

@@ -30,7 +30,10 @@ async fn see(keys: usize) {
             let written = table.put(&item, soon()).await.expect("stored");
             assert_eq!(written.number_of_shards.get(), 1);
         } else {
-            let found = table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("a response");
+            let found = table
+                .get(&item.partition_key, &item.sort_key, true, soon())
+                .await
+                .expect("a response");
             assert_eq!(found, None);
         }
     }
@@ -46,9 +49,15 @@ fn peak_kilobytes() -> Option<u64> {
 
 /// The peak memory of an instance that sees this number of keys.
 fn peak_of(keys: usize) -> u64 {
-    let this = ["--exact", "memory::a_million_keys_that_never_grew_take_no_memory", "--nocapture", "--test-threads=1"];
+    let this = [
+        "--exact",
+        "memory::a_million_keys_that_never_grew_take_no_memory",
+        "--nocapture",
+        "--test-threads=1",
+    ];
     let program = std::env::current_exe().expect("this program's own path");
-    let output = Command::new(program).args(this).env(KEYS, keys.to_string()).output().expect("it runs");
+    let output =
+        Command::new(program).args(this).env(KEYS, keys.to_string()).output().expect("it runs");
     let log = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{log}{}", String::from_utf8_lossy(&output.stderr));
     let peak = log.lines().find_map(|line| line.split_once(PEAK)?.1.trim().parse().ok());
@@ -63,7 +72,8 @@ fn a_million_keys_that_never_grew_take_no_memory() {
         return;
     };
     if let Ok(keys) = std::env::var(KEYS) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(see(keys.parse().expect("a number of keys")));
         println!("\n{PEAK} {}", peak_kilobytes().unwrap_or(own));
         return;

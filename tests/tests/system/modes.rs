@@ -10,7 +10,8 @@ use sharding::internal::{Placement, TableConfig, TableEngine, TableError, Writes
 use system_tests::{TestEdition, config, count, soon};
 
 async fn client() -> Client {
-    let client = in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
+    let client =
+        in_process_clients(&InProcess::new(Engine::in_memory().expect("an engine"))).dynamodb;
     create_tables(&client, &config()).await.expect("tables");
     client
 }
@@ -22,9 +23,18 @@ fn appends() -> TableConfig {
 /// The attributes `writes` and `protocol` of the table item, if there is one.
 async fn stored(client: &Client) -> Option<(String, String)> {
     let key = AttributeValue::S("_sharding:table".into());
-    let item =
-        client.get_item().table_name("items-metadata").key("partition_key", key).send().await.expect("read").item?;
-    Some((item["writes"].as_s().expect("a text").clone(), item["protocol"].as_n().expect("a number").clone()))
+    let item = client
+        .get_item()
+        .table_name("items-metadata")
+        .key("partition_key", key)
+        .send()
+        .await
+        .expect("read")
+        .item?;
+    Some((
+        item["writes"].as_s().expect("a text").clone(),
+        item["protocol"].as_n().expect("a number").clone(),
+    ))
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,9 +53,17 @@ async fn the_first_process_stores_what_the_table_takes_and_all_others_must_agree
             assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
             let text = error.to_string();
             assert!(text.contains(&format!("it takes {name} by protocol 2")), "{text}");
-            assert!(text.contains("_sharding:table of items-metadata") && text.contains("Changing WRITES"), "{text}");
+            assert!(
+                text.contains("_sharding:table of items-metadata")
+                    && text.contains("Changing WRITES"),
+                "{text}"
+            );
         }
-        assert_eq!(stored(&client).await, Some((name.to_owned(), "2".to_owned())), "a refusal changes nothing");
+        assert_eq!(
+            stored(&client).await,
+            Some((name.to_owned(), "2".to_owned())),
+            "a refusal changes nothing"
+        );
     }
 }
 
@@ -69,7 +87,11 @@ async fn another_protocol_and_a_damaged_item_are_rejected() {
     let put = put.item("writes", AttributeValue::S("items".into()));
     // The protocols of an earlier and of a later version.
     for protocol in ["1", "3"] {
-        put.clone().item("protocol", AttributeValue::N(protocol.into())).send().await.expect("stored");
+        put.clone()
+            .item("protocol", AttributeValue::N(protocol.into()))
+            .send()
+            .await
+            .expect("stored");
         let error = table.claim_mode(soon()).await.expect_err("another protocol").to_string();
         let theirs = format!("items by protocol {protocol}");
         assert!(error.contains(&theirs) && error.contains("items by protocol 2"), "{error}");
@@ -104,9 +126,16 @@ async fn requests_for_a_reserved_key_are_rejected() {
         let posted = edition.post("/items", &item).await;
         let read = edition.get(&format!("/shards?partition_key={reserved}")).await;
         for response in [posted, read] {
-            assert_eq!((response.status, &response.body["code"]), (400, &json!("invalid_partition_key")));
+            assert_eq!(
+                (response.status, &response.body["code"]),
+                (400, &json!("invalid_partition_key"))
+            );
             assert_eq!(response.body["field"], "partition_key", "{}", response.body);
-            assert!(response.body["detail"].as_str().unwrap_or_default().contains("reserved"), "{}", response.body);
+            assert!(
+                response.body["detail"].as_str().unwrap_or_default().contains("reserved"),
+                "{}",
+                response.body
+            );
         }
     }
     edition.stop().await;
@@ -119,6 +148,9 @@ async fn an_edition_of_another_mode_does_not_start() {
     let options = ServeOptions { port: 0, dynamodb_port: 0, data_dir, ..ServeOptions::default() };
     TestEdition::start(options.clone(), appends()).await.stop().await;
     let error = Edition::start(&options, config()).await.expect_err("another mode");
-    assert!(matches!(error, EditionError::Tables(_)) && error.to_string().contains("it takes appends"), "{error}");
+    assert!(
+        matches!(error, EditionError::Tables(_)) && error.to_string().contains("it takes appends"),
+        "{error}"
+    );
     TestEdition::start(options, appends()).await.stop().await;
 }

@@ -10,8 +10,8 @@ use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use proptest::prelude::*;
 use sharding::internal::{
-    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount, SortKey,
-    SortKeyType, TableEngine,
+    Attributes, Deadline, Environment, Item, Order, PageQuery, PartitionKey, Placement, ShardCount,
+    SortKey, SortKeyType, TableEngine,
 };
 use system_tests::{TestClock, config};
 
@@ -58,7 +58,12 @@ struct World {
 impl World {
     async fn new(seed: u64) -> Self {
         let engine = Engine::in_memory().expect("an engine");
-        let limits = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+        let limits = PartitionLimits {
+            partitions: 1,
+            write_units: 1e9,
+            read_units: 1e9,
+            ..PartitionLimits::default()
+        };
         engine.set_limits([("items".to_owned(), limits), ("items-metadata".to_owned(), limits)]);
         let client = in_process_clients(&InProcess::new(engine)).dynamodb;
         create_tables(&client, &config()).await.expect("tables");
@@ -67,7 +72,11 @@ impl World {
     }
 
     async fn store(&self, number: u32) {
-        let item = Item { partition_key: key(), sort_key: sort_key(number), attributes: Attributes::new() };
+        let item = Item {
+            partition_key: key(),
+            sort_key: sort_key(number),
+            attributes: Attributes::new(),
+        };
         self.table.put(&item, soon()).await.expect("stored");
     }
 
@@ -96,9 +105,16 @@ impl World {
         let mut stored = Vec::new();
         for shard in count(from).shards() {
             let shard_key = config().shard_keys.build(&key(), shard).expect("a shard key");
-            let response = self.client.query().table_name("items").key_condition_expression("partition_key = :p");
-            let response =
-                response.expression_attribute_values(":p", AttributeValue::S(shard_key)).send().await.expect("read");
+            let response = self
+                .client
+                .query()
+                .table_name("items")
+                .key_condition_expression("partition_key = :p");
+            let response = response
+                .expression_attribute_values(":p", AttributeValue::S(shard_key))
+                .send()
+                .await
+                .expect("read");
             stored.extend(response.items.unwrap_or_default());
         }
         for item in stored {
@@ -123,7 +139,13 @@ impl World {
             let home = Placement::Calculated.home(&key(), &sort_key, count(to)).expect("a home");
             let shard_key = config().shard_keys.build(&key(), home).expect("a shard key");
             item.insert("partition_key".into(), AttributeValue::S(shard_key));
-            self.client.put_item().table_name("items").set_item(Some(item)).send().await.expect("stored");
+            self.client
+                .put_item()
+                .table_name("items")
+                .set_item(Some(item))
+                .send()
+                .await
+                .expect("stored");
         }
         self.client
             .update_item()
@@ -165,8 +187,8 @@ fn case() -> impl Strategy<Value = Case> {
     ];
     let range = (proptest::option::of(0u32..200), proptest::option::of(200u32..400));
     let between = proptest::collection::vec(between(), 0..12);
-    (lasting, 1u32..20, 1usize..60, any::<bool>(), range, any::<bool>(), between, any::<bool>()).prop_map(
-        |(lasting, width, limit, descending, range, prefix, between, consistent)| Case {
+    (lasting, 1u32..20, 1usize..60, any::<bool>(), range, any::<bool>(), between, any::<bool>())
+        .prop_map(|(lasting, width, limit, descending, range, prefix, between, consistent)| Case {
             lasting,
             width,
             limit,
@@ -175,8 +197,7 @@ fn case() -> impl Strategy<Value = Case> {
             prefix,
             between,
             consistent,
-        },
-    )
+        })
 }
 
 async fn scan(case: &Case) -> Result<(), TestCaseError> {
@@ -189,7 +210,8 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
         }
         world.store(*number).await;
     }
-    let mut query = PageQuery { limit: case.limit, consistent: case.consistent, ..PageQuery::new(key()) };
+    let mut query =
+        PageQuery { limit: case.limit, consistent: case.consistent, ..PageQuery::new(key()) };
     query.order = if case.descending { Order::Descending } else { Order::Ascending };
     let inside: Box<dyn Fn(u32) -> bool> = if case.prefix {
         query.prefix = Some("002".into());
@@ -197,25 +219,36 @@ async fn scan(case: &Case) -> Result<(), TestCaseError> {
     } else {
         let (from, to) = case.range;
         (query.from, query.to) = (from.map(sort_key), to.map(sort_key));
-        Box::new(move |number| from.is_none_or(|from| from <= number) && to.is_none_or(|to| number <= to))
+        Box::new(move |number| {
+            from.is_none_or(|from| from <= number) && to.is_none_or(|to| number <= to)
+        })
     };
     let (mut seen, mut between) = (Vec::new(), case.between.iter());
     loop {
         let page = world.table.query(&query, soon()).await.expect("a page");
         prop_assert!(page.items.len() <= case.limit);
-        seen.extend(page.items.iter().map(|item| item.sort_key.to_string().parse::<u32>().expect("a number")));
+        seen.extend(
+            page.items
+                .iter()
+                .map(|item| item.sort_key.to_string().parse::<u32>().expect("a number")),
+        );
         match page.next {
             None => break,
             next => query.after = next,
         }
         world.act(between.next().copied().unwrap_or(Between::Nothing)).await;
     }
-    let in_order = |pair: &[u32]| if case.descending { pair[0] > pair[1] } else { pair[0] < pair[1] };
+    let in_order =
+        |pair: &[u32]| if case.descending { pair[0] > pair[1] } else { pair[0] < pair[1] };
     prop_assert!(seen.windows(2).all(in_order), "in order, each once: {seen:?}");
     prop_assert!(seen.iter().all(|number| inside(*number)), "inside the range: {seen:?}");
     let seen: BTreeSet<u32> = seen.into_iter().collect();
-    let missed: Vec<u32> =
-        case.lasting.iter().copied().filter(|number| inside(*number) && !seen.contains(number)).collect();
+    let missed: Vec<u32> = case
+        .lasting
+        .iter()
+        .copied()
+        .filter(|number| inside(*number) && !seen.contains(number))
+        .collect();
     prop_assert!(missed.is_empty(), "missed: {missed:?}");
     Ok(())
 }

@@ -4,8 +4,8 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes,
-    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TableStatus, TransactWriteItem, WarmThroughput,
-    WriteRequest,
+    ProvisionedThroughput, Put, PutRequest, ScalarAttributeType, TableStatus, TransactWriteItem,
+    WarmThroughput, WriteRequest,
 };
 use aws_sdk_dynamodb::{Client, Config};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
@@ -46,11 +46,20 @@ async fn table(client: &Client, name: &str, billing: BillingMode) {
                 .build()
                 .expect("built"),
         )
-        .key_schema(KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash).build().expect("built"))
+        .key_schema(
+            KeySchemaElement::builder()
+                .attribute_name("pk")
+                .key_type(KeyType::Hash)
+                .build()
+                .expect("built"),
+        )
         .billing_mode(billing.clone());
     if billing == BillingMode::Provisioned {
-        let units =
-            ProvisionedThroughput::builder().read_capacity_units(5).write_capacity_units(5).build().expect("built");
+        let units = ProvisionedThroughput::builder()
+            .read_capacity_units(5)
+            .write_capacity_units(5)
+            .build()
+            .expect("built");
         create = create.provisioned_throughput(units);
     }
     create.send().await.expect("the table is created");
@@ -69,7 +78,9 @@ async fn overdraw(client: &Client, table: &str, key: &str) -> (String, String) {
                 .raw_response()
                 .and_then(|raw| raw.body().bytes())
                 .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-            let code = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&error).unwrap_or_default().to_owned();
+            let code = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&error)
+                .unwrap_or_default()
+                .to_owned();
             return (code, body.unwrap_or_default());
         }
     }
@@ -94,13 +105,18 @@ async fn a_throttle_names_its_reason_in_the_class_of_the_billing_mode() {
     ] {
         let (code, body) = overdraw(&client, table, "hot").await;
         assert_eq!(code, class);
-        assert!(body.contains(spelling) && body.contains("TableWriteKeyRangeThroughputExceeded"), "{body}");
+        assert!(
+            body.contains(spelling) && body.contains("TableWriteKeyRangeThroughputExceeded"),
+            "{body}"
+        );
         assert!(engine.traffic(table).throttled_writes > 0);
         // Another partition is not affected.
         let other = (0..).map(|i| format!("cold-{i}"));
         let mut let_in = 0;
         for key in other.take(10) {
-            let_in += u32::from(client.put_item().table_name(table).item("pk", text(&key)).send().await.is_ok());
+            let_in += u32::from(
+                client.put_item().table_name(table).item("pk", text(&key)).send().await.is_ok(),
+            );
         }
         assert!(let_in >= 8, "{let_in}");
     }
@@ -120,7 +136,9 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
     table(&client, "on-demand", BillingMode::PayPerRequest).await;
     overdraw(&client, "on-demand", "hot").await;
     let put = |key: &str| {
-        WriteRequest::builder().put_request(PutRequest::builder().item("pk", text(key)).build().expect("built")).build()
+        WriteRequest::builder()
+            .put_request(PutRequest::builder().item("pk", text(key)).build().expect("built"))
+            .build()
     };
     let mut cold = (0..).map(|i| format!("cold-{i}"));
     let mut probe = String::new();
@@ -136,9 +154,14 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
         .send()
         .await
         .expect("a part was processed");
-    let left = response.unprocessed_items().and_then(|left| left.get("on-demand")).expect("a part was not");
+    let left = response
+        .unprocessed_items()
+        .and_then(|left| left.get("on-demand"))
+        .expect("a part was not");
     assert_eq!(
-        left.iter().filter_map(|request| request.put_request()?.item().get("pk")).collect::<Vec<_>>(),
+        left.iter()
+            .filter_map(|request| request.put_request()?.item().get("pk"))
+            .collect::<Vec<_>>(),
         [&text("hot")]
     );
 
@@ -148,7 +171,10 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
         .send()
         .await
         .expect_err("nothing was processed");
-    assert!(whole.as_service_error().is_some_and(|error| error.is_throttling_exception()), "{whole:?}");
+    assert!(
+        whole.as_service_error().is_some_and(|error| error.is_throttling_exception()),
+        "{whole:?}"
+    );
 
     let action = |key: &str| {
         TransactWriteItem::builder()
@@ -175,9 +201,16 @@ async fn batches_return_what_was_throttled_and_transactions_are_cancelled_as_a_w
     else {
         panic!("not cancelled");
     };
-    let codes: Vec<_> = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code()).collect();
+    let codes: Vec<_> =
+        cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code()).collect();
     assert_eq!(codes, ["ThrottlingError", "None"]);
-    let untouched = client.get_item().table_name("on-demand").key("pk", text(&probe)).send().await.expect("read");
+    let untouched = client
+        .get_item()
+        .table_name("on-demand")
+        .key("pk", text(&probe))
+        .send()
+        .await
+        .expect("read");
     assert_eq!(untouched.item().and_then(|item| item.get("v")), None);
 }
 
@@ -213,23 +246,27 @@ async fn reads_are_limited_on_their_own_and_batch_reads_return_what_is_left() {
         .send()
         .await
         .expect("a part was read");
-    let left = response.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
+    let left =
+        response.unprocessed_keys().and_then(|left| left.get("on-demand")).expect("a part was not");
     assert!(left.keys().iter().any(|key| key.get("pk") == Some(&text("hot"))));
 }
 
 /// The write and read units per second, and the status.
 async fn warm_throughput(client: &Client, table: &str) -> (i64, i64, TableStatus) {
     let described = client.describe_table().table_name(table).send().await.expect("described");
-    let warm = described.table().and_then(|table| table.warm_throughput()).expect("warm throughput");
+    let warm =
+        described.table().and_then(|table| table.warm_throughput()).expect("warm throughput");
     let units = |units: Option<i64>| units.expect("units");
-    let (write_units, read_units) = (units(warm.write_units_per_second()), units(warm.read_units_per_second()));
+    let (write_units, read_units) =
+        (units(warm.write_units_per_second()), units(warm.read_units_per_second()));
     (write_units, read_units, warm.status().cloned().expect("a status"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_give() {
     let (engine, client) = tight_engine();
-    for (table_name, billing) in [("on-demand", BillingMode::PayPerRequest), ("provisioned", BillingMode::Provisioned)]
+    for (table_name, billing) in
+        [("on-demand", BillingMode::PayPerRequest), ("provisioned", BillingMode::Provisioned)]
     {
         table(&client, table_name, billing).await;
         let raise = |units: i64| {
@@ -237,14 +274,23 @@ async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_
             client.update_table().table_name(table_name).warm_throughput(wanted).send()
         };
         let before = (64_000, 192_000);
-        assert_eq!(warm_throughput(&client, table_name).await, (before.0, before.1, TableStatus::Active));
+        assert_eq!(
+            warm_throughput(&client, table_name).await,
+            (before.0, before.1, TableStatus::Active)
+        );
         let refusal = raise(24_000).await.expect_err("64 partitions are more than 24");
         let code = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&refusal);
         assert_eq!(code, Some("ValidationException"), "{refusal:?}");
         raise(70_000).await.expect("raised");
-        assert_eq!(warm_throughput(&client, table_name).await, (before.0, before.1, TableStatus::Updating));
+        assert_eq!(
+            warm_throughput(&client, table_name).await,
+            (before.0, before.1, TableStatus::Updating)
+        );
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-        assert_eq!(warm_throughput(&client, table_name).await, (70_000, 210_000, TableStatus::Active));
+        assert_eq!(
+            warm_throughput(&client, table_name).await,
+            (70_000, 210_000, TableStatus::Active)
+        );
         assert_eq!(engine.heat(table_name).len(), 70);
         // Each partition still provides five units per second.
         overdraw(&client, table_name, "hot").await;
@@ -253,10 +299,14 @@ async fn warm_throughput_says_how_many_partitions_there_are_however_little_they_
 
 #[tokio::test]
 async fn the_port_gives_the_same_data_under_the_same_limits_as_the_api() {
-    let options = ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
+    let options =
+        ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
     let edition = TestEdition::start(options, config()).await;
     let stored = edition
-        .post("/items", &serde_json::json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}}))
+        .post(
+            "/items",
+            &serde_json::json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}}),
+        )
         .await;
     assert_eq!(stored.status, 201);
     let client = client(&edition.dynamodb_url(), None);

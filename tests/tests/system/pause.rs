@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
-use sharding::internal::{Attributes, Deadline, Environment, Item, PageQuery, PartitionKey, TableEngine};
+use sharding::internal::{
+    Attributes, Deadline, Environment, Item, PageQuery, PartitionKey, TableEngine,
+};
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -21,7 +23,11 @@ const UNDELAYED: Duration = Duration::from_millis(50);
 
 fn item(key: &str, number: u64) -> Item {
     let partition_key = PartitionKey::new(key).expect("a key");
-    Item { partition_key, sort_key: sort_key(&format!("{number:08}")), attributes: Attributes::new() }
+    Item {
+        partition_key,
+        sort_key: sort_key(&format!("{number:08}")),
+        attributes: Attributes::new(),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +57,19 @@ async fn act(table: &TableEngine, operation: Operation, number: u64) {
             table.put(&item("other", number), deadline()).await.expect("put");
         }
         (Operation::Read, 0) => {
-            let query = PageQuery { consistent: true, limit: 20, ..PageQuery::new(item("hot", 0).partition_key) };
+            let query = PageQuery {
+                consistent: true,
+                limit: 20,
+                ..PageQuery::new(item("hot", 0).partition_key)
+            };
             table.query(&query, deadline()).await.expect("a page");
         }
         (Operation::Read, _) => {
             let wanted = item("hot", number);
-            table.get(&wanted.partition_key, &wanted.sort_key, true, deadline()).await.expect("a response");
+            table
+                .get(&wanted.partition_key, &wanted.sort_key, true, deadline())
+                .await
+                .expect("a response");
         }
     }
 }
@@ -64,12 +77,21 @@ async fn act(table: &TableEngine, operation: Operation, number: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
     let engine = Engine::in_memory().expect("an engine");
-    let client = in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME)).dynamodb;
+    let client =
+        in_process_clients(&InProcess::new(engine.clone()).with_service_time(SERVICE_TIME))
+            .dynamodb;
     create_tables(&client, &config()).await.expect("tables");
-    let unlimited = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..PartitionLimits::default() };
+    let unlimited = PartitionLimits {
+        partitions: 1,
+        write_units: 1e9,
+        read_units: 1e9,
+        ..PartitionLimits::default()
+    };
     engine.set_limits(["items", "items-metadata"].map(|table| (table.to_owned(), unlimited)));
     let clock = TestClock::default();
-    let instance = |seed| TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed));
+    let instance = |seed| {
+        TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed))
+    };
     let scaler = instance(100);
     scaler.set_shards(&item("hot", 0).partition_key, count(8), soon()).await.expect("grown");
     let instances: Vec<TableEngine> = (0..INSTANCES).map(instance).collect();
@@ -81,7 +103,9 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
 
     let began = Instant::now();
     let mut operations = JoinSet::new();
-    for (operation, rate) in [(Operation::Hot, large_or(5_000, 500)), (Operation::Other, 100), (Operation::Read, 100)] {
+    for (operation, rate) in
+        [(Operation::Hot, large_or(5_000, 500)), (Operation::Other, 100), (Operation::Read, 100)]
+    {
         for number in 0..rate * SECONDS {
             let table = instances[usize::try_from(number % INSTANCES).expect("small")].clone();
             operations.spawn(async move {
@@ -96,9 +120,17 @@ async fn a_change_of_the_width_pauses_only_its_writers_for_a_second() {
     scaler.set_shards(&item("hot", 0).partition_key, count(16), soon()).await.expect("grown");
     let changed = began.elapsed();
     let took = operations.join_all().await;
-    let slowest =
-        |of: Operation| took.iter().filter(|(operation, _)| *operation == of).map(|(_, took)| *took).max().unwrap_or_default();
-    let paused = took.iter().filter(|(operation, took)| *operation == Operation::Hot && *took > UNDELAYED).count();
+    let slowest = |of: Operation| {
+        took.iter()
+            .filter(|(operation, _)| *operation == of)
+            .map(|(_, took)| *took)
+            .max()
+            .unwrap_or_default()
+    };
+    let paused = took
+        .iter()
+        .filter(|(operation, took)| *operation == Operation::Hot && *took > UNDELAYED)
+        .count();
     let [hot, other, reads] = [Operation::Hot, Operation::Other, Operation::Read].map(slowest);
     println!(
         "from 8 to 16 shards after {changed:?}: {paused} writes of the key waited, the slowest took \

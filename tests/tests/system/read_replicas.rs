@@ -6,8 +6,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
 use sharding::internal::{
-    Attributes, Drained, Environment, Item, PageQuery, PartitionKey, ShardCount, SortKey, SortKeyType, TableConfig,
-    TableEngine,
+    Attributes, Drained, Environment, Item, PageQuery, PartitionKey, ShardCount, SortKey,
+    SortKeyType, TableConfig, TableEngine,
 };
 use system_tests::{Call, Fate, TestClock, Wire, config, count, soon};
 
@@ -16,16 +16,21 @@ const BUILDING: &str = r#"{"__type":"com.amazon.coral.validate#ValidationExcepti
 
 /// Reads the key's 40 items twenty times. Returns the number of queries to the table, to replicas,
 /// and rejected by replicas.
-async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent: bool) -> (usize, usize) {
+async fn read(
+    decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
+    consistent: bool,
+) -> (usize, usize) {
     let inner = InProcess::new(Engine::in_memory().expect("an engine"));
-    let config = config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
+    let config =
+        config().with(|config| config.read_replicas = vec!["replica-1".into(), "replica-2".into()]);
     create_tables(&in_process_clients(&inner).dynamodb, &config).await.expect("tables");
     let wire = Wire::new(inner, decide);
     let table = TableEngine::new(&clients_over(wire.clone().into_shared()).dynamodb, config);
     let key = PartitionKey::new("k").expect("a key");
     table.set_shards(&key, ShardCount::new(4).expect("a count"), soon()).await.expect("scaled");
     for number in 0..40 {
-        let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:02}")).expect("a sort key");
+        let sort_key =
+            SortKey::parse(SortKeyType::String, &format!("{number:02}")).expect("a sort key");
         let item = Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() };
         table.put(&item, soon()).await.expect("stored");
     }
@@ -35,7 +40,8 @@ async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent
         let found: Vec<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
         assert_eq!(found, (0..40).map(|number| format!("{number:02}")).collect::<Vec<_>>());
     }
-    let queries: Vec<Call> = wire.calls().into_iter().filter(|call| call.operation == "Query").collect();
+    let queries: Vec<Call> =
+        wire.calls().into_iter().filter(|call| call.operation == "Query").collect();
     let to_index = queries.iter().filter(|call| call.index.is_some()).count();
     (queries.len() - to_index, to_index)
 }
@@ -43,7 +49,10 @@ async fn read(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static, consistent
 #[tokio::test(start_paused = true)]
 async fn replicas_share_eventually_consistent_queries() {
     let (table, replicas) = read(|_| Fate::Pass, false).await;
-    assert!(table > 10 && replicas > table, "two of three queries go to the two replicas: {table}, {replicas}");
+    assert!(
+        table > 10 && replicas > table,
+        "two of three queries go to the two replicas: {table}, {replicas}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,9 +64,14 @@ async fn consistent_reads_go_to_the_table() {
 #[tokio::test(start_paused = true)]
 async fn the_table_responds_for_a_replica_that_cannot() {
     for refusal in [THROTTLED, BUILDING] {
-        let refuse = move |call: &Call| if call.index.is_some() { Fate::Refuse(refusal) } else { Fate::Pass };
+        let refuse = move |call: &Call| {
+            if call.index.is_some() { Fate::Refuse(refusal) } else { Fate::Pass }
+        };
         let (table, replicas) = read(refuse, false).await;
-        assert!(replicas > 0 && replicas < table / 4, "they pause after a rejection: {table}, {replicas}");
+        assert!(
+            replicas > 0 && replicas < table / 4,
+            "they pause after a rejection: {table}, {replicas}"
+        );
     }
 }
 
@@ -68,7 +82,11 @@ async fn replicated(of_table: TableConfig) -> (TableEngine, Wire) {
     create_tables(&in_process_clients(&inner).dynamodb, &of_table).await.expect("tables");
     let wire = Wire::new(inner, |_| Fate::Pass);
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 1));
+    let table = TableEngine::with_environment(
+        &client,
+        of_table,
+        Environment::seeded(TestClock::default(), 1),
+    );
     table.claim_mode(soon()).await.expect("claimed");
     (table, wire)
 }
@@ -86,8 +104,11 @@ async fn asks_the_replica(table: &TableEngine, wire: &Wire, key: &PartitionKey) 
 /// The metadata of an unlisted key does not show whether its bare items are being moved.
 #[tokio::test(start_paused = true)]
 async fn in_a_table_that_is_adopted_a_key_that_never_grew_is_read_from_the_table() {
-    for (adopts, has_grown, asks) in [(true, false, false), (true, true, true), (false, false, true)] {
-        let (table, wire) = replicated(config().with(|config| config.adopt_unsharded = adopts)).await;
+    for (adopts, has_grown, asks) in
+        [(true, false, false), (true, true, true), (false, false, true)]
+    {
+        let (table, wire) =
+            replicated(config().with(|config| config.adopt_unsharded = adopts)).await;
         let key = PartitionKey::new("k").expect("a key");
         if has_grown {
             table.set_shards(&key, count(4), soon()).await.expect("scaled");
@@ -113,7 +134,9 @@ async fn a_key_that_is_drained_is_read_from_the_table_until_indexes_have_caught_
         match table.drain(&key, soon()).await.expect("no fault") {
             Drained::Done { .. } => break,
             Drained::Nothing => panic!("it ended too early"),
-            Drained::Waiting { .. } | Drained::Working { .. } => tokio::time::sleep(Duration::from_secs(30)).await,
+            Drained::Waiting { .. } | Drained::Working { .. } => {
+                tokio::time::sleep(Duration::from_secs(30)).await
+            }
         }
     }
     tokio::time::sleep(Duration::from_secs(890)).await;

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use adviser::simulate::{Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table};
+use adviser::simulate::{
+    Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table,
+};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
 use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, SortKey, SortKeyType, TableEngine,
+    Attributes, Clock, Deadline, Environment, Item, Moment, PartitionKey, SortKey, SortKeyType,
+    TableEngine,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{CountingMetadata, TestEdition, config};
@@ -29,7 +32,8 @@ impl Clock for PausedClock {
 }
 
 fn item(key: &PartitionKey, number: usize) -> Item {
-    let sort_key = SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key");
+    let sort_key =
+        SortKey::parse(SortKeyType::String, &format!("{number:08}")).expect("a sort key");
     Item { partition_key: key.clone(), sort_key, attributes: Attributes::new() }
 }
 
@@ -37,19 +41,29 @@ fn item(key: &PartitionKey, number: usize) -> Item {
 #[ignore = "half a minute or more; .ci/run runs it"]
 async fn two_hundred_throttled_writers_make_one_change() {
     let engine = Engine::in_memory().expect("an engine");
-    let limits = PartitionLimits { partitions: 1_000, write_units: 1_000.0, ..PartitionLimits::default() };
+    let limits =
+        PartitionLimits { partitions: 1_000, write_units: 1_000.0, ..PartitionLimits::default() };
     engine.set_limits([("items".to_owned(), limits)]);
-    let metadata = CountingMetadata::new(InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)));
+    let metadata = CountingMetadata::new(
+        InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)),
+    );
     let client = clients_over(metadata.clone().into_shared()).dynamodb;
     claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let origin = Instant::now();
     let writers: Vec<_> = (0..200)
-        .map(|seed| TableEngine::with_environment(&client, config(), Environment::seeded(PausedClock(origin), seed)))
+        .map(|seed| {
+            TableEngine::with_environment(
+                &client,
+                config(),
+                Environment::seeded(PausedClock(origin), seed),
+            )
+        })
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
     // Ten kilobytes per write: 3,000 units at once, and 3,000 more every half second, against one
     // partition of 1,000 per second.
-    let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(10_000)))]);
+    let heavy =
+        Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(10_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {
@@ -64,7 +78,11 @@ async fn two_hundred_throttled_writers_make_one_change() {
     }
     let stored = under_way.join_all().await.into_iter().filter(|stored| *stored).count();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
+    let after = writers[0]
+        .shards(&key, Deadline::now() + Duration::from_secs(5))
+        .await
+        .expect("read")
+        .expect("grown");
     let scale_outs = after.shard_history.entries().len() - 1;
     let (tried, made) = metadata.updates();
     println!(
@@ -84,7 +102,9 @@ async fn many_slow_instances_size_a_key_together() {
     let engine = Engine::in_memory().expect("an engine");
     let limits = PartitionLimits { partitions: 1_000, ..PartitionLimits::default() };
     engine.set_limits([("items".to_owned(), limits)]);
-    let client = clients_over(InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)).into_shared());
+    let client = clients_over(
+        InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5)).into_shared(),
+    );
     claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await;
     let origin = Instant::now();
     let writers: Vec<_> = (0..200)
@@ -95,20 +115,26 @@ async fn many_slow_instances_size_a_key_together() {
         .collect();
     let key = PartitionKey::new("hot").expect("a key");
     // 200 writes of 20 KB every 125 ms are 32,000 units per second.
-    let heavy = Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(20_000)))]);
+    let heavy =
+        Attributes::from([("filler".to_owned(), sharding::internal::Value::S("x".repeat(20_000)))]);
     let mut under_way = JoinSet::new();
     for (index, writer) in writers.iter().enumerate() {
         for round in 0..8 {
             let (writer, mut item) = (writer.clone(), item(&key, index * 100 + round));
             item.attributes = heavy.clone();
             under_way.spawn(async move {
-                tokio::time::sleep(Duration::from_millis(round as u64 * 125 + index as u64 % 125)).await;
+                tokio::time::sleep(Duration::from_millis(round as u64 * 125 + index as u64 % 125))
+                    .await;
                 writer.put(&item, Deadline::now() + Duration::from_secs(9)).await.is_ok()
             });
         }
     }
     let stored = under_way.join_all().await.into_iter().filter(|stored| *stored).count();
-    let after = writers[0].shards(&key, Deadline::now() + Duration::from_secs(5)).await.expect("read").expect("grown");
+    let after = writers[0]
+        .shards(&key, Deadline::now() + Duration::from_secs(5))
+        .await
+        .expect("read")
+        .expect("grown");
     let widths: Vec<_> = after.shard_history.entries().map(|entry| entry.count.get()).collect();
     println!("{stored} of 1600 stored; widths {widths:?}");
     // One instance alone would grow the key to at most 5 times its own load: four or five writes,
@@ -137,16 +163,26 @@ fn relief_meets_its_targets() {
     };
     let ours: Vec<Scenario> = scenarios(&options)
         .into_iter()
-        .filter(|scenario| scenario.contender == Contender::Policy(sharding::internal::ScalingPolicy::default()))
+        .filter(|scenario| {
+            scenario.contender == Contender::Policy(sharding::internal::ScalingPolicy::default())
+        })
         .collect();
     let outcomes: Vec<_> = (1..=SEEDS)
-        .flat_map(|seed| run(&ours.iter().map(|scenario| Scenario { seed, ..scenario.clone() }).collect::<Vec<_>>()))
+        .flat_map(|seed| {
+            run(&ours
+                .iter()
+                .map(|scenario| Scenario { seed, ..scenario.clone() })
+                .collect::<Vec<_>>())
+        })
         .collect();
     println!("{}", table(&outcomes));
     for outcome in &outcomes {
         let (demand, partitions) = (outcome.scenario.demand, outcome.scenario.partitions);
         if partitions == 4 {
-            assert!(outcome.final_width < 200, "four partitions must not drive a key to MAX_SHARDS: {outcome:?}");
+            assert!(
+                outcome.final_width < 200,
+                "four partitions must not drive a key to MAX_SHARDS: {outcome:?}"
+            );
             continue;
         }
         assert!(outcome.relieved_after.is_some_and(|seconds| seconds <= 15.0), "{outcome:?}");
@@ -154,8 +190,11 @@ fn relief_meets_its_targets() {
         // Two shards must fit on one partition, so a demand of d partitions needs about 2 d shards.
         assert!(outcome.final_width <= 4 * 2 * demand / 1_000, "{demand}: {}", outcome.final_width);
     }
-    let of = |outcome: &&Outcome| (outcome.scenario.demand, outcome.scenario.partitions) == (20_000, 1_000);
-    let mut seconds: Vec<_> = outcomes.iter().filter(of).filter_map(|outcome| outcome.relieved_after).collect();
+    let of = |outcome: &&Outcome| {
+        (outcome.scenario.demand, outcome.scenario.partitions) == (20_000, 1_000)
+    };
+    let mut seconds: Vec<_> =
+        outcomes.iter().filter(of).filter_map(|outcome| outcome.relieved_after).collect();
     seconds.sort_by(f64::total_cmp);
     // If several shards share a partition by bad luck, a second growth is needed.
     assert!(seconds[SEEDS as usize / 2] <= 5.0, "{seconds:?}");
@@ -166,33 +205,51 @@ const SEEDS: u64 = 7;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing() {
-    let options = ServeOptions { partitions: 64, partition_write_units: 40, ..ServeOptions::default() };
+    let options =
+        ServeOptions { partitions: 64, partition_write_units: 40, ..ServeOptions::default() };
     let edition = Arc::new(TestEdition::start(options, config()).await);
     let acknowledged = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let (loading, number, scans) =
         (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..24 {
-        let (edition, acknowledged, loading, number) =
-            (Arc::clone(&edition), Arc::clone(&acknowledged), Arc::clone(&loading), Arc::clone(&number));
+        let (edition, acknowledged, loading, number) = (
+            Arc::clone(&edition),
+            Arc::clone(&acknowledged),
+            Arc::clone(&loading),
+            Arc::clone(&number),
+        );
         tasks.spawn(async move {
             while loading.load(Ordering::Relaxed) {
                 let sort_key = format!("{:08}", number.fetch_add(1, Ordering::Relaxed));
                 let item = json!({"partition_key": "hot", "sort_key": sort_key, "attributes": {}});
                 if edition.post("/items", &item).await.status == 201 {
-                    acknowledged.lock().expect("no thread panics while it holds the lock").insert(sort_key);
+                    acknowledged
+                        .lock()
+                        .expect("no thread panics while it holds the lock")
+                        .insert(sort_key);
                 }
             }
         });
     }
     {
-        let (edition, acknowledged, loading, scans) =
-            (Arc::clone(&edition), Arc::clone(&acknowledged), Arc::clone(&loading), Arc::clone(&scans));
+        let (edition, acknowledged, loading, scans) = (
+            Arc::clone(&edition),
+            Arc::clone(&acknowledged),
+            Arc::clone(&loading),
+            Arc::clone(&scans),
+        );
         tasks.spawn(async move {
             while loading.load(Ordering::Relaxed) {
-                let before: Vec<String> = acknowledged.lock().expect("no thread panics while it holds the lock").iter().cloned().collect();
+                let before: Vec<String> = acknowledged
+                    .lock()
+                    .expect("no thread panics while it holds the lock")
+                    .iter()
+                    .cloned()
+                    .collect();
                 let (items, _) = edition.read_all("hot", "&limit=1000&consistent=true").await;
-                let seen: Vec<&str> = items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
+                let seen: Vec<&str> =
+                    items.iter().filter_map(|item| item["sort_key"].as_str()).collect();
                 assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
                 let seen: BTreeSet<&str> = seen.into_iter().collect();
                 let missed = before.iter().find(|sort_key| !seen.contains(sort_key.as_str()));

@@ -9,8 +9,8 @@ use local::{create_tables, in_process_clients};
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{
-    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata, TableConfig, TableEngine,
-    Value,
+    Attributes, Clock, Deadline, Drained, Environment, Item, PartitionKey, ShardMetadata,
+    TableConfig, TableEngine, Value,
 };
 use system_tests::metadata::{self, number};
 use system_tests::{TestClock, config, count, numbered, soon, sort_key};
@@ -34,12 +34,18 @@ struct Fixture {
 
 async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fixture {
     let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+        .await
+        .expect("tables");
     let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
     change(&mut of_table, &mut of_scaler);
     let clock = TestClock::default();
     let clients = in_process_clients(&InProcess::new(engine.clone()));
-    let table = TableEngine::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(
+        &clients.dynamodb,
+        of_table,
+        Environment::seeded(clock.clone(), 7),
+    );
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, of_scaler);
     Fixture { engine, table, scaler, clock }
@@ -65,8 +71,10 @@ impl Fixture {
     /// The response of a run of the schedule.
     async fn scheduled(&self) -> serde_json::Value {
         let now = self.clock.now().epoch_seconds();
-        let handled =
-            self.scaler.handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59)).await;
+        let handled = self
+            .scaler
+            .handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59))
+            .await;
         handled.unwrap_or_else(Failed::into_answer)
     }
 
@@ -91,7 +99,11 @@ async fn a_key_gives_up_half_of_its_shards_when_its_demand_has_been_low_for_long
     // 100 write units per second, for much longer than an idle key keeps its width.
     for minute in 0..25 {
         for number in 0..300 {
-            fixture.table.put(&item(&format!("order-{number:04}"), 20_000), soon()).await.expect("stored");
+            fixture
+                .table
+                .put(&item(&format!("order-{number:04}"), 20_000), soon())
+                .await
+                .expect("stored");
             sleep(Duration::from_millis(200)).await;
         }
         assert_eq!(fixture.scheduled().await["draining"], 0, "minute {minute}");
@@ -132,7 +144,14 @@ async fn a_key_gives_up_no_more_than_half_in_one_window() {
     assert_eq!(seen.iter().map(|(_, width)| *width).collect::<Vec<_>>(), [16, 8, 4, 2, 1]);
     assert!(seen.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 3_500), "{seen:?}");
     for text in numbered(0..40) {
-        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response").is_some());
+        assert!(
+            fixture
+                .table
+                .get(&key(), &sort_key(&text), true, soon())
+                .await
+                .expect("a response")
+                .is_some()
+        );
     }
 }
 
@@ -175,7 +194,11 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
     let fixture = fixture(|_, scaler| scaler.settle_after = Duration::from_secs(3_600)).await;
     fixture.store(numbered(0..20)).await;
     sleep(Duration::from_secs(4_000)).await;
-    assert_eq!(fixture.scheduled().await["draining"], 0, "a key that never grew has nothing to move");
+    assert_eq!(
+        fixture.scheduled().await["draining"],
+        0,
+        "a key that never grew has nothing to move"
+    );
     fixture.grow(8).await;
     fixture.store(numbered(20..60)).await;
     assert!(fixture.metadata().await.wants_settling());
@@ -205,8 +228,11 @@ async fn an_item_that_cannot_be_read_ends_a_shrink_until_it_is_requested_again()
     let client = in_process_clients(&InProcess::new(fixture.engine.clone())).dynamodb;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let damaged = client.put_item().table_name("items");
-    let damaged = damaged.item("partition_key", text(&format!("{}.4", key()))).item("sort_key", text("order-9"));
-    let damaged = damaged.item("_partition_key", text(key().as_str())).item("_version", text("yesterday"));
+    let damaged = damaged
+        .item("partition_key", text(&format!("{}.4", key())))
+        .item("sort_key", text("order-9"));
+    let damaged =
+        damaged.item("_partition_key", text(key().as_str())).item("_version", text("yesterday"));
     damaged.send().await.expect("stored");
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let mut drained = Ok(Drained::Nothing);
@@ -217,12 +243,26 @@ async fn an_item_that_cannot_be_read_ends_a_shrink_until_it_is_requested_again()
         }
         sleep(Duration::from_secs(60)).await;
     }
-    assert!(drained.as_ref().is_err_and(|error| error.to_string().contains("_version")), "{drained:?}");
+    assert!(
+        drained.as_ref().is_err_and(|error| error.to_string().contains("_version")),
+        "{drained:?}"
+    );
     let metadata = fixture.metadata().await;
     assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it does not fail forever");
-    assert_eq!((metadata.number_of_shards, metadata.read_shards), (count(1), count(4)), "readers look everywhere");
+    assert_eq!(
+        (metadata.number_of_shards, metadata.read_shards),
+        (count(1), count(4)),
+        "readers look everywhere"
+    );
     for text in numbered(0..40) {
-        assert!(fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response").is_some());
+        assert!(
+            fixture
+                .table
+                .get(&key(), &sort_key(&text), true, soon())
+                .await
+                .expect("a response")
+                .is_some()
+        );
     }
     sleep(Duration::from_secs(7_200)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "the schedule would fail on it forever");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
-    TableConfig, TableEngine, Value, WarmThroughput,
+    Attributes, Clock, Deadline, Environment, Item, PartitionKey, ScalingDecision, ScalingEvent,
+    ScalingStep, TableConfig, TableEngine, Value, WarmThroughput,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{TestClock, config, count, soon, sort_key};
@@ -25,7 +25,12 @@ const UNITS: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const fn limits(partitions: u32) -> PartitionLimits {
-    PartitionLimits { partitions, split_after: None, doubles_after: None, ..PartitionLimits::NEW_ON_DEMAND_TABLE }
+    PartitionLimits {
+        partitions,
+        split_after: None,
+        doubles_after: None,
+        ..PartitionLimits::NEW_ON_DEMAND_TABLE
+    }
 }
 
 const fn warm(partitions: u64) -> WarmThroughput {
@@ -39,7 +44,11 @@ fn key() -> PartitionKey {
 fn item(instance: usize, number: u64) -> Item {
     let filler = "x".repeat((UNITS as usize - 1) * 1_024 + 1);
     let attributes = Attributes::from([("filler".to_owned(), Value::S(filler))]);
-    Item { partition_key: key(), sort_key: sort_key(&format!("{instance}-{number:08}")), attributes }
+    Item {
+        partition_key: key(),
+        sort_key: sort_key(&format!("{instance}-{number:08}")),
+        attributes,
+    }
 }
 
 /// A table of one partition, and instances that write to one key until the fixture is dropped.
@@ -59,7 +68,8 @@ impl Fixture {
     async fn new(config: TableConfig, instances: usize, published: Option<WarmThroughput>) -> Self {
         let engine = Engine::in_memory().expect("an engine");
         engine.set_limits([("items".to_owned(), limits(1))]);
-        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config).await;
+        claimed_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config)
+            .await;
         // The service time lets instances act concurrently.
         let wire = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
         let (client, clock) = (clients_over(wire.into_shared()).dynamodb, TestClock::default());
@@ -75,14 +85,20 @@ impl Fixture {
         let (mut running, mut throttled) = (JoinSet::new(), Vec::new());
         let writes_a_second = UNITS_A_SECOND / UNITS / u32::try_from(instances).expect("few");
         for (number, seed) in (0..instances).zip(1..) {
-            let (table, sender, of_instance) = (instance(seed), sender.clone(), Arc::new(AtomicU64::new(0)));
+            let (table, sender, of_instance) =
+                (instance(seed), sender.clone(), Arc::new(AtomicU64::new(0)));
             let mut of_table = table.scaling_events();
             running.spawn(async move {
                 while let Ok(event) = of_table.recv().await {
                     sender.send(event).expect("the test looks");
                 }
             });
-            running.spawn(write(table, number, Duration::from_secs(1) / writes_a_second, Arc::clone(&of_instance)));
+            running.spawn(write(
+                table,
+                number,
+                Duration::from_secs(1) / writes_a_second,
+                Arc::clone(&of_instance),
+            ));
             throttled.push(of_instance);
         }
         Self { engine, clock, publisher, events, throttled, _running: running }
@@ -90,14 +106,18 @@ impl Fixture {
 
     /// The next step of any instance.
     async fn next(&mut self) -> ScalingStep {
-        let event = timeout(Duration::from_secs(15), self.events.recv()).await.expect("an event in time");
+        let event =
+            timeout(Duration::from_secs(15), self.events.recv()).await.expect("an event in time");
         event.expect("instances are running").step
     }
 
     /// The next report of a shortage: its end, and its write units.
     async fn next_shortage(&mut self) -> (u64, Option<u64>) {
         loop {
-            if let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions { until, write_units }) = self.next().await
+            if let ScalingStep::Unchanged(ScalingDecision::ShortOfPartitions {
+                until,
+                write_units,
+            }) = self.next().await
             {
                 return (until, write_units);
             }
@@ -117,10 +137,12 @@ async fn write(table: TableEngine, instance: usize, pace: Duration, throttled: A
     for number in 0.. {
         pace.tick().await;
         while under_way.try_join_next().is_some() {}
-        let (table, item, throttled) = (table.clone(), item(instance, number), Arc::clone(&throttled));
+        let (table, item, throttled) =
+            (table.clone(), item(instance, number), Arc::clone(&throttled));
         under_way.spawn(async move {
             let written = table.put(&item, Deadline::now() + PATIENCE).await;
-            let attempts = written.map_or_else(|error| error.throttled, |written| written.throttled);
+            let attempts =
+                written.map_or_else(|error| error.throttled, |written| written.throttled);
             throttled.fetch_add(attempts.into(), Ordering::Relaxed);
         });
     }
@@ -135,7 +157,8 @@ async fn of_two_instances_one_reports_that_the_table_is_short_of_partitions() {
     let end = fixture.just_before(until);
     let second = timeout_at(end, fixture.events.recv()).await;
     assert!(second.is_err(), "{second:?} before {until}");
-    let throttled: Vec<u64> = fixture.throttled.iter().map(|throttled| throttled.load(Ordering::Relaxed)).collect();
+    let throttled: Vec<u64> =
+        fixture.throttled.iter().map(|throttled| throttled.load(Ordering::Relaxed)).collect();
     assert!(throttled.iter().all(|throttled| *throttled > 20), "{throttled:?}");
     // The shortage lasts until the table's capacity is raised.
     let (again, write_units) = fixture.next_shortage().await;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
 use sharding::internal::{
-    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value, WriteError, Written,
+    Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value,
+    WriteError, Written,
 };
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
@@ -108,12 +109,17 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         let engine = Engine::in_memory().expect("an engine");
         let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
         create_tables(&client, &config()).await.expect("tables");
-        let unlimited = PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..LIMITS };
+        let unlimited =
+            PartitionLimits { partitions: 1, write_units: 1e9, read_units: 1e9, ..LIMITS };
         engine.set_limits([("items".to_owned(), LIMITS), ("items-metadata".to_owned(), unlimited)]);
         let mut of_table = config();
         of_table.scaling = ScalingActors::Alarm;
         of_table.drain.units_per_second = 20_000;
-        let table = TableEngine::with_environment(&client, of_table, Environment::seeded(TestClock::default(), 7));
+        let table = TableEngine::with_environment(
+            &client,
+            of_table,
+            Environment::seeded(TestClock::default(), 7),
+        );
         table.put(&item(0, 1), soon()).await.expect("stored");
         table.finish_background_work().await;
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
@@ -124,12 +130,17 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         let of_puts = Load { kind: Kind::Put, units, from: 1, to: NO_END, lasts: 2 * SECOND };
         let (puts, end) = units_a_second(&table, width, of_puts).await;
         rest().await;
-        let (deletes, _) =
-            units_a_second(&table, width, Load { kind: Kind::Delete, to: end, lasts: SECOND, ..of_puts }).await;
+        let (deletes, _) = units_a_second(
+            &table,
+            width,
+            Load { kind: Kind::Delete, to: end, lasts: SECOND, ..of_puts },
+        )
+        .await;
         rest().await;
         // A creation reads the item's old places. Shard 1 is an old place of nearly all items, so
         // its reads are the limit.
-        let of_creations = Load { kind: Kind::Create, units: 1, from: end, to: NO_END, lasts: SECOND };
+        let of_creations =
+            Load { kind: Kind::Create, units: 1, from: end, to: NO_END, lasts: SECOND };
         let (creations, end) = units_a_second(&table, width, of_creations).await;
         let settled = if width == 1 {
             creations
@@ -137,12 +148,16 @@ async fn writes_of_every_kind_grow_with_the_shards() {
             rest().await;
             table.begin_settle(&key(), soon()).await.expect("it begins");
             for _ in 0..200 {
-                if matches!(table.drain(&key(), soon()).await, Ok(Drained::Done { .. } | Drained::Nothing)) {
+                if matches!(
+                    table.drain(&key(), soon()).await,
+                    Ok(Drained::Done { .. } | Drained::Nothing)
+                ) {
                     break;
                 }
                 sleep(Duration::from_secs(30)).await;
             }
-            let metadata = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
+            let metadata =
+                table.shards(&key(), soon()).await.expect("a response").expect("metadata");
             assert!(metadata.settled, "{metadata:?}");
             units_a_second(&table, width, Load { units, from: end, ..of_creations }).await.0
         };
@@ -150,7 +165,10 @@ async fn writes_of_every_kind_grow_with_the_shards() {
         println!("{row}");
         rows.push(row);
         let least = 900.0 * f64::from(width);
-        assert!(puts >= least && deletes >= least && settled >= least, "{width}: {puts} {deletes} {settled}");
+        assert!(
+            puts >= least && deletes >= least && settled >= least,
+            "{width}: {puts} {deletes} {settled}"
+        );
         assert!(creations >= if width >= 4 { 2_500.0 } else { least }, "{width}: {creations}");
     }
     for row in &rows {
@@ -172,13 +190,21 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
     const DEMAND: u64 = 20_000 / UNITS;
     const SECONDS: u64 = 12;
     let engine = Engine::in_memory().expect("an engine");
-    let client =
-        in_process_clients(&InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3))).dynamodb;
+    let client = in_process_clients(
+        &InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3)),
+    )
+    .dynamodb;
     create_tables(&client, &config()).await.expect("tables");
     engine.set_limits([("items".to_owned(), PartitionLimits { partitions: 1_000, ..LIMITS })]);
     let clock = TestClock::default();
     let instances: Vec<TableEngine> = (0..20)
-        .map(|seed| TableEngine::with_environment(&client, config(), Environment::seeded(clock.clone(), seed)))
+        .map(|seed| {
+            TableEngine::with_environment(
+                &client,
+                config(),
+                Environment::seeded(clock.clone(), seed),
+            )
+        })
         .collect();
     let began = Instant::now();
     let mut writes = JoinSet::new();
@@ -197,8 +223,10 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
         of_second().filter(|(_, at_once, _)| !at_once).count() * 100 < of_second().count()
     };
     let after = (0..SECONDS).rev().take_while(is_calm).last().unwrap_or(SECONDS);
-    let accepted = written.iter().filter(|(_, _, accepted)| *accepted).count() as f64 / written.len() as f64;
-    let metadata = instances[0].shards(&key(), soon()).await.expect("a response").expect("metadata");
+    let accepted =
+        written.iter().filter(|(_, _, accepted)| *accepted).count() as f64 / written.len() as f64;
+    let metadata =
+        instances[0].shards(&key(), soon()).await.expect("a response").expect("metadata");
     Relief { after, accepted, width: metadata.number_of_shards.get() }
 }
 
@@ -213,6 +241,9 @@ async fn a_key_is_relieved_whatever_its_writes_are() {
         let Relief { after, accepted, width } = relieved(kind, sort_keys).await;
         println!("| {name} | {after} s | {:.1} % | {width} |", accepted * 100.0);
         assert!(after <= 5, "{name}: {after} s");
-        assert!(accepted >= 0.99 && (20..=160).contains(&width), "{name}: {accepted} of all, {width} shards");
+        assert!(
+            accepted >= 0.99 && (20..=160).contains(&width),
+            "{name}: {accepted} of all, {width} shards"
+        );
     }
 }

@@ -10,8 +10,8 @@ use aws_sdk_dynamodb::config::{Credentials, IdentityCache};
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, SortKey, SortKeyType, TableConfig,
-    TableEngine, Value, WriteError, WriteErrorKind, Written,
+    Attributes, Deadline, Drained, Environment, IdempotencyKey, Item, PartitionKey, SortKey,
+    SortKeyType, TableConfig, TableEngine, Value, WriteError, WriteErrorKind, Written,
 };
 use system_tests::metadata::claimed_tables;
 use system_tests::{Call, Fate, TestClock, Wire, config, count};
@@ -31,7 +31,11 @@ impl Bench {
     /// The requests to the main table, without reads.
     fn writes(&self) -> Vec<String> {
         let reads = ["Query", "GetItem", "BatchGetItem"];
-        self.wire.operations().into_iter().filter(|operation| !reads.contains(&operation.as_str())).collect()
+        self.wire
+            .operations()
+            .into_iter()
+            .filter(|operation| !reads.contains(&operation.as_str()))
+            .collect()
     }
 }
 
@@ -53,14 +57,18 @@ async fn bench(decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench 
     bench_with(config(), decide).await
 }
 
-async fn bench_with(of_table: TableConfig, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> Bench {
+async fn bench_with(
+    of_table: TableConfig,
+    decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
+) -> Bench {
     let engine = Engine::in_memory().expect("an engine");
     let inner = InProcess::new(engine.clone());
     claimed_tables(&in_process_clients(&inner).dynamodb, &of_table).await;
     let wire = Wire::new(inner, decide);
     let clock = TestClock::default();
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
+    let table =
+        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 1));
     Bench { engine, wire, clock, table }
 }
 
@@ -73,12 +81,22 @@ impl Bench {
 
     /// Reads without the wire and the cache.
     async fn is_stored(&self, item: &Item) -> bool {
-        self.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read").is_some()
+        self.other()
+            .get(&item.partition_key, &item.sort_key, true, soon())
+            .await
+            .expect("read")
+            .is_some()
     }
 }
 
 fn nth(operation: &'static str, which: usize, fate: Fate) -> impl Fn(&Call) -> Fate + Send + Sync {
-    move |call| if call.to_items && call.operation == operation && call.before == which { fate } else { Fate::Pass }
+    move |call| {
+        if call.to_items && call.operation == operation && call.before == which {
+            fate
+        } else {
+            Fate::Pass
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +110,10 @@ async fn a_throttle_after_a_lost_response_does_not_make_the_item_unstored() {
     let first = bench.table.put(&item("s"), soon()).await;
     assert!(matches!(kind(&first), Some(WriteErrorKind::Unknown(_))), "{first:?}");
     let second = bench.table.put(&item("s"), soon()).await;
-    assert!(matches!(kind(&second), Some(WriteErrorKind::Capacity { .. })), "it met only throttles: {second:?}");
+    assert!(
+        matches!(kind(&second), Some(WriteErrorKind::Capacity { .. })),
+        "it met only throttles: {second:?}"
+    );
     assert!(bench.writes().len() > 2, "both were repeated");
     assert!(bench.is_stored(&item("s")).await, "it was stored after all");
 }
@@ -107,8 +128,11 @@ async fn a_rejection_after_a_lost_response_does_not_make_the_item_unstored() {
         })
         .await;
         let item = item("s");
-        let write =
-            if create { bench.table.create(&item, None, soon()).await } else { bench.table.put(&item, soon()).await };
+        let write = if create {
+            bench.table.create(&item, None, soon()).await
+        } else {
+            bench.table.put(&item, soon()).await
+        };
         assert!(matches!(kind(&write), Some(WriteErrorKind::Unknown(_))), "{write:?}");
         assert!(bench.is_stored(&item).await, "it was stored after all");
     }
@@ -120,9 +144,13 @@ async fn a_write_knows_its_own_item_after_a_lost_response() {
         let bench = bench(nth("PutItem", 0, Fate::LoseResponse)).await;
         let item = item("s2");
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
-        let written = bench.table.create(&item, None, soon()).await.expect("it recognizes its own item");
+        let written =
+            bench.table.create(&item, None, soon()).await.expect("it recognizes its own item");
         assert_eq!(written.attempts, 2, "{shards} shards");
-        assert!(matches!(kind(&bench.table.create(&item, None, soon()).await), Some(WriteErrorKind::Exists)));
+        assert!(matches!(
+            kind(&bench.table.create(&item, None, soon()).await),
+            Some(WriteErrorKind::Exists)
+        ));
 
         let bench = self::bench(nth("PutItem", 0, Fate::LoseResponse)).await;
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
@@ -145,14 +173,18 @@ async fn a_repeated_put_does_not_replace_what_came_after_its_first_attempt() {
     .await;
     let item = Item { attributes: value_of("ours"), ..item("s") };
     let (table, ours) = (bench.table.clone(), item.clone());
-    let writer = tokio::spawn(async move { table.put(&ours, Deadline::now() + Duration::from_secs(10)).await });
+    let writer =
+        tokio::spawn(
+            async move { table.put(&ours, Deadline::now() + Duration::from_secs(10)).await },
+        );
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let theirs = Item { attributes: value_of("theirs"), ..item.clone() };
     bench.other().put(&theirs, soon()).await.expect("stored above it");
     open.store(true, Ordering::Relaxed);
     let repeated = writer.await.expect("it does not panic");
     assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "{repeated:?}");
-    let found = bench.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
+    let found =
+        bench.other().get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
     assert_eq!(found, Some(theirs));
 }
 
@@ -170,7 +202,10 @@ impl LateCreation {
     async fn happen(other: impl AsyncFnOnce(&TableEngine, &Item)) -> Self {
         let bench = bench(nth("PutItem", 0, Fate::Late(Duration::from_secs(9)))).await;
         let (item, key) = (item("s2"), IdempotencyKey::new("order-1147").expect("a key"));
-        let first = bench.table.create(&item, Some(&key), Deadline::now() + Duration::from_millis(600)).await;
+        let first = bench
+            .table
+            .create(&item, Some(&key), Deadline::now() + Duration::from_millis(600))
+            .await;
         assert!(matches!(kind(&first), Some(WriteErrorKind::Unknown(_))), "{first:?}");
         let table = bench.other();
         table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
@@ -193,16 +228,29 @@ fn value_of(text: &str) -> Attributes {
 async fn a_creation_that_arrives_late_below_another_write_is_not_acknowledged_when_repeated() {
     for creates in [true, false] {
         let late = LateCreation::happen(async |table, theirs| {
-            let written =
-                if creates { table.create(theirs, None, soon()).await } else { table.put(theirs, soon()).await };
+            let written = if creates {
+                table.create(theirs, None, soon()).await
+            } else {
+                table.put(theirs, soon()).await
+            };
             let written = written.expect("nothing stood");
-            assert_ne!(written.shard.get(), 1, "the item must have moved for this test to be meaningful");
+            assert_ne!(
+                written.shard.get(),
+                1,
+                "the item must have moved for this test to be meaningful"
+            );
         })
         .await;
         let repeated = late.repeat().await;
-        assert!(matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))), "both were acknowledged: {repeated:?}");
+        assert!(
+            matches!(kind(&repeated), Some(WriteErrorKind::Unknown(_))),
+            "both were acknowledged: {repeated:?}"
+        );
         let table = late.bench.other();
-        let found = table.get(&late.item.partition_key, &late.item.sort_key, true, soon()).await.expect("read");
+        let found = table
+            .get(&late.item.partition_key, &late.item.sort_key, true, soon())
+            .await
+            .expect("read");
         assert_eq!(found.map(|item| item.attributes), Some(value_of("theirs")));
     }
 }
@@ -219,7 +267,10 @@ async fn a_creation_that_was_deleted_with_a_tombstone_is_not_made_again_by_a_rep
     .await;
     assert!(!late.bench.is_stored(&late.item).await, "it arrived below the tombstone");
     late.repeat().await.expect("an earlier attempt has stored it, and it was deleted since");
-    assert!(!late.bench.is_stored(&late.item).await, "a repetition after a deletion creates nothing");
+    assert!(
+        !late.bench.is_stored(&late.item).await,
+        "a repetition after a deletion creates nothing"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,16 +287,23 @@ async fn a_creation_without_a_response_is_unknown_once_the_width_has_changed() {
     .await;
     let item = item("s2");
     let (table, ours) = (bench.table.clone(), item.clone());
-    let creator =
-        tokio::spawn(async move { table.create(&ours, None, Deadline::now() + Duration::from_secs(15)).await });
+    let creator = tokio::spawn(async move {
+        table.create(&ours, None, Deadline::now() + Duration::from_secs(15)).await
+    });
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let table = bench.other();
     table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
-    table.create(&Item { attributes: value_of("theirs"), ..item }, None, soon()).await.expect("nothing stood");
+    table
+        .create(&Item { attributes: value_of("theirs"), ..item }, None, soon())
+        .await
+        .expect("nothing stood");
     tokio::time::sleep(Duration::from_secs(3)).await;
     open.store(true, Ordering::Relaxed);
     let created = creator.await.expect("it does not panic");
-    assert!(matches!(kind(&created), Some(WriteErrorKind::Unknown(_))), "both were acknowledged: {created:?}");
+    assert!(
+        matches!(kind(&created), Some(WriteErrorKind::Unknown(_))),
+        "both were acknowledged: {created:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,7 +322,8 @@ async fn a_tombstone_without_a_response_is_put_again() {
     let item = item("s2");
     bench.table.put(&item, soon()).await.expect("stored");
     bench.table.set_shards(&item.partition_key, count(8), soon()).await.expect("scaled");
-    let deleted = bench.table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
+    let deleted =
+        bench.table.delete(&item.partition_key, &item.sort_key, soon()).await.expect("deleted");
     assert_eq!((deleted.attempts, bench.writes().len()), (2, 3), "{:?}", bench.writes());
     assert_ne!(deleted.shard.get(), 1, "the item must have moved for this test to be meaningful");
     assert!(!bench.is_stored(&item).await);
@@ -285,7 +344,11 @@ async fn a_response_after_the_lease_counts_while_the_era_lasts() {
         .into_shared(),
     )
     .dynamodb;
-    let table = TableEngine::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
+    let table = TableEngine::with_environment(
+        &client,
+        config(),
+        Environment::seeded(bench.clock.clone(), 3),
+    );
     let item = item("s");
     table.create(&item, None, soon()).await.expect("created");
     let again = table.create(&item, None, soon()).await;
@@ -312,9 +375,16 @@ async fn a_response_after_the_era_is_inconclusive() {
             }
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
-        bench.other().set_shards(&self::item("s2").partition_key, count(8), soon()).await.expect("scaled");
+        bench
+            .other()
+            .set_shards(&self::item("s2").partition_key, count(8), soon())
+            .await
+            .expect("scaled");
         let late = late.await.expect("it does not panic");
-        assert!(matches!(kind(&late), Some(WriteErrorKind::Unknown(_))), "{kind_of_write}: {late:?}");
+        assert!(
+            matches!(kind(&late), Some(WriteErrorKind::Unknown(_))),
+            "{kind_of_write}: {late:?}"
+        );
     }
 }
 
@@ -332,11 +402,14 @@ impl ProvideCredentials for SlowSigner {
     where
         Self: 'a,
     {
-        let is_next = self.wire.calls().last().is_some_and(|call| call.to_items && call.operation == "Query");
+        let is_next =
+            self.wire.calls().last().is_some_and(|call| call.to_items && call.operation == "Query");
         if is_next && self.armed.swap(false, Ordering::Relaxed) {
             self.clock.jump(Duration::from_secs(2));
         }
-        future::ProvideCredentials::ready(Ok(Credentials::new("local", "local", None, None, "test")))
+        future::ProvideCredentials::ready(Ok(Credentials::new(
+            "local", "local", None, None, "test",
+        )))
     }
 }
 
@@ -344,12 +417,24 @@ impl ProvideCredentials for SlowSigner {
 async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     let bench = bench(|_| Fate::Pass).await;
     let armed = Arc::new(AtomicBool::new(false));
-    let signer = SlowSigner { clock: bench.clock.clone(), wire: bench.wire.clone(), armed: Arc::clone(&armed) };
+    let signer = SlowSigner {
+        clock: bench.clock.clone(),
+        wire: bench.wire.clone(),
+        armed: Arc::clone(&armed),
+    };
     let client = clients_over(bench.wire.clone().into_shared()).dynamodb;
-    let slow =
-        client.config().to_builder().credentials_provider(signer).identity_cache(IdentityCache::no_cache()).build();
+    let slow = client
+        .config()
+        .to_builder()
+        .credentials_provider(signer)
+        .identity_cache(IdentityCache::no_cache())
+        .build();
     let client = aws_sdk_dynamodb::Client::from_conf(slow);
-    let table = TableEngine::with_environment(&client, config(), Environment::seeded(bench.clock.clone(), 3));
+    let table = TableEngine::with_environment(
+        &client,
+        config(),
+        Environment::seeded(bench.clock.clone(), 3),
+    );
     let key = item("s").partition_key;
     for number in 0..20 {
         table.put(&item(&format!("s{number}")), soon()).await.expect("stored");
@@ -359,13 +444,20 @@ async fn a_move_whose_lease_ran_out_while_it_was_signed_is_not_sent() {
     table.begin_settle(&key, soon()).await.expect("it begins");
     let before = bench.wire.calls().len();
     armed.store(true, Ordering::Relaxed);
-    let drained = table.drain(&key, Deadline::now() + Duration::from_secs(60)).await.expect("the tables respond");
+    let drained = table
+        .drain(&key, Deadline::now() + Duration::from_secs(60))
+        .await
+        .expect("the tables respond");
     assert!(matches!(drained, Drained::Waiting { .. }), "{drained:?}");
     assert!(!armed.load(Ordering::Relaxed), "it was frozen while it signed");
     let calls = bench.wire.calls().split_off(before);
-    let first_move = calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
+    let first_move =
+        calls.iter().position(|call| call.to_items && call.operation == "PutItem").expect("moved");
     let query = calls[..first_move].iter().rposition(|call| call.to_items).expect("read");
-    assert!(first_move > query + 1, "the early request was not sent before the metadata was read again");
+    assert!(
+        first_move > query + 1,
+        "the early request was not sent before the metadata was read again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,7 +472,10 @@ async fn a_key_is_not_registered_before_it_is_known_that_its_metadata_is_not_los
     .await;
     let registered = async || {
         bench.table.finish_background_work().await;
-        let other = TableEngine::new(&in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb, config());
+        let other = TableEngine::new(
+            &in_process_clients(&InProcess::new(bench.engine.clone())).dynamodb,
+            config(),
+        );
         !other.list_keys(None, soon()).await.expect("the list").0.is_empty()
     };
     bench.table.put(&item("s"), soon()).await.expect("a write does not wait for the verdict");
@@ -404,9 +499,14 @@ async fn a_point_read_repeats_only_its_unprocessed_keys() {
     for shards in [8, 32, 128] {
         bench.table.set_shards(&item.partition_key, count(shards), soon()).await.expect("scaled");
     }
-    let found = bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
+    let found =
+        bench.table.get(&item.partition_key, &item.sort_key, true, soon()).await.expect("read");
     assert_eq!(found, Some(item));
-    let reads = bench.wire.calls().into_iter().filter(|call| call.to_items && call.operation.ends_with("GetItem"));
+    let reads = bench
+        .wire
+        .calls()
+        .into_iter()
+        .filter(|call| call.to_items && call.operation.ends_with("GetItem"));
     let reads: Vec<(String, usize)> = reads.map(|call| (call.operation, call.keys)).collect();
     let expected = [("BatchGetItem".to_owned(), 4), ("GetItem".to_owned(), 0)];
     assert_eq!(reads, expected, "three of four keys were read, and one is left");

@@ -11,7 +11,8 @@ use local::{create_tables, in_process_clients};
 use serde_json::{Value, json};
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{
-    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine,
+    Attributes, Clock, Deadline, Environment, Item, PageQuery, PartitionKey, TableConfig,
+    TableEngine,
 };
 use system_tests::metadata;
 use system_tests::{TestClock, config, count, soon, sort_key};
@@ -22,7 +23,8 @@ fn key(text: &str) -> PartitionKey {
 }
 
 fn item(partition_key: &str, text: &str) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), sharding::internal::Value::Bool(true))]);
+    let attributes =
+        Attributes::from([("value".to_owned(), sharding::internal::Value::Bool(true))]);
     Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
 }
 
@@ -44,7 +46,8 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let (mut of_table, clock) = (config(), TestClock::default());
     change(&mut of_table);
     let client = clients.dynamodb.clone();
-    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table =
+        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, ScalerConfig::default());
     Fixture { client, table, scaler, clock }
@@ -53,12 +56,14 @@ async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
 impl Fixture {
     async fn send(&self, event: Value) -> Value {
         let now = self.clock.now().epoch_seconds();
-        let handled = self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await;
+        let handled =
+            self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await;
         handled.unwrap_or_else(Failed::into_answer)
     }
 
     async fn page(&self, partition_key: &str) -> Vec<String> {
-        let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key(partition_key)) };
+        let query =
+            PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key(partition_key)) };
         let page = self.table.query(&query, soon()).await.expect("a page");
         page.items.iter().map(|item| item.sort_key.to_string()).collect()
     }
@@ -76,7 +81,14 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
                 // Each event needs more than one page of a scan.
                 ("filler".to_owned(), text(&"x".repeat(3_000))),
             ]);
-            fixture.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
+            fixture
+                .client
+                .put_item()
+                .table_name("items")
+                .set_item(Some(stored))
+                .send()
+                .await
+                .expect("stored");
         }
     }
     let (mut after, mut begun, mut events) = (Value::Null, 0, 0);
@@ -100,8 +112,14 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
     let mut start = None;
     let mut homes = 0;
     loop {
-        let page =
-            fixture.client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+        let page = fixture
+            .client
+            .scan()
+            .table_name("items")
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .expect("a page");
         for stored in page.items() {
             let key = stored["partition_key"].as_s().expect("a text");
             assert!(key.ends_with(".1"), "{key} is bare");
@@ -115,7 +133,11 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
     assert_eq!(homes, 2 * KEYS);
     assert_eq!(fixture.page("path-7").await, ["a", "b"]);
     let report = fixture.send(json!({"action": "migrate"})).await;
-    assert_eq!((&report["unsharded_items"], &report["next"]), (&json!(0), &Value::Null), "{report}");
+    assert_eq!(
+        (&report["unsharded_items"], &report["next"]),
+        (&json!(0), &Value::Null),
+        "{report}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +151,11 @@ async fn a_rebuild_event_restores_lost_metadata() {
             sleep(Duration::from_secs(5)).await;
         }
         for number in 0..80 {
-            fixture.table.put(&item(name, &format!("order-{number:02}")), soon()).await.expect("stored");
+            fixture
+                .table
+                .put(&item(name, &format!("order-{number:02}")), soon())
+                .await
+                .expect("stored");
         }
     }
     fixture.table.finish_background_work().await;
@@ -152,8 +178,17 @@ async fn a_rebuild_event_restores_lost_metadata() {
     for (name, width) in &widths {
         assert_eq!(&fixture.page(name).await, &before[name], "{name}");
         if *width > 1 {
-            let metadata = fixture.table.shards(&key(name), soon()).await.expect("a response").expect("metadata");
-            assert_eq!((metadata.number_of_shards.get(), metadata.read_shards.get()), (*width, *width), "{name}");
+            let metadata = fixture
+                .table
+                .shards(&key(name), soon())
+                .await
+                .expect("a response")
+                .expect("metadata");
+            assert_eq!(
+                (metadata.number_of_shards.get(), metadata.read_shards.get()),
+                (*width, *width),
+                "{name}"
+            );
             let listed = metadata::entry(&fixture.client, name, 0).await;
             assert_eq!(listed, Some(metadata.layout().to_entry()), "{name}");
         }

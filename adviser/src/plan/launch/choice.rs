@@ -40,10 +40,16 @@ pub(super) struct Compared<'a> {
 impl Compared<'_> {
     pub(super) fn choice(&self, ready: Ready) -> LaunchChoice {
         let Ready { partitions, shards, throttled } = ready;
-        let page = reads::page(self.options.page_size, self.options.item_size, shards, self.options.consistent);
+        let page = reads::page(
+            self.options.page_size,
+            self.options.item_size,
+            shards,
+            self.options.consistent,
+        );
         let usage = Usage { page: &page, throttled, ..*self.usage };
         let indexes = u32::try_from(self.options.index.len()).unwrap_or(u32::MAX);
-        let warm = WarmUnits::needed(partitions, usage.pages_per_second * page.units.uneven, self.now);
+        let warm =
+            WarmUnits::needed(partitions, usage.pages_per_second * page.units.uneven, self.now);
         LaunchChoice {
             partitions,
             warm,

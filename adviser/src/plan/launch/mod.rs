@@ -63,7 +63,8 @@ pub(super) fn plan(
     now_seconds: u64,
 ) -> Result<Option<LaunchPlan>, PlanError> {
     let Some(launch) = options.launch else { return Ok(None) };
-    let left = launch.seconds_from(now_seconds).ok_or_else(|| PlanError::past(launch, now_seconds))?;
+    let left =
+        launch.seconds_from(now_seconds).ok_or_else(|| PlanError::past(launch, now_seconds))?;
     let Some(chosen) = ready::chosen(ready) else { return Ok(None) };
     let now = WarmUnits::of_partitions(options.partitions.unwrap_or(NEW_TABLE));
     let compared = Compared { options, usage, now, prices };
@@ -95,7 +96,9 @@ pub(super) fn plan(
 #[cfg(test)]
 mod tests {
     use crate::plan::options::tests::options;
-    use crate::plan::{CapacityMode, LaunchPlan, PlanError, PlanOptions, StepKind, WarmUnits, plan};
+    use crate::plan::{
+        CapacityMode, LaunchPlan, PlanError, PlanOptions, StepKind, WarmUnits, plan,
+    };
 
     const NOON: u64 = 1_803_902_400;
     /// Five hours after noon.
@@ -121,7 +124,10 @@ mod tests {
             // A new table and one shard serve the demand.
             (options(300, None), vec![]),
             (options(3_000, None), vec![Warm, SetShards, Schedule]),
-            (PlanOptions { index: read_replica, ..options(3_000, None) }, vec![Warm, SetShards, Schedule]),
+            (
+                PlanOptions { index: read_replica, ..options(3_000, None) },
+                vec![Warm, SetShards, Schedule],
+            ),
             // The table has enough partitions.
             (options(3_000, Some(20)), vec![SetShards, Schedule]),
             (PlanOptions { keys: 8, ..options(2_000, None) }, vec![SetShards, Schedule]),
@@ -129,13 +135,19 @@ mod tests {
                 PlanOptions { capacity: CapacityMode::Provisioned, ..options(3_000, None) },
                 vec![Provision, Warm, SetShards, Schedule],
             ),
-            (PlanOptions { instances: Some(5_000), ..options(3_000, None) }, vec![Warm, Copies, SetShards, Schedule]),
+            (
+                PlanOptions { instances: Some(5_000), ..options(3_000, None) },
+                vec![Warm, Copies, SetShards, Schedule],
+            ),
             (options(50_000, None), vec![Quota, Warm, SetShards, Schedule, ApiLimits]),
             (
                 PlanOptions { items_per_request: 25, ..options(50_000, None) },
                 vec![Quota, Warm, SetShards, Schedule, ApiLimits],
             ),
-            (PlanOptions { items_per_request: 25, ..options(5_000, None) }, vec![Warm, SetShards, Schedule]),
+            (
+                PlanOptions { items_per_request: 25, ..options(5_000, None) },
+                vec![Warm, SetShards, Schedule],
+            ),
         ];
         for (options, expected) in rows {
             let launch = of(options.clone());
@@ -155,18 +167,28 @@ mod tests {
         assert!((launch.chosen.warming_usd - 3.9).abs() < 1e-9, "{launch:?}");
         // 18 million write units at 0.625 a million, and some reads.
         assert!((11.25..12.5).contains(&launch.chosen.hour.own_service_usd), "{launch:?}");
-        assert_eq!((launch.at.as_str(), launch.ready_by.as_str()), (LAUNCH, "2027-03-01T16:00:00Z"));
-        let choices: Vec<(u32, u64)> =
-            launch.choices.iter().map(|choice| (choice.partitions, choice.warm.write_units)).collect();
+        assert_eq!(
+            (launch.at.as_str(), launch.ready_by.as_str()),
+            (LAUNCH, "2027-03-01T16:00:00Z")
+        );
+        let choices: Vec<(u32, u64)> = launch
+            .choices
+            .iter()
+            .map(|choice| (choice.partitions, choice.warm.write_units))
+            .collect();
         assert_eq!(choices, [(10, 10_000), (15, 15_000), (20, 20_000)]);
     }
 
     #[test]
     fn each_index_is_warmed_and_paid_as_the_table_is() {
         let index = vec!["read-replica-1".to_owned(), "read-replica-2".to_owned()];
-        let (without, with) = (of(options(5_000, None)), of(PlanOptions { index, ..options(5_000, None) }));
+        let (without, with) =
+            (of(options(5_000, None)), of(PlanOptions { index, ..options(5_000, None) }));
         assert_eq!(with.warming.len(), 3);
-        assert!((with.chosen.warming_usd - 3.0 * without.chosen.warming_usd).abs() < 1e-9, "{with:?}");
+        assert!(
+            (with.chosen.warming_usd - 3.0 * without.chosen.warming_usd).abs() < 1e-9,
+            "{with:?}"
+        );
         // Two indexes add the cost of the writes twice.
         let more = with.chosen.hour.own_service_usd - without.chosen.hour.own_service_usd;
         assert!((more - 22.5).abs() < 1e-6, "{more}");
@@ -177,7 +199,8 @@ mod tests {
         let index = vec!["read-replica-1".to_owned()];
         let launch = of(PlanOptions { index, read_rate: 600, ..options(5_000, None) });
         let (shards, reads) = (launch.chosen.shards_per_key, launch.chosen.warm.read_units);
-        let commands: Vec<&str> = launch.steps.iter().flat_map(|step| &step.commands).map(String::as_str).collect();
+        let commands: Vec<&str> =
+            launch.steps.iter().flat_map(|step| &step.commands).map(String::as_str).collect();
         let expected = [
             format!(
                 "aws dynamodb update-table --table-name MAIN-TABLE \
@@ -195,7 +218,8 @@ mod tests {
             ),
         ];
         assert_eq!(commands, expected);
-        let settings = &launch.steps.iter().find(|step| step.kind == StepKind::Schedule).unwrap().settings;
+        let settings =
+            &launch.steps.iter().find(|step| step.kind == StepKind::Schedule).unwrap().settings;
         let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
         assert_eq!(
             settings,
@@ -216,17 +240,26 @@ mod tests {
         let shards = launch.chosen.shards_per_key;
         assert!(shards > 200, "{launch:?}");
         let set = launch.steps.iter().find(|step| step.kind == StepKind::SetShards).unwrap();
-        assert_eq!(set.settings.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("MaxShards={shards}")]);
+        assert_eq!(
+            set.settings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [format!("MaxShards={shards}")]
+        );
     }
 
     #[test]
     fn within_the_last_hour_all_steps_are_due_at_once() {
         let options = launching(options(5_000, None));
-        for (now, is_late) in [(NOON + 4 * 3_600, false), (NOON + 4 * 3_600 + 1, true), (NOON + 5 * 3_600 - 1, true)] {
+        for (now, is_late) in
+            [(NOON + 4 * 3_600, false), (NOON + 4 * 3_600 + 1, true), (NOON + 5 * 3_600 - 1, true)]
+        {
             let launch = plan(&options, now).unwrap().launch.unwrap();
             assert_eq!(launch.is_late, is_late, "{now}");
             assert_eq!(kinds(&launch).contains(&StepKind::Schedule), !is_late, "{now}");
-            assert_eq!(launch.steps.iter().all(|step| step.by.is_none()), is_late, "{now}: {launch:?}");
+            assert_eq!(
+                launch.steps.iter().all(|step| step.by.is_none()),
+                is_late,
+                "{now}: {launch:?}"
+            );
             assert_eq!(launch.to_string().contains("less than an hour"), is_late, "{launch}");
         }
     }
@@ -238,7 +271,9 @@ mod tests {
             let error = plan(&options, now).unwrap_err();
             assert!(matches!(error, PlanError::Past { .. }), "{error}");
             let error = error.to_string();
-            for part in ["--launch 2027-03-01T17:00:00Z", "it is 2027-03-01T1", "a later date or date-time"] {
+            for part in
+                ["--launch 2027-03-01T17:00:00Z", "it is 2027-03-01T1", "a later date or date-time"]
+            {
                 assert!(error.contains(part), "{part}: {error}");
             }
         }
@@ -252,13 +287,19 @@ mod tests {
         ] {
             let report = plan(&launching(options), NOON).unwrap();
             assert_eq!(report.launch, None);
-            assert!(report.notes.iter().any(|note| note.starts_with("--launch: ")), "{:?}", report.notes);
+            assert!(
+                report.notes.iter().any(|note| note.starts_with("--launch: ")),
+                "{:?}",
+                report.notes
+            );
         }
     }
 
     #[test]
     fn the_text_has_times_commands_and_what_cannot_be_undone() {
-        let launch = of(PlanOptions { index: vec!["read-replica-1".to_owned()], ..options(5_000, None) }).to_string();
+        let launch =
+            of(PlanOptions { index: vec!["read-replica-1".to_owned()], ..options(5_000, None) })
+                .to_string();
         for part in [
             "Before launch day, 2027-03-01T17:00:00Z",
             "| the table ",

@@ -110,13 +110,16 @@ impl Needs<'_> {
 fn quota(needs: &Needs<'_>) -> Option<LaunchStep> {
     let WarmUnits { write_units, read_units } = needs.chosen.warm;
     let beyond = |units: u64, now: u64, kind: &str| {
-        (units > now && units as f64 > TABLE_QUOTA).then(|| format!("{} {kind} units a second", whole(units as f64)))
+        (units > now && units as f64 > TABLE_QUOTA)
+            .then(|| format!("{} {kind} units a second", whole(units as f64)))
     };
-    let beyond: Vec<String> =
-        [beyond(write_units, needs.now.write_units, "write"), beyond(read_units, needs.now.read_units, "read")]
-            .into_iter()
-            .flatten()
-            .collect();
+    let beyond: Vec<String> = [
+        beyond(write_units, needs.now.write_units, "write"),
+        beyond(read_units, needs.now.read_units, "read"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let what = format!(
         "Request a quota of {} for a table from Service Quotas: the default is {}. It may take days. Until then, \
          DynamoDB refuses to warm the table further.",
@@ -153,21 +156,21 @@ fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     if raised.is_empty() {
         return None;
     }
-    let indexes = if needs.options.index.is_empty() { "" } else { " and its indexes, in one update" };
+    let indexes =
+        if needs.options.index.is_empty() { "" } else { " and its indexes, in one update" };
     let what = format!(
         "Warm the table{indexes}, preferably a day earlier. It takes minutes (others measured 388 to 514 s), and the \
          table serves requests meanwhile. It is charged once ({}) and cannot be undone: warm throughput never goes \
          down. It is complete when the second command shows ACTIVE.",
         dollars(needs.chosen.warming_usd),
     );
-    let joined = |with: fn(&RaisedUnits) -> String| raised.iter().map(with).collect::<Vec<_>>().join(",");
+    let joined =
+        |with: fn(&RaisedUnits) -> String| raised.iter().map(with).collect::<Vec<_>>().join(",");
     let of_table = joined(|units| format!("{}={}", units.sdk_name, units.to));
     let of_index = joined(|units| format!("\"{}\":{}", units.sdk_name, units.to));
-    let of_indexes = needs
-        .options
-        .index
-        .iter()
-        .map(|name| format!("{{\"Update\":{{\"IndexName\":\"{name}\",\"WarmThroughput\":{{{of_index}}}}}}}"));
+    let of_indexes = needs.options.index.iter().map(|name| {
+        format!("{{\"Update\":{{\"IndexName\":\"{name}\",\"WarmThroughput\":{{{of_index}}}}}}}")
+    });
     let of_indexes = of_indexes.collect::<Vec<_>>().join(",");
     let of_indexes = if of_indexes.is_empty() {
         String::new()
@@ -175,7 +178,9 @@ fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
         format!(" --global-secondary-index-updates '[{of_indexes}]'")
     };
     let commands = vec![
-        format!("aws dynamodb update-table --table-name MAIN-TABLE --warm-throughput {of_table}{of_indexes}"),
+        format!(
+            "aws dynamodb update-table --table-name MAIN-TABLE --warm-throughput {of_table}{of_indexes}"
+        ),
         "aws dynamodb describe-table --table-name MAIN-TABLE \
          --query 'Table.[WarmThroughput,GlobalSecondaryIndexes[].[IndexName,WarmThroughput]]'"
             .to_owned(),
@@ -185,7 +190,9 @@ fn warm(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
 
 fn copies(needs: &Needs<'_>) -> Option<LaunchStep> {
     let event = needs.copies.as_deref()?;
-    let what = "Make copies of the directory's pages: this many instances read a single copy too often.".to_owned();
+    let what =
+        "Make copies of the directory's pages: this many instances read a single copy too often."
+            .to_owned();
     Some(LaunchStep { commands: vec![invoke(event)], ..needs.step(StepKind::Copies, what) })
 }
 
@@ -203,9 +210,15 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     }
     let most = ScalingPolicy::default().max_shards.get();
     let keys = needs.demand.keys;
-    let whose = if keys == 1 { "the key its".to_owned() } else { format!("each of the {} its", counted(keys, "key")) };
+    let whose = if keys == 1 {
+        "the key its".to_owned()
+    } else {
+        format!("each of the {} its", counted(keys, "key"))
+    };
     let raise_most = if shards > most {
-        format!(" Deploy with the setting first: \"set\" refuses more than MaxShards, {most} by default.")
+        format!(
+            " Deploy with the setting first: \"set\" refuses more than MaxShards, {most} by default."
+        )
     } else {
         String::new()
     };
@@ -216,10 +229,17 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
         2 * LEAD_SECONDS,
     );
     // With the units, the shard-scaler also checks whether the table is warm enough.
-    let units: String = raised.iter().map(|units| format!(",\"{}\":{}", units.event_name, units.to)).collect();
-    let event = format!("{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}");
+    let units: String =
+        raised.iter().map(|units| format!(",\"{}\":{}", units.event_name, units.to)).collect();
+    let event = format!(
+        "{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}"
+    );
     let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
-    Some(LaunchStep { commands: vec![invoke(&event)], settings, ..needs.step(StepKind::SetShards, what) })
+    Some(LaunchStep {
+        commands: vec![invoke(&event)],
+        settings,
+        ..needs.step(StepKind::SetShards, what)
+    })
 }
 
 /// The template's scheduled peak, which does the same automatically.
@@ -229,11 +249,20 @@ fn schedule(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     if shards == 1 {
         return None;
     }
-    let write_units = raised.iter().find(|units| units.event_name == "write_units").map(|units| units.to);
+    let write_units =
+        raised.iter().find(|units| units.event_name == "write_units").map(|units| units.to);
     let what = format!(
         "Or deploy these settings instead, and the stack {} at that time. The schedule is for one key{}.",
-        if write_units.is_some() { "warms the table and gives the key its shards" } else { "gives the key its shards" },
-        if raised.len() > usize::from(write_units.is_some()) { ", and warms for writes only" } else { "" },
+        if write_units.is_some() {
+            "warms the table and gives the key its shards"
+        } else {
+            "gives the key its shards"
+        },
+        if raised.len() > usize::from(write_units.is_some()) {
+            ", and warms for writes only"
+        } else {
+            ""
+        },
     );
     let mut settings = Vec::new();
     settings.extend(write_units.map(|units| setting("MaxWarmWriteUnits", units)));
@@ -249,8 +278,10 @@ fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
     let items = needs.options.items_per_request;
     let requests = needs.demand.writes_per_second / f64::from(items.max(1));
     let pages = f64::from(needs.options.read_rate);
-    let (of_route, of_batches) = if items == 1 { (requests.max(pages), 0.0) } else { (pages, requests) };
-    let rows = [("ApiRateLimit", of_route, API_RATE), ("ApiBatchRateLimit", of_batches, API_BATCH_RATE)];
+    let (of_route, of_batches) =
+        if items == 1 { (requests.max(pages), 0.0) } else { (pages, requests) };
+    let rows =
+        [("ApiRateLimit", of_route, API_RATE), ("ApiBatchRateLimit", of_batches, API_BATCH_RATE)];
     let settings: Vec<TemplateSetting> = rows
         .into_iter()
         .map(|(name, rate, default)| (name, rate * UNEVEN, default))

@@ -19,12 +19,23 @@ impl fmt::Display for LaunchPlan {
 
 impl LaunchPlan {
     fn write_warming(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table =
-            table(&["warm throughput, units/s", "writes now", "writes then", "reads now", "reads then", "once"]);
+        let mut table = table(&[
+            "warm throughput, units/s",
+            "writes now",
+            "writes then",
+            "reads now",
+            "reads then",
+            "once",
+        ]);
         for Warming { index, from, to, usd } in &self.warming {
             let name = index.as_deref().unwrap_or("the table").to_owned();
             let units = [from.write_units, to.write_units, from.read_units, to.read_units];
-            table.add_row([name].into_iter().chain(units.map(|units| whole(units as f64))).chain([dollars(*usd)]));
+            table.add_row(
+                [name]
+                    .into_iter()
+                    .chain(units.map(|units| whole(units as f64)))
+                    .chain([dollars(*usd)]),
+            );
         }
         writeln!(f, "{table}")?;
         let unsure = match self.price_of_warming {
@@ -76,10 +87,14 @@ impl LaunchPlan {
             return writeln!(f, "Nothing to prepare: the table and one shard serve the demand.");
         }
         if self.is_late {
-            writeln!(f, "There is less than an hour left. The first minutes may be throttled while the table warms.")?;
+            writeln!(
+                f,
+                "There is less than an hour left. The first minutes may be throttled while the table warms."
+            )?;
         }
         for (number, step) in self.steps.iter().enumerate() {
-            let by = step.by.as_deref().map_or_else(|| "At once".to_owned(), |by| format!("By {by}"));
+            let by =
+                step.by.as_deref().map_or_else(|| "At once".to_owned(), |by| format!("By {by}"));
             writeln!(f, "{}. {by}. {}", number + 1, step.what)?;
             for command in &step.commands {
                 writeln!(f, "     {command}")?;

@@ -32,7 +32,10 @@ impl WarmUnits {
     /// The units of this number of partitions.
     pub(super) fn of_partitions(partitions: u32) -> Self {
         let partitions = u64::from(partitions);
-        Self { write_units: partitions * PARTITION_WRITE_UNITS, read_units: partitions * PARTITION_READ_UNITS }
+        Self {
+            write_units: partitions * PARTITION_WRITE_UNITS,
+            read_units: partitions * PARTITION_READ_UNITS,
+        }
     }
 
     /// The units that are needed for this number of partitions and these reads, and no less than
@@ -40,7 +43,8 @@ impl WarmUnits {
     /// room for twice the reads, in whole partitions.
     pub(super) fn needed(partitions: u32, read_units_per_second: f64, now: Self) -> Self {
         // A float beyond the range of u64 saturates.
-        let readers = (KEPT_READY * read_units_per_second / PARTITION_READ_UNITS as f64).ceil() as u64;
+        let readers =
+            (KEPT_READY * read_units_per_second / PARTITION_READ_UNITS as f64).ceil() as u64;
         Self {
             write_units: Self::of_partitions(partitions).write_units.max(now.write_units),
             read_units: readers.saturating_mul(PARTITION_READ_UNITS).max(now.read_units),
@@ -57,8 +61,16 @@ impl WarmUnits {
     /// the events of the shard-scaler.
     pub(super) fn raised_from(self, from: Self) -> Vec<RaisedUnits> {
         let both = [
-            RaisedUnits { sdk_name: "WriteUnitsPerSecond", event_name: "write_units", to: self.write_units },
-            RaisedUnits { sdk_name: "ReadUnitsPerSecond", event_name: "read_units", to: self.read_units },
+            RaisedUnits {
+                sdk_name: "WriteUnitsPerSecond",
+                event_name: "write_units",
+                to: self.write_units,
+            },
+            RaisedUnits {
+                sdk_name: "ReadUnitsPerSecond",
+                event_name: "read_units",
+                to: self.read_units,
+            },
         ];
         both.into_iter()
             .zip([from.write_units, from.read_units])
@@ -78,7 +90,12 @@ pub(super) struct RaisedUnits {
 
 /// Returns the raise of the table, and then of each index. Indexes get the same units, because a
 /// write to the table also goes to its indexes, and the shard-scaler warms them alike.
-pub(super) fn warming(indexes: &[String], from: WarmUnits, to: WarmUnits, prices: &Prices) -> Vec<Warming> {
+pub(super) fn warming(
+    indexes: &[String],
+    from: WarmUnits,
+    to: WarmUnits,
+    prices: &Prices,
+) -> Vec<Warming> {
     let usd = to.usd_from(from, prices);
     let all = std::iter::once(None).chain(indexes.iter().cloned().map(Some));
     all.map(|index| Warming { index, from, to, usd }).collect()
@@ -112,7 +129,10 @@ mod tests {
         let prices = Prices::published().unwrap();
         let to = WarmUnits { write_units: 10_000, read_units: 15_000 };
         let all = warming(&["read-replica-1".to_owned()], NEW_TABLE, to, &prices);
-        assert_eq!(all.iter().map(|one| one.index.as_deref()).collect::<Vec<_>>(), [None, Some("read-replica-1")]);
+        assert_eq!(
+            all.iter().map(|one| one.index.as_deref()).collect::<Vec<_>>(),
+            [None, Some("read-replica-1")]
+        );
         // 6,000 at 0.00065 and 3,000 at 0.00013.
         assert!(all.iter().all(|one| (one.usd - 4.29).abs() < 1e-9), "{all:?}");
         assert!(warming(&[], to, to, &prices).iter().all(|one| one.usd == 0.0));

@@ -33,7 +33,9 @@ pub(super) async fn fixture(
     let engine = Engine::in_memory().expect("an engine");
     let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
     change(&mut of_table, &mut of_scaler);
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &of_table).await.expect("tables");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &of_table)
+        .await
+        .expect("tables");
     engine.set_limits([(
         of_table.table_name.clone(),
         PartitionLimits { partitions: 1_000, ..PartitionLimits::default() },
@@ -42,7 +44,11 @@ pub(super) async fn fixture(
     let aws = Aws::new(&engine, replies);
     let clients = clients_over(aws.shared());
     let clock = TestClock::default();
-    let table = TableEngine::with_environment(&clients.dynamodb, of_table, Environment::seeded(clock.clone(), 7));
+    let table = TableEngine::with_environment(
+        &clients.dynamodb,
+        of_table,
+        Environment::seeded(clock.clone(), 7),
+    );
     let clients = Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch };
     let scaler = Scaler::new(table.clone(), clients, of_scaler);
     Fixture { engine, table, scaler, aws, clock }
@@ -59,13 +65,21 @@ impl Fixture {
 
     async fn width(&self, key: &str) -> u32 {
         let key = PartitionKey::new(key).expect("a key");
-        let shards = self.table.shards(&key, Deadline::now() + Duration::from_secs(9)).await.expect("an answer");
+        let shards = self
+            .table
+            .shards(&key, Deadline::now() + Duration::from_secs(9))
+            .await
+            .expect("an answer");
         shards.map_or(1, |shards| shards.number_of_shards.get())
     }
 
     pub(super) async fn grow(&self, key: &str, to: u32) {
-        let (key, to) = (PartitionKey::new(key).expect("a key"), ShardCount::new(to).expect("a count"));
-        self.table.set_shards(&key, to, Deadline::now() + Duration::from_secs(9)).await.expect("grown");
+        let (key, to) =
+            (PartitionKey::new(key).expect("a key"), ShardCount::new(to).expect("a count"));
+        self.table
+            .set_shards(&key, to, Deadline::now() + Duration::from_secs(9))
+            .await
+            .expect("grown");
     }
 
     fn alarm_is_ok(&self) -> bool {
@@ -92,7 +106,10 @@ pub(super) fn report(keys: &[&str], began: u64, throttles: f64) -> Reply {
 }
 
 fn denied(action: &str) -> Reply {
-    Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": format!("not allowed: {action}")}))
+    Reply::With(
+        400,
+        json!({"__type": "x#AccessDeniedException", "message": format!("not allowed: {action}")}),
+    )
 }
 
 fn throttled() -> Reply {
@@ -108,7 +125,9 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
     let fixture = fixture(
         |_, _| {},
         move |operation, _| match operation {
-            "GetInsightRuleReport" => report(&["hot.1", "hot.2"], reported.load(Ordering::Relaxed), 25_000.0),
+            "GetInsightRuleReport" => {
+                report(&["hot.1", "hot.2"], reported.load(Ordering::Relaxed), 25_000.0)
+            }
             _ => Reply::Engine,
         },
     )
@@ -118,11 +137,17 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
     let minute = changed_at / 60 * 60;
     // The cooldown is over.
     fixture.clock.jump(Duration::from_secs(10));
-    for (period, why) in [(minute, "minute of the key's last change"), (minute - 60, "before the key's last change")] {
+    for (period, why) in
+        [(minute, "minute of the key's last change"), (minute - 60, "before the key's last change")]
+    {
         began.store(period, Ordering::Relaxed);
         let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
         let key = &answer["keys"][0];
-        assert_eq!((&key["outcome"], &key["throttled"]), (&json!("unchanged"), &json!(0)), "{answer}");
+        assert_eq!(
+            (&key["outcome"], &key["throttled"]),
+            (&json!("unchanged"), &json!(0)),
+            "{answer}"
+        );
         assert!(key["reason"].as_str().unwrap_or_default().contains(why), "{answer}");
         assert_eq!(fixture.width("hot").await, 18, "{answer}");
     }
@@ -130,7 +155,10 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
     fixture.clock.jump(Duration::from_secs(60));
     began.store(minute + 60, Ordering::Relaxed);
     let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
-    assert_eq!((&answer["keys"][0]["outcome"], &answer["keys"][0]["throttled"]), (&json!("scaled"), &json!(50_000)));
+    assert_eq!(
+        (&answer["keys"][0]["outcome"], &answer["keys"][0]["throttled"]),
+        (&json!("scaled"), &json!(50_000))
+    );
     assert!(fixture.width("hot").await > 18, "{answer}");
 }
 
@@ -157,7 +185,10 @@ async fn a_change_that_its_actor_left_is_finished_though_its_throttles_are_old()
         .item("closing", number(4))
         .item("era", number(2))
         .item("last_updated", number(1_699_999_999))
-        .item("shard_history", AttributeValue::Ss(vec!["1699999000:1".into(), "1699999999:2".into()]))
+        .item(
+            "shard_history",
+            AttributeValue::Ss(vec!["1699999000:1".into(), "1699999999:2".into()]),
+        )
         .item("generation", number(3));
     put.send().await.expect("stored");
     let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
@@ -187,7 +218,11 @@ async fn a_grown_key_of_which_only_shard_1_is_throttled_grows_and_deciding_that_
         let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
         let key = &answer["keys"][0];
         if dry_run {
-            assert_eq!((&key["outcome"], &key["from"]), (&json!("dry-run"), &json!(18)), "{answer}");
+            assert_eq!(
+                (&key["outcome"], &key["from"]),
+                (&json!("dry-run"), &json!(18)),
+                "{answer}"
+            );
             assert_eq!(metadata_reads() - before, 2, "its page and its item: {answer}");
         } else {
             assert_eq!((&key["outcome"], &key["from"]), (&json!("scaled"), &json!(18)), "{answer}");
@@ -201,9 +236,12 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
     type Replies = fn(&str, &Value) -> Reply;
     let nothing: Change = |_, _| {};
     let engine: Replies = |_, _| Reply::Engine;
-    let denies: Replies =
-        |operation, _| if operation == "DescribeContributorInsights" { denied(operation) } else { Reply::Engine };
-    let hangs: Replies = |operation, _| if operation == "GetInsightRuleReport" { Reply::Never } else { Reply::Engine };
+    let denies: Replies = |operation, _| {
+        if operation == "DescribeContributorInsights" { denied(operation) } else { Reply::Engine }
+    };
+    let hangs: Replies = |operation, _| {
+        if operation == "GetInsightRuleReport" { Reply::Never } else { Reply::Engine }
+    };
     let stale = {
         let mut event = alarm("shard-scaler-alarm-direct");
         event["alarmData"]["state"]["timestamp"] = "2023-11-14T00:00:00.000+0000".into();
@@ -213,7 +251,13 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
     let rows: [(&str, &Value, Change, Replies, &str); 6] = [
         ("handled", &fresh, nothing, engine, "handled"),
         ("stale", &stale, nothing, engine, "ignored"),
-        ("SCALING=writer", &fresh, |table, _| table.scaling = ScalingActors::Writer, engine, "ignored"),
+        (
+            "SCALING=writer",
+            &fresh,
+            |table, _| table.scaling = ScalingActors::Writer,
+            engine,
+            "ignored",
+        ),
         ("dry run", &fresh, |_, scaler| scaler.dry_run = true, engine, "handled"),
         ("an error", &fresh, nothing, denies, "failed"),
         ("out of time", &fresh, nothing, hangs, "failed"),
@@ -221,7 +265,11 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
     for (row, event, change, replies, outcome) in rows {
         let fixture = fixture(change, replies).await;
         let answer = fixture.send(event).await.unwrap_or_else(Failed::into_answer);
-        assert_eq!((&answer["outcome"], &answer["rearmed"]), (&json!(outcome), &json!(true)), "{row}: {answer}");
+        assert_eq!(
+            (&answer["outcome"], &answer["rearmed"]),
+            (&json!(outcome), &json!(true)),
+            "{row}: {answer}"
+        );
         assert!(fixture.alarm_is_ok(), "{row}");
     }
     for sample in ["shard-scaler-alarm-other-table", "shard-scaler-alarm-ok-state"] {
@@ -242,14 +290,24 @@ async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
         },
     )
     .await;
-    let answer =
-        fixture.send(&json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]})).await.expect("handled");
-    let outcomes: Vec<_> =
-        answer["alarms"].as_array().expect("alarms").iter().map(|alarm| (&alarm["alarm"], &alarm["outcome"])).collect();
+    let answer = fixture
+        .send(&json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]}))
+        .await
+        .expect("handled");
+    let outcomes: Vec<_> = answer["alarms"]
+        .as_array()
+        .expect("alarms")
+        .iter()
+        .map(|alarm| (&alarm["alarm"], &alarm["outcome"]))
+        .collect();
     let (absent, of_absent) = (json!("absent"), json!("not-found"));
     let (denied, of_denied) = (json!("denied"), json!("failed"));
     let (armed, of_armed) = (json!(ALARM), json!("rearmed"));
-    assert_eq!(outcomes, [(&absent, &of_absent), (&denied, &of_denied), (&armed, &of_armed)], "{answer}");
+    assert_eq!(
+        outcomes,
+        [(&absent, &of_absent), (&denied, &of_denied), (&armed, &of_armed)],
+        "{answer}"
+    );
     assert!(fixture.alarm_is_ok());
 }
 
@@ -262,14 +320,16 @@ async fn only_failures_that_a_repetition_can_mend_are_errors() {
     let hot = alarm("shard-scaler-alarm-direct");
     let short = alarm("shard-scaler-alarm-provisioned");
     let no: Replies = |_, _| Reply::Engine;
-    let report_throttled: Replies =
-        |operation, _| if operation == "GetInsightRuleReport" { throttled() } else { Reply::Engine };
+    let report_throttled: Replies = |operation, _| {
+        if operation == "GetInsightRuleReport" { throttled() } else { Reply::Engine }
+    };
     let report_broken: Replies = |operation, _| match operation {
         "GetInsightRuleReport" => Reply::With(500, json!({"__type": "x#InternalServiceFault"})),
         _ => Reply::Engine,
     };
-    let report_denied: Replies =
-        |operation, _| if operation == "GetInsightRuleReport" { denied(operation) } else { Reply::Engine };
+    let report_denied: Replies = |operation, _| {
+        if operation == "GetInsightRuleReport" { denied(operation) } else { Reply::Engine }
+    };
     let metadata_throttled: Replies =
         |operation, _| if operation == "UpdateItem" { throttled() } else { Reply::Engine };
     let rows: [(&Value, Replies, Result<&str, &str>); 6] = [
@@ -285,7 +345,10 @@ async fn only_failures_that_a_repetition_can_mend_are_errors() {
         match (fixture.send(event).await, expected) {
             (Ok(answer), Ok(outcome)) => assert_eq!(answer["outcome"], outcome, "{answer}"),
             (Err(failed), Err(summary)) => {
-                assert!(failed.to_string().starts_with(summary) && !failed.to_string().contains('\n'), "{failed}");
+                assert!(
+                    failed.to_string().starts_with(summary) && !failed.to_string().contains('\n'),
+                    "{failed}"
+                );
                 assert_eq!(failed.into_answer()["outcome"], "failed");
             }
             (handled, expected) => panic!("{event}: {handled:?}, and not {expected:?}"),
@@ -308,8 +371,7 @@ async fn only_failures_that_a_repetition_can_mend_are_errors() {
 
 #[tokio::test(start_paused = true)]
 async fn contributor_insights_that_tell_no_keys_are_named_with_the_command_that_helps() {
-    let insights =
-        |status: &str, rules: Value| json!({"ContributorInsightsStatus": status, "ContributorInsightsRuleList": rules});
+    let insights = |status: &str, rules: Value| json!({"ContributorInsightsStatus": status, "ContributorInsightsRuleList": rules});
     let accessed_only = json!(["DynamoDBContributorInsights-PKC-items-1700000000000"]);
     let throttled = json!(["DynamoDBContributorInsights-PKT-items-1700000000000"]);
     let mut failed = insights("FAILED", json!([]));
@@ -359,7 +421,9 @@ fn two_indexes() -> Reply {
 /// What Contributor Insights of the replica reports, and nothing of the table.
 fn replica_is_hot(operation: &str, body: &Value) -> Option<Reply> {
     match operation {
-        "GetInsightRuleReport" if body["RuleName"].as_str().is_some_and(|rule| rule.contains(REPLICA)) => {
+        "GetInsightRuleReport"
+            if body["RuleName"].as_str().is_some_and(|rule| rule.contains(REPLICA)) =>
+        {
             Some(report(&["hot.1"], 1_700_000_040, 25_000.0))
         }
         _ => None,
@@ -379,7 +443,10 @@ async fn an_alarm_of_a_read_replica_grows_the_keys_that_the_replica_throttles() 
     let answer = fixture.send(&event).await.expect("handled");
     let expected = json!([{"index": REPLICA, "causes": ["hot-writes"], "advice": "more shards relieve the keys"}]);
     assert_eq!((&answer["causes"], &answer["indexes"]), (&json!([]), &expected), "{answer}");
-    assert_eq!((&answer["keys"][0]["partition_key"], &answer["keys"][0]["outcome"]), (&json!("hot"), &json!("scaled")));
+    assert_eq!(
+        (&answer["keys"][0]["partition_key"], &answer["keys"][0]["outcome"]),
+        (&json!("hot"), &json!("scaled"))
+    );
     assert!(fixture.width("hot").await > 1);
     let asked = fixture.aws.asked("DescribeContributorInsights");
     assert_eq!(
@@ -393,8 +460,7 @@ async fn an_alarm_of_a_read_replica_grows_the_keys_that_the_replica_throttles() 
 async fn an_alarm_of_another_index_grows_nothing_and_says_what_the_index_needs() {
     let fixture = fixture(|table, _| with_indexes(table), |_, _| Reply::Engine).await;
     let answer = fixture.send(&alarm("shard-scaler-alarm-index")).await.expect("handled");
-    let advice =
-        "give the index a partition key with more distinct values; more shards of the table's key need not help";
+    let advice = "give the index a partition key with more distinct values; more shards of the table's key need not help";
     let expected = json!([{"index": INDEX, "causes": ["hot-writes"], "advice": advice}]);
     assert_eq!(
         (&answer["causes"], &answer["keys"], &answer["indexes"]),
@@ -458,6 +524,13 @@ async fn a_replica_whose_keys_cannot_be_learnt_does_not_keep_the_tables_keys_fro
     let answer = fixture.send(&event).await.expect("a missing permission is no error");
     assert_eq!(answer["keys"][0]["outcome"], "scaled", "{answer}");
     let index = &answer["indexes"][0];
-    assert_eq!((&index["index"], &index["outcome"]), (&json!(REPLICA), &json!("failed")), "{answer}");
-    assert!(index["detail"].as_str().unwrap_or_default().contains("DescribeContributorInsights"), "{answer}");
+    assert_eq!(
+        (&index["index"], &index["outcome"]),
+        (&json!(REPLICA), &json!("failed")),
+        "{answer}"
+    );
+    assert!(
+        index["detail"].as_str().unwrap_or_default().contains("DescribeContributorInsights"),
+        "{answer}"
+    );
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -45,8 +46,15 @@ impl fmt::Debug for Aws {
 }
 
 impl Aws {
-    pub(crate) fn new(engine: &Engine, replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
-        Self { engine: InProcess::new(engine.clone()), replies: Arc::new(replies), asked: Arc::default() }
+    pub(crate) fn new(
+        engine: &Engine,
+        replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            engine: InProcess::new(engine.clone()),
+            replies: Arc::new(replies),
+            asked: Arc::default(),
+        }
     }
 
     pub(crate) fn shared(&self) -> SharedHttpClient {
@@ -61,17 +69,24 @@ impl Aws {
 }
 
 impl HttpClient for Aws {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for Aws {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let target = request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
+        let target =
+            request.headers().get("x-amz-target").and_then(|target| target.split('.').nth(1));
         let bytes = request.body().bytes().unwrap_or_default();
         let (operation, body, in_cbor) = match target {
-            Some(target) => (target.to_owned(), serde_json::from_slice(bytes).expect("JSON"), false),
+            Some(target) => {
+                (target.to_owned(), serde_json::from_slice(bytes).expect("JSON"), false)
+            }
             None => {
                 let operation = request.uri().rsplit('/').next().unwrap_or_default().to_owned();
                 (operation, json_of(ciborium::from_reader(Cursor::new(bytes)).expect("CBOR")), true)
@@ -117,7 +132,8 @@ fn json_of(value: Cbor) -> Value {
         Cbor::Tag(_, inner) => json_of(*inner),
         Cbor::Array(values) => values.into_iter().map(json_of).collect(),
         Cbor::Map(fields) => {
-            let named = |(name, value): (Cbor, Cbor)| (name.into_text().expect("a name"), json_of(value));
+            let named =
+                |(name, value): (Cbor, Cbor)| (name.into_text().expect("a name"), json_of(value));
             Value::Object(fields.into_iter().map(named).collect::<Map<_, _>>())
         }
         _ => Value::Null,
@@ -130,16 +146,21 @@ fn cbor_of(value: &Value, is_time: bool) -> Cbor {
         Value::Object(fields) => Cbor::Map(
             fields
                 .iter()
-                .map(|(name, value)| (Cbor::Text(name.clone()), cbor_of(value, name.starts_with("Timestamp"))))
+                .map(|(name, value)| {
+                    (Cbor::Text(name.clone()), cbor_of(value, name.starts_with("Timestamp")))
+                })
                 .collect(),
         ),
-        Value::Array(values) => Cbor::Array(values.iter().map(|value| cbor_of(value, is_time)).collect()),
+        Value::Array(values) => {
+            Cbor::Array(values.iter().map(|value| cbor_of(value, is_time)).collect())
+        }
         Value::Number(number) if is_time => {
             Cbor::Tag(1, Box::new(Cbor::Integer(number.as_u64().expect("whole seconds").into())))
         }
-        Value::Number(number) => number
-            .as_i64()
-            .map_or_else(|| Cbor::Float(number.as_f64().expect("a number")), |whole| Cbor::Integer(whole.into())),
+        Value::Number(number) => number.as_i64().map_or_else(
+            || Cbor::Float(number.as_f64().expect("a number")),
+            |whole| Cbor::Integer(whole.into()),
+        ),
         Value::String(text) => Cbor::Text(text.clone()),
         Value::Bool(flag) => Cbor::Bool(*flag),
         Value::Null => Cbor::Null,

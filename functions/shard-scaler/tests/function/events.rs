@@ -26,7 +26,11 @@ async fn every_sample_event_has_its_answer() {
     // However fast the machine is, a key that was scaled may be settled.
     variables.push(("COOLDOWN_SECONDS", "0".to_owned()));
     let mut scaler = Function::start(BINARY, &variables).await;
-    assert_eq!(event("shard-scaler-alarm-duplicate"), event("shard-scaler-alarm-direct"), "the same event, once more");
+    assert_eq!(
+        event("shard-scaler-alarm-duplicate"),
+        event("shard-scaler-alarm-direct"),
+        "the same event, once more"
+    );
     let mut answers = String::new();
     for name in [
         "shard-scaler-set",
@@ -110,7 +114,11 @@ async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
     assert_eq!(scaler.invoke(event("shard-scaler-schedule-set")).await["outcome"], "scaled");
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     let metadata = &shown["metadata"];
-    assert_eq!((&metadata["draining"], &metadata["number_of_shards"]), (&json!(false), &json!(6)), "{shown}");
+    assert_eq!(
+        (&metadata["draining"], &metadata["number_of_shards"]),
+        (&json!(false), &json!(6)),
+        "{shown}"
+    );
     drop(scaler);
     edition.stop().await;
 }
@@ -120,20 +128,30 @@ async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
     // Writers that do not scale, on partitions that are soon overdrawn.
     let mut alarm_only = config();
     alarm_only.scaling = sharding::internal::ScalingActors::Alarm;
-    let options = ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
+    let options =
+        ServeOptions { partitions: 64, partition_write_units: 5, ..ServeOptions::default() };
     let edition = TestEdition::start(options, alarm_only).await;
     let cold = json!({"partition_key": "cold", "sort_key": "1", "attributes": {}});
     assert_eq!(edition.post("/items", &cold).await.status, 201);
-    let burst: Vec<Value> =
-        (0..60).map(|i| json!({"partition_key": KEY, "sort_key": format!("{i:03}"), "attributes": {}})).collect();
+    let burst: Vec<Value> = (0..60)
+        .map(|i| json!({"partition_key": KEY, "sort_key": format!("{i:03}"), "attributes": {}}))
+        .collect();
     let written = edition.post("/items/batch", &json!({ "items": burst })).await;
-    assert!(edition.engine().traffic("items").throttled_writes > 0, "the burst must be throttled: {:?}", written.body);
+    assert!(
+        edition.engine().traffic("items").throttled_writes > 0,
+        "the burst must be throttled: {:?}",
+        written.body
+    );
 
     let mut scaler = Function::start(BINARY, &Function::variables(&edition.dynamodb_url())).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     let keys = answer["keys"].as_array().expect("the keys that were acted on");
     assert_eq!(keys.len(), 1, "{answer}");
-    assert_eq!((&keys[0]["partition_key"], &keys[0]["outcome"]), (&json!(KEY), &json!("scaled")), "{answer}");
+    assert_eq!(
+        (&keys[0]["partition_key"], &keys[0]["outcome"]),
+        (&json!(KEY), &json!("scaled")),
+        "{answer}"
+    );
     let grown = edition.get("/shards?partition_key=%2Fshared%2FfiretvGen2.txt").await;
     assert!(grown.body["number_of_shards"].as_u64() > Some(1), "{:?}", grown.body);
     assert_eq!(edition.get("/shards?partition_key=cold").await.body["number_of_shards"], 1);

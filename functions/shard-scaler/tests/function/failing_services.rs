@@ -18,13 +18,18 @@ async fn scaler(services: &Services, more: &[(&'static str, &str)]) -> Function 
 
 fn denied(action: &str) -> Option<(u16, Value)> {
     let message = format!("User is not authorized to perform: {action}");
-    Some((400, json!({"__type": "com.amazon.coral.service#AccessDeniedException", "message": message})))
+    Some((
+        400,
+        json!({"__type": "com.amazon.coral.service#AccessDeniedException", "message": message}),
+    ))
 }
 
 /// The sum of a metric over the log, by the table alone.
 fn counted(log: &str, metric: &str) -> u64 {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_table = lines.filter(|line| line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == json!([["TableName"]]));
+    let of_table = lines.filter(|line| {
+        line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == json!([["TableName"]])
+    });
     of_table.filter_map(|line| line[metric].as_u64()).sum()
 }
 
@@ -45,12 +50,25 @@ async fn a_missing_permission_is_named_and_changes_nothing() {
     let mut scaler = scaler(&services, &[]).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     let detail = answer["detail"].as_str().unwrap_or_default();
-    assert_eq!((&answer["outcome"], &answer["rearmed"]), (&json!("failed"), &json!(false)), "{answer}");
-    assert!(detail.contains("DescribeContributorInsights") && detail.contains("not authorized"), "{answer}");
+    assert_eq!(
+        (&answer["outcome"], &answer["rearmed"]),
+        (&json!("failed"), &json!(false)),
+        "{answer}"
+    );
+    assert!(
+        detail.contains("DescribeContributorInsights") && detail.contains("not authorized"),
+        "{answer}"
+    );
     still_answers(&mut scaler).await;
     let log = scaler.stop().await;
-    assert!(log.lines().any(|line| line.contains("ERROR") && line.contains("could not be acted on")), "{log}");
-    assert!(log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")), "{log}");
+    assert!(
+        log.lines().any(|line| line.contains("ERROR") && line.contains("could not be acted on")),
+        "{log}"
+    );
+    assert!(
+        log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")),
+        "{log}"
+    );
     // The alarm that was not acted on, and the one that was not armed again.
     assert_eq!(counted(&log, "ShardScalerFailures"), 2, "{log}");
     let asked = services.asked();
@@ -69,7 +87,10 @@ async fn a_report_that_may_not_be_read_is_named_too() {
     let mut scaler = scaler(&services, &[]).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     assert_eq!(answer["outcome"], "failed", "{answer}");
-    assert!(answer["detail"].as_str().unwrap_or_default().contains("GetInsightRuleReport"), "{answer}");
+    assert!(
+        answer["detail"].as_str().unwrap_or_default().contains("GetInsightRuleReport"),
+        "{answer}"
+    );
     still_answers(&mut scaler).await;
 }
 
@@ -86,7 +107,10 @@ async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_
     let error = &answer["function_error"];
     assert_eq!(error["errorType"], "Failed", "{answer}");
     let message = error["errorMessage"].as_str().unwrap_or_default();
-    assert!(message.starts_with("alarm failed: GetInsightRuleReport") && !message.contains('\n'), "{answer}");
+    assert!(
+        message.starts_with("alarm failed: GetInsightRuleReport") && !message.contains('\n'),
+        "{answer}"
+    );
     still_answers(&mut scaler).await;
     let log = scaler.stop().await;
     assert!(log.contains("event handled") && log.contains(r#"\"outcome\":\"failed\""#), "{log}");
@@ -97,15 +121,28 @@ async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_
 async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
-        (operation == "DescribeContributorInsights").then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
+        (operation == "DescribeContributorInsights")
+            .then(|| (200, json!({"ContributorInsightsStatus": "DISABLED"})))
     })
     .await;
     let mut scaler = scaler(&services, &[]).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
-    assert_eq!((&answer["outcome"], &answer["contributor_insights"]), (&json!("handled"), &json!("off")), "{answer}");
+    assert_eq!(
+        (&answer["outcome"], &answer["contributor_insights"]),
+        (&json!("handled"), &json!("off")),
+        "{answer}"
+    );
     let log = scaler.stop().await;
-    assert!(log.lines().any(|line| line.contains("WARN") && line.contains("update-contributor-insights")), "{log}");
-    assert_eq!((counted(&log, "ContributorInsightsOff"), counted(&log, "ShardScalerFailures")), (1, 0), "{log}");
+    assert!(
+        log.lines()
+            .any(|line| line.contains("WARN") && line.contains("update-contributor-insights")),
+        "{log}"
+    );
+    assert_eq!(
+        (counted(&log, "ContributorInsightsOff"), counted(&log, "ShardScalerFailures")),
+        (1, 0),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -121,8 +158,16 @@ async fn a_table_that_is_being_updated_is_left_alone() {
     let mut scaler = scaler(&services, &[("MAX_WRITE_UNITS", "4000")]).await;
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-provisioned")).await;
     let unchanged = json!({"outcome": "unchanged", "reason": "the table is being updated"});
-    assert_eq!((&answer["outcome"], &answer["capacity"]), (&json!("handled"), &unchanged), "{answer}");
-    assert!(!services.asked().iter().any(|operation| operation == "UpdateTable"), "{:?}", services.asked());
+    assert_eq!(
+        (&answer["outcome"], &answer["capacity"]),
+        (&json!("handled"), &unchanged),
+        "{answer}"
+    );
+    assert!(
+        !services.asked().iter().any(|operation| operation == "UpdateTable"),
+        "{:?}",
+        services.asked()
+    );
 }
 
 #[tokio::test]
@@ -158,7 +203,8 @@ async fn a_table_that_may_not_be_described_is_named_once_and_scaled_all_the_same
         assert_eq!(scaler.invoke(set).await["outcome"], "scaled");
     }
     let log = scaler.stop().await;
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("warm throughput is not known")).collect();
     assert_eq!(lines.len(), 1, "{log}");
     assert!(lines[0].contains("WARN") && lines[0].contains("AccessDeniedException"), "{lines:?}");
     assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
@@ -180,7 +226,11 @@ async fn a_huge_report_of_keys_that_are_no_shard_keys_grows_nothing() {
     let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     assert_eq!((&answer["outcome"], &answer["keys"]), (&json!("handled"), &json!([])), "{answer}");
     let log = scaler.stop().await;
-    assert!(log.contains("throttled keys that are no shard keys of this table") && log.contains("10000"), "{log}");
+    assert!(
+        log.contains("throttled keys that are no shard keys of this table")
+            && log.contains("10000"),
+        "{log}"
+    );
     assert!(log.len() < 10_000, "one line, not one for each: {} bytes", log.len());
 }
 
@@ -192,7 +242,11 @@ async fn an_event_that_is_no_json_is_an_error_and_the_next_one_is_taken() {
     let whole = event_of_now("shard-scaler-alarm-direct").to_string();
     let answer = scaler.invoke_text(whole[..whole.len() / 2].to_owned()).await;
     assert!(answer["function_error"]["errorMessage"].is_string(), "{answer}");
-    assert_eq!(services.asked(), ["GetItem"], "nothing is asked for it: the start reads what the table takes");
+    assert_eq!(
+        services.asked(),
+        ["GetItem"],
+        "nothing is asked for it: the start reads what the table takes"
+    );
     still_answers(&mut scaler).await;
 }
 

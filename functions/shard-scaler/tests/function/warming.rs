@@ -18,11 +18,18 @@ const INSTANCES: usize = 20;
 const WARMING: Duration = Duration::from_secs(60);
 
 fn budget(write_units: u64, read_units: u64) -> ScalerConfig {
-    ScalerConfig { max_warm_write_units: write_units, max_warm_read_units: read_units, ..ScalerConfig::default() }
+    ScalerConfig {
+        max_warm_write_units: write_units,
+        max_warm_read_units: read_units,
+        ..ScalerConfig::default()
+    }
 }
 
 /// A new on-demand table: four partitions.
-async fn new_table(config: ScalerConfig, replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Fixture {
+async fn new_table(
+    config: ScalerConfig,
+    replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
+) -> Fixture {
     let fixture = fixture(|_, scaler| *scaler = config, replies).await;
     fixture.engine.set_limits([("items".to_owned(), PartitionLimits::default())]);
     fixture
@@ -42,7 +49,10 @@ impl Fixture {
         // A page that was read before is older than its lease by now.
         sleep(Duration::from_secs(2)).await;
         let key = PartitionKey::new("any").expect("a key");
-        self.table.warm_throughput(&key, Deadline::now() + Duration::from_secs(9)).await.expect("an answer")
+        self.table
+            .warm_throughput(&key, Deadline::now() + Duration::from_secs(9))
+            .await
+            .expect("an answer")
     }
 
     async fn published_write_units(&self) -> Option<u64> {
@@ -51,14 +61,19 @@ impl Fixture {
 
     /// How often warm throughput was written to a page.
     fn publications(&self) -> usize {
-        let of_warmth = |body: &Value| body["ExpressionAttributeNames"].to_string().contains("warm_throughput");
+        let of_warmth =
+            |body: &Value| body["ExpressionAttributeNames"].to_string().contains("warm_throughput");
         self.aws.asked("UpdateItem").iter().filter(|body| of_warmth(body)).count()
     }
 
     /// Another process.
     fn other_instance(&self, config: ScalerConfig) -> Scaler {
         let clients = clients_over(self.aws.shared());
-        Scaler::new(self.table.clone(), Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch }, config)
+        Scaler::new(
+            self.table.clone(),
+            Clients { dynamodb: clients.dynamodb, cloudwatch: clients.cloudwatch },
+            config,
+        )
     }
 }
 
@@ -68,7 +83,10 @@ async fn at_once(scalers: impl IntoIterator<Item = Scaler>, event: &Value) -> Ve
     for scaler in scalers {
         let event = event.clone();
         handling.spawn(async move {
-            scaler.handle(&event, 1_700_000_000, Deadline::now() + Duration::from_secs(59)).await.expect("handled")
+            scaler
+                .handle(&event, 1_700_000_000, Deadline::now() + Duration::from_secs(59))
+                .await
+                .expect("handled")
         });
     }
     handling.join_all().await
@@ -95,7 +113,10 @@ async fn the_lowest_of_table_and_indexes_is_published_and_looked_at_once_a_minut
     .await;
     assert_eq!(fixture.published().await, None);
     fixture.send(&rearm()).await.expect("handled");
-    assert_eq!(fixture.published().await, Some(WarmThroughput { write_units: 4_000, read_units: 12_000 }));
+    assert_eq!(
+        fixture.published().await,
+        Some(WarmThroughput { write_units: 4_000, read_units: 12_000 })
+    );
     assert_eq!(fixture.publications(), 4, "one for each page");
     fixture.grow("hot", 2).await;
     for event in [rearm(), json!({"action": "drain"}), alarm("shard-scaler-alarm-direct")] {
@@ -107,7 +128,11 @@ async fn the_lowest_of_table_and_indexes_is_published_and_looked_at_once_a_minut
     assert!(before <= 2, "{before}");
     sleep(Duration::from_secs(60)).await;
     fixture.send(&rearm()).await.expect("handled");
-    assert_eq!((looks() - before, fixture.publications()), (1, 4), "nothing is written that stands");
+    assert_eq!(
+        (looks() - before, fixture.publications()),
+        (1, 4),
+        "nothing is written that stands"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,10 +158,13 @@ async fn without_warm_throughput_everything_else_goes_on() {
         _ => Reply::Engine,
     };
     let denied: Replies = |operation, _| match operation {
-        "DescribeTable" => Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": "no"})),
+        "DescribeTable" => {
+            Reply::With(400, json!({"__type": "x#AccessDeniedException", "message": "no"}))
+        }
         _ => Reply::Engine,
     };
-    let silent: Replies = |operation, _| if operation == "DescribeTable" { Reply::Never } else { Reply::Engine };
+    let silent: Replies =
+        |operation, _| if operation == "DescribeTable" { Reply::Never } else { Reply::Engine };
     for (replies, reason, outcome) in [
         (old, "shows no WarmThroughput of the on-demand table", "unchanged"),
         (denied, "AccessDeniedException", "failed"),
@@ -144,10 +172,17 @@ async fn without_warm_throughput_everything_else_goes_on() {
         let fixture = new_table(budget(40_000, 0), replies).await;
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4, "write_units": 20_000});
         let answer = fixture.send(&set).await.expect("handled");
-        assert_eq!((&answer["outcome"], &answer["warm"]["outcome"]), (&json!("scaled"), &json!(outcome)), "{answer}");
+        assert_eq!(
+            (&answer["outcome"], &answer["warm"]["outcome"]),
+            (&json!("scaled"), &json!(outcome)),
+            "{answer}"
+        );
         assert!(answer["warm"].to_string().contains(reason), "{answer}");
         assert_eq!(fixture.published().await, None);
-        assert!(fixture.aws.asked("UpdateTable").is_empty(), "never without knowing what it can serve already");
+        assert!(
+            fixture.aws.asked("UpdateTable").is_empty(),
+            "never without knowing what it can serve already"
+        );
     }
     let fixture = new_table(ScalerConfig::default(), silent).await;
     let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 4});
@@ -157,7 +192,10 @@ async fn without_warm_throughput_everything_else_goes_on() {
     fixture.engine.set_has_warm_throughput(false);
     let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
     assert_eq!(answer["outcome"], "unchanged", "{answer}");
-    assert!(answer["reason"].to_string().contains("this server does not have the field"), "{answer}");
+    assert!(
+        answer["reason"].to_string().contains("this server does not have the field"),
+        "{answer}"
+    );
     assert!(fixture.aws.asked("UpdateTable").is_empty(), "{answer}");
 }
 
@@ -167,12 +205,18 @@ async fn twenty_callers_make_one_update() {
     for in_one_process in [true, false] {
         let fixture = new_table(config, |_, _| Reply::Engine).await;
         let scalers: Vec<Scaler> = (0..INSTANCES)
-            .map(|_| if in_one_process { fixture.scaler.clone() } else { fixture.other_instance(config) })
+            .map(|_| {
+                if in_one_process { fixture.scaler.clone() } else { fixture.other_instance(config) }
+            })
             .collect();
         let answers = at_once(scalers, &warm(24_000)).await;
-        let count = |outcome: &str| answers.iter().filter(|answer| answer["outcome"] == outcome).count();
+        let count =
+            |outcome: &str| answers.iter().filter(|answer| answer["outcome"] == outcome).count();
         assert_eq!((count("warming"), count("unchanged")), (1, INSTANCES - 1), "{answers:?}");
-        let refused = answers.iter().filter(|answer| answer["reason"].to_string().contains("ResourceInUse")).count();
+        let refused = answers
+            .iter()
+            .filter(|answer| answer["reason"].to_string().contains("ResourceInUse"))
+            .count();
         let sent = fixture.aws.asked("UpdateTable").len();
         assert_eq!(sent, 1 + refused, "one was taken");
         assert!(!in_one_process || sent == 1, "{sent}");
@@ -200,19 +244,31 @@ async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
         let scalers = (0..INSTANCES).map(|_| fixture.other_instance(config));
         let answers = at_once(scalers, &event("shard-scaler-warm-by-writer")).await;
         assert_eq!(fixture.aws.asked("UpdateTable").len(), INSTANCES, "{answers:?}");
-        let (warming, unchanged): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer["outcome"] == "warming");
+        let (warming, unchanged): (Vec<_>, Vec<_>) =
+            answers.iter().partition(|answer| answer["outcome"] == "warming");
         let accepted = if while_warming == WhileWarming::Refuses { 1 } else { INSTANCES };
         assert_eq!(warming.len(), accepted, "{while_warming:?}: {answers:?}");
         for answer in unchanged {
             assert_eq!(answer["outcome"], "unchanged", "{answer}");
-            assert!(answer["reason"].to_string().contains("UpdateTable: ResourceInUseException"), "{answer}");
+            assert!(
+                answer["reason"].to_string().contains("UpdateTable: ResourceInUseException"),
+                "{answer}"
+            );
         }
         for answer in warming {
-            assert_eq!(answer["added"], json!({"write_units": 20_000, "read_units": 0}), "{answer}");
+            assert_eq!(
+                answer["added"],
+                json!({"write_units": 20_000, "read_units": 0}),
+                "{answer}"
+            );
         }
         sleep(WARMING).await;
         let after = fixture.engine.warm_throughput("items");
-        assert_eq!((after.write_units, after.updating_until), (24_000.0, None), "one level, and one raise");
+        assert_eq!(
+            (after.write_units, after.updating_until),
+            (24_000.0, None),
+            "one level, and one raise"
+        );
     }
 }
 
@@ -220,14 +276,24 @@ async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
 async fn an_event_of_a_writer_asks_for_write_units_alone() {
     let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
     let answer = fixture.send(&event("shard-scaler-warm-by-writer")).await.expect("handled");
-    assert_eq!((&answer["outcome"], &answer["limited_by"]), (&json!("warming"), &Value::Null), "{answer}");
+    assert_eq!(
+        (&answer["outcome"], &answer["limited_by"]),
+        (&json!("warming"), &Value::Null),
+        "{answer}"
+    );
     let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 24_000}});
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
     // Of another key, which needs less.
-    for (after, reason) in [(1, "as much was asked for already"), (60, "the table can serve as much already")] {
+    for (after, reason) in
+        [(1, "as much was asked for already"), (60, "the table can serve as much already")]
+    {
         sleep(Duration::from_secs(after)).await;
         let answer = fixture.send(&warm(3_000)).await.expect("handled");
-        assert_eq!((&answer["outcome"], &answer["reason"]), (&json!("unchanged"), &json!(reason)), "{answer}");
+        assert_eq!(
+            (&answer["outcome"], &answer["reason"]),
+            (&json!("unchanged"), &json!(reason)),
+            "{answer}"
+        );
     }
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
 }
@@ -237,7 +303,11 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     let fixture = new_table(budget(10_000, 0), |_, _| Reply::Engine).await;
     let limit = json!("MAX_WARM_WRITE_UNITS is 10000, 24000 are needed");
     let answer = fixture.send(&warm(24_000)).await.expect("handled");
-    assert_eq!((&answer["outcome"], &answer["limited_by"]), (&json!("warming"), &limit), "{answer}");
+    assert_eq!(
+        (&answer["outcome"], &answer["limited_by"]),
+        (&json!("warming"), &limit),
+        "{answer}"
+    );
     assert_eq!(answer["table"]["to"]["write_units"], 10_000, "{answer}");
     sleep(WARMING + Duration::from_secs(1)).await;
     let rows = [
@@ -246,7 +316,11 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     ];
     for (units, reason, limited_by) in rows {
         let answer = fixture.send(&warm(units)).await.expect("handled");
-        assert_eq!((&answer["reason"], &answer["limited_by"]), (&json!(reason), &limited_by), "{answer}");
+        assert_eq!(
+            (&answer["reason"], &answer["limited_by"]),
+            (&json!(reason), &limited_by),
+            "{answer}"
+        );
     }
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
 }
@@ -255,7 +329,9 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
 #[tokio::test(start_paused = true)]
 async fn a_table_that_can_serve_more_than_the_budget_is_not_limited_by_it() {
     let fixture = new_table(budget(10_000, 0), |operation, _| match operation {
-        "DescribeTable" => described(json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)})),
+        "DescribeTable" => {
+            described(json!({"TableStatus": "ACTIVE", "WarmThroughput": units(30_000, 90_000)}))
+        }
         _ => Reply::Engine,
     })
     .await;
@@ -267,7 +343,9 @@ async fn a_table_that_can_serve_more_than_the_budget_is_not_limited_by_it() {
 #[tokio::test(start_paused = true)]
 async fn the_first_event_after_a_raise_publishes_it() {
     let fixture = new_table(budget(40_000, 0), |_, _| Reply::Engine).await;
-    for (after, outcome, published) in [(0, "warming", 4_000), (30, "unchanged", 4_000), (30, "unchanged", 24_000)] {
+    for (after, outcome, published) in
+        [(0, "warming", 4_000), (30, "unchanged", 4_000), (30, "unchanged", 24_000)]
+    {
         sleep(Duration::from_secs(after)).await;
         let answer = fixture.send(&warm(24_000)).await.expect("handled");
         assert_eq!(answer["outcome"], outcome, "{answer}");
@@ -297,19 +375,27 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
         "GetInsightRuleReport" => report(&["hot.1"], 1_700_000_100, 1_000_000.0),
         _ => Reply::Engine,
     };
-    for (config, outcome, to) in [(budget(0, 0), "unchanged", None), (budget(10_000, 0), "warming", Some(10_000))] {
+    for (config, outcome, to) in
+        [(budget(0, 0), "unchanged", None), (budget(10_000, 0), "warming", Some(10_000))]
+    {
         let fixture = new_table(config, replies).await;
         fixture.grow("hot", 18).await;
         fixture.clock.jump(Duration::from_secs(120));
         let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
         assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
         let warm = &answer["warm"];
-        assert_eq!((&warm["outcome"], warm["table"]["to"]["write_units"].as_u64()), (&json!(outcome), to), "{answer}");
+        assert_eq!(
+            (&warm["outcome"], warm["table"]["to"]["write_units"].as_u64()),
+            (&json!(outcome), to),
+            "{answer}"
+        );
         let needed = warm["needed"]["write_units"].as_u64().expect("units");
         assert!(needed > 10_000 && needed.is_multiple_of(1_000), "{answer}");
-        let limit = format!("MAX_WARM_WRITE_UNITS is {}, {needed} are needed", config.max_warm_write_units);
+        let limit =
+            format!("MAX_WARM_WRITE_UNITS is {}, {needed} are needed", config.max_warm_write_units);
         assert_eq!(warm["limited_by"], json!(limit), "{answer}");
-        let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 10_000}});
+        let update =
+            json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 10_000}});
         let updates = fixture.aws.asked("UpdateTable");
         assert_eq!(updates, Vec::from_iter(to.map(|_| update)), "{answer}");
         if to.is_some() {
@@ -341,15 +427,23 @@ async fn a_set_warms_the_table_and_its_indexes_in_advance_by_one_update() {
     });
     let answer = fixture.send(&set).await.expect("handled");
     assert_eq!((&answer["outcome"], &answer["to"]), (&json!("scaled"), &json!(4)), "{answer}");
-    assert_eq!((&answer["warm"]["outcome"], &answer["warm"]["status"]), (&json!("warming"), &json!("UPDATING")));
-    let of_index = json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
+    assert_eq!(
+        (&answer["warm"]["outcome"], &answer["warm"]["status"]),
+        (&json!("warming"), &json!("UPDATING"))
+    );
+    let of_index =
+        json!({"IndexName": "by-day", "WarmThroughput": {"WriteUnitsPerSecond": 20_000}});
     let update = json!({
         "TableName": "items",
         "WarmThroughput": {"WriteUnitsPerSecond": 20_000, "ReadUnitsPerSecond": 30_000},
         "GlobalSecondaryIndexUpdates": [{"Update": of_index}],
     });
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
-    assert_eq!(answer["warm"]["added"], json!({"write_units": 32_000, "read_units": 18_000}), "{answer}");
+    assert_eq!(
+        answer["warm"]["added"],
+        json!({"write_units": 32_000, "read_units": 18_000}),
+        "{answer}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,7 +458,11 @@ async fn what_is_refused_costs_nothing() {
         (json!({"action": "warm", "read_units": 2_000_000_000}), "read_units"),
     ] {
         let answer = fixture.send(&event).await.expect("refused");
-        assert_eq!((&answer["outcome"], &answer["field"]), (&json!("refused"), &json!(field)), "{answer}");
+        assert_eq!(
+            (&answer["outcome"], &answer["field"]),
+            (&json!("refused"), &json!(field)),
+            "{answer}"
+        );
     }
     assert!(fixture.aws.asked("UpdateTable").is_empty(), "{:?}", fixture.aws);
 }
@@ -374,7 +472,10 @@ async fn a_dry_run_says_what_it_would_raise() {
     let config = ScalerConfig { dry_run: true, ..budget(40_000, 0) };
     let fixture = new_table(config, |_, _| Reply::Engine).await;
     let answer = fixture.send(&warm(20_000)).await.expect("handled");
-    assert_eq!((&answer["outcome"], &answer["table"]["to"]["write_units"]), (&json!("dry-run"), &json!(20_000)));
+    assert_eq!(
+        (&answer["outcome"], &answer["table"]["to"]["write_units"]),
+        (&json!("dry-run"), &json!(20_000))
+    );
     assert!(fixture.aws.asked("UpdateTable").is_empty());
     assert_eq!(fixture.published().await, None, "nothing is written either");
 }
@@ -389,7 +490,9 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
     ];
     for (class, expected) in rows {
         let fixture = new_table(budget(40_000, 0), move |operation, _| match operation {
-            "UpdateTable" => Reply::With(400, json!({"__type": format!("x#{class}"), "message": "no"})),
+            "UpdateTable" => {
+                Reply::With(400, json!({"__type": format!("x#{class}"), "message": "no"}))
+            }
             _ => Reply::Engine,
         })
         .await;
@@ -398,7 +501,9 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
                 assert_eq!(answer["outcome"], outcome, "{answer}");
                 assert!(answer.to_string().contains(class), "{answer}");
             }
-            (Err(failed), Err(summary)) => assert!(failed.to_string().starts_with(summary), "{failed}"),
+            (Err(failed), Err(summary)) => {
+                assert!(failed.to_string().starts_with(summary), "{failed}")
+            }
             (handled, expected) => panic!("{class}: {handled:?}, and not {expected:?}"),
         }
         assert_eq!(fixture.engine.warm_throughput("items").write_units, 4_000.0);

@@ -59,7 +59,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) async fn run(mut self, rounds: Rounds, stop: Arc<AtomicBool>) -> BTreeMap<(String, String), Allowed> {
+    pub(crate) async fn run(
+        mut self,
+        rounds: Rounds,
+        stop: Arc<AtomicBool>,
+    ) -> BTreeMap<(String, String), Allowed> {
         let mut ticks = interval(PACE);
         let mut stored = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -121,7 +125,12 @@ impl Client {
     }
 
     /// Updates the possible states of an item after a write, by the response.
-    fn record(&mut self, (key, sort_key): (&str, &str), written: Option<u64>, response: &Result<(u16, Value), Cut>) {
+    fn record(
+        &mut self,
+        (key, sort_key): (&str, &str),
+        written: Option<u64>,
+        response: &Result<(u16, Value), Cut>,
+    ) {
         let counts = Arc::clone(&self.counts);
         let allowed = self.allowed(key, sort_key);
         match response {
@@ -129,7 +138,9 @@ impl Client {
                 increment(&counts.acknowledged);
                 *allowed = BTreeSet::from([written]);
             }
-            Ok((503, problem)) if problem["code"] != "outcome_unknown" => increment(&counts.rejected),
+            Ok((503, problem)) if problem["code"] != "outcome_unknown" => {
+                increment(&counts.rejected)
+            }
             Ok((503, _)) | Err(Cut) => {
                 increment(&counts.unknown);
                 allowed.insert(written);
@@ -141,7 +152,14 @@ impl Client {
     async fn put(&mut self, key: &str, sort_key: &str, method: &str) {
         let number = self.next_write();
         let response = if method == "PUT" {
-            self.site.send(method, &of_item(key, sort_key), &[], Some(&json!({"attributes": {"n": number}}))).await
+            self.site
+                .send(
+                    method,
+                    &of_item(key, sort_key),
+                    &[],
+                    Some(&json!({"attributes": {"n": number}})),
+                )
+                .await
         } else {
             self.site.send(method, "/items", &[], Some(&body(key, sort_key, number))).await
         };
@@ -161,16 +179,25 @@ impl Client {
         let headers = [("if-none-match", "*"), ("idempotency-key", name.as_str())];
         let before = self.allowed(key, sort_key).clone();
         loop {
-            let response = self.site.send("POST", "/items", &headers, Some(&body(key, sort_key, number))).await;
+            let response = self
+                .site
+                .send("POST", "/items", &headers, Some(&body(key, sort_key, number)))
+                .await;
             match &response {
                 Ok((201, _)) => {
-                    assert!(before.contains(&None), "{key} {sort_key}: created although it may be {before:?}");
+                    assert!(
+                        before.contains(&None),
+                        "{key} {sort_key}: created although it may be {before:?}"
+                    );
                     return self.record((key, sort_key), Some(number), &response);
                 }
                 Ok((412, _)) => {
                     increment(&self.counts.rejected);
                     let others: Allowed = before.iter().copied().filter(Option::is_some).collect();
-                    assert!(!others.is_empty(), "{key} {sort_key}: the response is 412, and the item does not exist");
+                    assert!(
+                        !others.is_empty(),
+                        "{key} {sort_key}: the response is 412, and the item does not exist"
+                    );
                     *self.allowed(key, sort_key) = others;
                     return;
                 }
@@ -189,7 +216,11 @@ impl Client {
         let (log, place) = (Arc::clone(&self.log), self.rng.random_range(0..self.log[key].len()));
         let (sort_key, event) = log[key].iter().nth(place).expect("it is below the length");
         let Some(found) = self.read_item(key, sort_key).await else { return };
-        assert_eq!(found.map(|item| item["attributes"].clone()), Some(event.clone()), "{key} {sort_key}");
+        assert_eq!(
+            found.map(|item| item["attributes"].clone()),
+            Some(event.clone()),
+            "{key} {sort_key}"
+        );
     }
 
     /// Reads an item, which may be absent. Returns `None` if the read failed.
@@ -224,10 +255,14 @@ impl Client {
     async fn scan(&mut self, key: &str) {
         let (limit, descending) = (self.rng.random_range(20..300), self.rng.random_bool(0.5));
         let order = if descending { "desc" } else { "asc" };
-        let path = format!("/items?partition_key={}&consistent=true&limit={limit}&order={order}", encode(key));
+        let path = format!(
+            "/items?partition_key={}&consistent=true&limit={limit}&order={order}",
+            encode(key)
+        );
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         loop {
-            let place = cursor.as_ref().map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+            let place =
+                cursor.as_ref().map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
             match self.site.send("GET", &format!("{path}{place}"), &[], None).await {
                 Ok((200, page)) => {
                     increment(&self.counts.pages);
@@ -247,19 +282,30 @@ impl Client {
             items.reverse();
         }
         let sort_keys: Vec<&str> = items.iter().map(sort_key_of).collect();
-        assert!(sort_keys.is_sorted_by(|one, next| one < next), "{key}: twice or out of order: {sort_keys:?}");
+        assert!(
+            sort_keys.is_sorted_by(|one, next| one < next),
+            "{key}: twice or out of order: {sort_keys:?}"
+        );
         let (log, own) = (Arc::clone(&self.log), format!("+{}", self.name));
         let events = &log[key];
         let found = items.iter().filter(|item| !sort_key_of(item).contains('+'));
         let found: Vec<_> = found.map(|item| (sort_key_of(item), &item["attributes"])).collect();
-        let wanted: Vec<_> = events.iter().map(|(sort_key, event)| (sort_key.as_str(), event)).collect();
+        let wanted: Vec<_> =
+            events.iter().map(|(sort_key, event)| (sort_key.as_str(), event)).collect();
         assert_eq!(found, wanted, "{key}");
         let own_items = items.iter().filter(|item| sort_key_of(item).ends_with(&own));
         let found: BTreeMap<String, u64> =
             own_items.map(|item| (sort_key_of(item).to_owned(), number_of(item))).collect();
-        let known: Vec<String> =
-            self.items.keys().filter(|(of, _)| of == key).map(|(_, sort_key)| sort_key.clone()).collect();
-        assert!(found.keys().all(|sort_key| known.contains(sort_key)), "{key}: {found:?} were never written");
+        let known: Vec<String> = self
+            .items
+            .keys()
+            .filter(|(of, _)| of == key)
+            .map(|(_, sort_key)| sort_key.clone())
+            .collect();
+        assert!(
+            found.keys().all(|sort_key| known.contains(sort_key)),
+            "{key}: {found:?} were never written"
+        );
         for sort_key in known {
             self.observe(key, &sort_key, found.get(&sort_key).copied());
         }

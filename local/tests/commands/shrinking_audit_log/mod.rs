@@ -50,9 +50,12 @@ const USUAL: [&str; 2] = ["--partitions", "64"];
 fn audit_log() -> (tempfile::NamedTempFile, Log) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/audit-log.jsonl.gz");
     let file = std::fs::File::open(path).expect("the audit log is here");
-    let lines: Vec<String> =
-        BufReader::new(GzDecoder::new(file)).lines().collect::<Result<_, _>>().expect("it is whole");
-    let events: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<String> = BufReader::new(GzDecoder::new(file))
+        .lines()
+        .collect::<Result<_, _>>()
+        .expect("it is whole");
+    let events: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let key = |event: &Value| event["path"].as_str().expect("a path").to_owned();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for event in &events {
@@ -62,8 +65,11 @@ fn audit_log() -> (tempfile::NamedTempFile, Log) {
     hottest.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     hottest.truncate(HOTTEST);
     let is_hot = |event: &Value| hottest.iter().any(|(hot, _)| *hot == key(event));
-    let (mut part, mut log) = (tempfile::NamedTempFile::new().expect("a temporary file"), Log::new());
-    for (line, event) in lines.iter().zip(events).filter(|(_, event)| is_hot(event)).take(stored_lines()) {
+    let (mut part, mut log) =
+        (tempfile::NamedTempFile::new().expect("a temporary file"), Log::new());
+    for (line, event) in
+        lines.iter().zip(events).filter(|(_, event)| is_hot(event)).take(stored_lines())
+    {
         writeln!(part, "{line}").expect("written");
         let sort_key = format!("{}#{}", event["time"], event["commit"].as_str().expect("a commit"));
         log.entry(key(&event)).or_default().insert(sort_key, event);
@@ -82,7 +88,11 @@ async fn store(file: &Path, url: &str) -> Summary {
         attempts: 50,
     };
     let summary = load(&options).await.expect("loaded");
-    assert_eq!((summary.stored, summary.failed.as_slice()), (stored_lines() as u64, &[][..]), "{summary}");
+    assert_eq!(
+        (summary.stored, summary.failed.as_slice()),
+        (stored_lines() as u64, &[][..]),
+        "{summary}"
+    );
     summary
 }
 
@@ -93,8 +103,11 @@ async fn grown(site: &Site) -> BTreeMap<String, u64> {
         assert!(began.elapsed() < PATIENCE, "keys go on growing");
         let (mut grown, mut after) = (BTreeMap::new(), Value::Null);
         loop {
-            let event =
-                if after.is_null() { json!({"action": "list"}) } else { json!({"action": "list", "after": after}) };
+            let event = if after.is_null() {
+                json!({"action": "list"})
+            } else {
+                json!({"action": "list", "after": after})
+            };
             let listed = site.scaler(&event).await;
             for key in listed["keys"].as_array().expect("keys") {
                 let (write, read) = (key["number_of_shards"].as_u64(), key["read_shards"].as_u64());
@@ -103,7 +116,10 @@ async fn grown(site: &Site) -> BTreeMap<String, u64> {
                     continue 'list;
                 }
                 if write > Some(1) {
-                    grown.insert(key["partition_key"].as_str().expect("a key").to_owned(), write.unwrap_or(1));
+                    grown.insert(
+                        key["partition_key"].as_str().expect("a key").to_owned(),
+                        write.unwrap_or(1),
+                    );
                 }
             }
             after = listed["next"].clone();
@@ -122,7 +138,10 @@ async fn stored(dynamodb: &str) -> Vec<(String, String, String)> {
         if !start.is_null() {
             request["ExclusiveStartKey"] = start;
         }
-        let scan = http.post(dynamodb).header("x-amz-target", "DynamoDB_20120810.Scan").body(request.to_string());
+        let scan = http
+            .post(dynamodb)
+            .header("x-amz-target", "DynamoDB_20120810.Scan")
+            .body(request.to_string());
         let response = scan.send().await.expect("a response");
         let bytes = response.bytes().await.expect("a body");
         let page: Value = serde_json::from_slice(&bytes).expect("JSON");
@@ -175,7 +194,8 @@ async fn none_ended<T: 'static>(clients: &mut JoinSet<T>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_killed_again_and_again() {
+async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_killed_again_and_again()
+ {
     let seed = std::env::var("KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     println!("KILL_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -198,7 +218,9 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
         served.kill();
         announce.send_modify(|(number, url)| (*number, *url) = (*number + 1, None));
         let data = data.path().to_owned();
-        *served = tokio::task::spawn_blocking(move || Served::start(&data, &USUAL)).await.expect("it starts");
+        *served = tokio::task::spawn_blocking(move || Served::start(&data, &USUAL))
+            .await
+            .expect("it starts");
         announce.send_modify(|(_, url)| *url = Some(served.api.clone()));
     };
     restart(&mut served).await;
@@ -211,7 +233,16 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     for name in 1..=CLIENTS {
         let (log, keys, counts) = (Arc::clone(&log), Arc::clone(&keys), Arc::clone(&counts));
         let rng = StdRng::seed_from_u64(seed * 100 + name);
-        let client = Client { name, site: site.clone(), rng, log, keys, items: BTreeMap::new(), writes: 0, counts };
+        let client = Client {
+            name,
+            site: site.clone(),
+            rng,
+            log,
+            keys,
+            items: BTreeMap::new(),
+            writes: 0,
+            counts,
+        };
         clients.spawn(client.run(round_state.clone(), Arc::clone(&stop)));
     }
 
@@ -221,7 +252,8 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     while kills.len() < wanted_kills() {
         if rounds > 0 {
             // The keys grow again, and every event gets a second copy at its home among the shards.
-            join_all(widths.iter().map(|(key, width)| widen(&site, key, (width + WIDER).min(16)))).await;
+            join_all(widths.iter().map(|(key, width)| widen(&site, key, (width + WIDER).min(16))))
+                .await;
             print!("{}", store(file.path(), &served.api).await);
         }
         rounds += 1;
@@ -230,7 +262,8 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
             stored = round_state.stored.acquire_many(CLIENTS as u32) => stored.expect("the clients go on").forget(),
             () = none_ended(&mut clients) => {}
         }
-        let mut shrinking: JoinSet<u32> = keys.iter().map(|key| narrow(site.clone(), key.clone())).collect();
+        let mut shrinking: JoinSet<u32> =
+            keys.iter().map(|key| narrow(site.clone(), key.clone())).collect();
         while !shrinking.is_empty() {
             let gap = Duration::from_millis(rng.random_range(300..6_500));
             let due = sleep(if kills.len() < wanted_kills() { gap } else { 2 * PATIENCE });
@@ -258,8 +291,9 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     let elapsed = began.elapsed();
     stop.store(true, Ordering::Relaxed);
     let mut expected: BTreeSet<(String, String)> = BTreeSet::new();
-    let events =
-        log.iter().flat_map(|(key, events)| events.keys().map(move |sort_key| (key.clone(), sort_key.clone())));
+    let events = log.iter().flat_map(|(key, events)| {
+        events.keys().map(move |sort_key| (key.clone(), sort_key.clone()))
+    });
     expected.extend(events);
     for own in clients.join_all().await {
         for (item, allowed) in own {
@@ -284,7 +318,12 @@ async fn grown_keys_of_the_audit_log_shrink_to_one_shard_while_the_process_is_ki
     assert_eq!((lost, left), (None, None));
 
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    println!("{} kills within {:.0} s, at {} s", kills.len(), elapsed.as_secs_f64(), kills.join(", "));
+    println!(
+        "{} kills within {:.0} s, at {} s",
+        kills.len(),
+        elapsed.as_secs_f64(),
+        kills.join(", ")
+    );
     println!("steps of {} keys at the kills: {steps:?}", keys.len());
     println!("shrinks begun {begun}, ended {}, in {rounds} rounds", rounds as usize * keys.len());
     println!("items {}, all on shard 1, each once", stored.len());

@@ -25,14 +25,27 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn start(data: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
-        command.env_clear().env("MAX_SHARDS", MAX_SHARDS).args(["serve", "--port", "0", "--dynamodb-port", "0"]);
-        command.args(["--drain-period", "1", "--drain-wait", "5", "--data-dir"]).arg(data).args(options);
+        command.env_clear().env("MAX_SHARDS", MAX_SHARDS).args([
+            "serve",
+            "--port",
+            "0",
+            "--dynamodb-port",
+            "0",
+        ]);
+        command
+            .args(["--drain-period", "1", "--drain-wait", "5", "--data-dir"])
+            .arg(data)
+            .args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the local edition starts");
-        let lines = BufReader::new(process.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let lines = BufReader::new(process.stdout.take().expect("its output"))
+            .lines()
+            .map_while(Result::ok);
         let lines: Vec<String> = lines.take_while(|line| !line.starts_with("stop")).collect();
         let address = |name: &str| {
-            let line =
-                lines.iter().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {lines:?}"));
+            let line = lines
+                .iter()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_else(|| panic!("{name}: {lines:?}"));
             line.split_whitespace().next().expect("an address").to_owned()
         };
         Self { api: address("API"), dynamodb: address("DynamoDB"), process }
@@ -75,10 +88,13 @@ impl Site {
         body: Option<&Value>,
     ) -> Result<(u16, Value), Cut> {
         let mut at = self.at.clone();
-        let up = async { at.wait_for(|(_, url)| url.is_some()).await.expect("the test goes on").clone() };
+        let up = async {
+            at.wait_for(|(_, url)| url.is_some()).await.expect("the test goes on").clone()
+        };
         let (number, url) = timeout(PATIENCE, up).await.expect("it listens again");
         let url = url.expect("it listens");
-        let mut request = self.http.request(method.parse().expect("a method"), format!("{url}{path}"));
+        let mut request =
+            self.http.request(method.parse().expect("a method"), format!("{url}{path}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -93,7 +109,8 @@ impl Site {
         match timeout(PATIENCE, exchange).await.expect("a response or an error") {
             Ok((status, body)) => Ok((status, serde_json::from_slice(&body).unwrap_or_default())),
             Err(error) => {
-                let killed = timeout(Duration::from_secs(10), at.wait_for(|(now, _)| *now != number)).await;
+                let killed =
+                    timeout(Duration::from_secs(10), at.wait_for(|(now, _)| *now != number)).await;
                 assert!(killed.is_ok(), "it was not killed and does not respond: {error:?}");
                 Err(Cut)
             }
@@ -113,7 +130,8 @@ impl Site {
     pub(crate) async fn widths(&self, key: &str) -> Widths {
         let shown = self.scaler(&json!({"action": "show", "partition_key": key})).await;
         let metadata = &shown["metadata"];
-        let number = |name: &str| metadata[name].as_u64().unwrap_or_else(|| panic!("{name}: {shown}"));
+        let number =
+            |name: &str| metadata[name].as_u64().unwrap_or_else(|| panic!("{name}: {shown}"));
         let (closing, draining) = (metadata["closing"].is_u64(), metadata["draining"] == true);
         let step = match (closing, draining) {
             (true, _) => Some("closing"),
@@ -121,7 +139,13 @@ impl Site {
             (false, true) => Some("found empty"),
             (false, false) => None,
         };
-        Widths { write: number("number_of_shards"), read: number("read_shards"), closing, draining, step }
+        Widths {
+            write: number("number_of_shards"),
+            read: number("read_shards"),
+            closing,
+            draining,
+            step,
+        }
     }
 }
 

@@ -8,8 +8,11 @@ use super::super::layout::Layout;
 use super::*;
 use crate::core::key::ShardCount;
 
-const WAITS: Waits =
-    Waits { lease: Duration::from_secs(1), reads: Duration::from_secs(60), signatures: Duration::from_secs(900) };
+const WAITS: Waits = Waits {
+    lease: Duration::from_secs(1),
+    reads: Duration::from_secs(60),
+    signatures: Duration::from_secs(900),
+};
 
 fn at(millis: u64) -> Moment {
     Moment { monotonic: Duration::from_millis(millis), wall: Duration::from_millis(millis) }
@@ -48,14 +51,19 @@ fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
     let one = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     for (places, from) in [(one, Version::LOWEST), (two_places(), Version::lowest_of(3))] {
         let mut write = update(How::Add, None);
-        let Next::Send(request) = write.next(&view(3, 0), &places, at(10)) else { panic!("{write:?}") };
+        let Next::Send(request) = write.next(&view(3, 0), &places, at(10)) else {
+            panic!("{write:?}")
+        };
         assert_eq!(request.condition, Condition::Stands { from, once: None });
         write.answered(&request, Answer::Refused(None), &places, &view(3, 0), at(20));
         assert_eq!(write.next(&view(3, 0), &places, at(20)), Next::Read);
         let mut unanswered = update(How::Add, None);
         drop(unanswered.next(&view(3, 0), &places, at(10)));
         unanswered.answered(&request, Answer::Unanswered, &places, &view(3, 0), at(20));
-        assert_eq!(unanswered.next(&view(3, 0), &places, at(20)), Next::Done(Outcome::Unknown(ADDED_ONCE)));
+        assert_eq!(
+            unanswered.next(&view(3, 0), &places, at(20)),
+            Next::Done(Outcome::Unknown(ADDED_ONCE))
+        );
     }
 }
 
@@ -85,10 +93,18 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
         let mut write = update(How::Replace, once);
         assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
         write.read(&[(places.home, base.clone())], &places, &seen, at(10));
-        let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{about}: {write:?}") };
+        let Next::Send(request) = write.next(&seen, &places, at(10)) else {
+            panic!("{about}: {write:?}")
+        };
         write.answered(&request, Answer::Unanswered, &places, &seen, at(20));
         assert_eq!(write.next(&seen, &places, at(30)), Next::Send(request.clone()), "{about}");
-        write.answered(&request, Answer::Refused(Some(stands(Version::LOWEST))), &places, &seen, at(40));
+        write.answered(
+            &request,
+            Answer::Refused(Some(stands(Version::LOWEST))),
+            &places,
+            &seen,
+            at(40),
+        );
         assert_eq!(write.next(&seen, &places, at(40)), Next::Read, "{about}");
         write.read(&[(places.home, found(&request))], &places, &seen, at(50));
         match (write.next(&seen, &places, at(50)), expected) {
@@ -101,11 +117,15 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
 
 #[test]
 fn one_place_and_one_version_need_no_read() {
-    let (one, expected) = (Places { home: ShardNumber::FIRST, old: BTreeSet::new() }, Version::new(1, 5, 5));
-    for (how, era, reads) in
-        [(How::Replace, 1, false), (How::Remove { may_look: false }, 1, false), (How::Replace, 0, true)]
-    {
-        let mut write = Write::new(Kind::Update(Update { how, expects: Some(expected), once: None }), WAITS, 7);
+    let (one, expected) =
+        (Places { home: ShardNumber::FIRST, old: BTreeSet::new() }, Version::new(1, 5, 5));
+    for (how, era, reads) in [
+        (How::Replace, 1, false),
+        (How::Remove { may_look: false }, 1, false),
+        (How::Replace, 0, true),
+    ] {
+        let mut write =
+            Write::new(Kind::Update(Update { how, expects: Some(expected), once: None }), WAITS, 7);
         let next = write.next(&view(era, 0), &one, at(10));
         assert_eq!(next == Next::Read, reads, "{how:?} {next:?}");
         if let Next::Send(request) = next {
@@ -118,15 +138,19 @@ fn one_place_and_one_version_need_no_read() {
 #[test]
 fn a_late_response_counts_only_where_the_era_certainly_lasts() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
-    let closing =
-        View { layout: Layout { closing: Some(ShardCount::ONE), ..view(1, 1_600).layout }, ..view(1, 1_600) };
+    let closing = View {
+        layout: Layout { closing: Some(ShardCount::ONE), ..view(1, 1_600).layout },
+        ..view(1, 1_600)
+    };
     for (newer, outcome) in [
         (view(1, 1_600), Outcome::Done),
         (view(2, 1_600), Outcome::Unknown(ENDED_LATE)),
         (closing, Outcome::Unknown(ENDED_LATE)),
     ] {
         let mut write = Write::new(Kind::Put, WAITS, 7);
-        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else {
+            panic!("{write:?}")
+        };
         write.answered(&request, Answer::Applied, &places, &view(1, 0), at(1_500));
         assert_eq!(write.next(&view(1, 0), &places, at(1_500)), Next::Look(Some(at(1_500))));
         assert_eq!(write.next(&newer, &places, at(1_700)), Next::Done(outcome), "{newer:?}");
@@ -138,7 +162,8 @@ fn a_late_response_counts_only_where_the_era_certainly_lasts() {
 #[test]
 fn what_was_found_under_one_view_says_nothing_under_another_of_the_same_instant() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::from([ShardNumber::UNSHARDED]) };
-    let of = |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
+    let of =
+        |generation| View { layout: Layout { generation, ..view(1, 0).layout }, asked_at: at(0) };
     let mut write = Write::new(Kind::CreateOnce, WAITS, 7);
     assert_eq!(write.next(&of(1), &places, at(10)), Next::Read);
     write.read(&[], &places, &of(1), at(10));
@@ -153,7 +178,9 @@ fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
     let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
     for (era_of_item, is_lost) in [(1, true), (2, false)] {
         let mut write = Write::new(Kind::Put, WAITS, 7);
-        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else { panic!("{write:?}") };
+        let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else {
+            panic!("{write:?}")
+        };
         let later = stands(Version::new(2, 1, 1));
         write.answered(&request, Answer::Refused(Some(later)), &places, &view(1, 0), at(20));
         assert_eq!(write.next(&view(1, 0), &places, at(20)), Next::Verify(at(20)));

@@ -6,7 +6,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{create_tables, in_process_clients};
-use sharding::internal::{Attributes, Environment, Item, PageQuery, PartitionKey, Survey, TableConfig, TableEngine, Value};
+use sharding::internal::{
+    Attributes, Environment, Item, PageQuery, PartitionKey, Survey, TableConfig, TableEngine, Value,
+};
 use system_tests::{TestClock, config, soon, sort_key};
 
 pub(super) fn key(text: &str) -> PartitionKey {
@@ -32,7 +34,11 @@ pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let mut config = config();
     config.drain.units_per_second = 20_000;
     change(&mut config);
-    let table = TableEngine::with_environment(&client, config.clone(), Environment::seeded(TestClock::default(), 7));
+    let table = TableEngine::with_environment(
+        &client,
+        config.clone(),
+        Environment::seeded(TestClock::default(), 7),
+    );
     Fixture { engine, config, client, table }
 }
 
@@ -44,19 +50,33 @@ impl Fixture {
             ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
             ("value".to_owned(), AttributeValue::N(value.to_string())),
         ]);
-        self.client.put_item().table_name("items").set_item(Some(stored)).send().await.expect("stored");
+        self.client
+            .put_item()
+            .table_name("items")
+            .set_item(Some(stored))
+            .send()
+            .await
+            .expect("stored");
     }
 
     /// Reads every item of a key, with its value, by pages.
     pub(super) async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
-        let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key(partition_key)) };
+        let mut query =
+            PageQuery { limit: 30, consistent: true, ..PageQuery::new(key(partition_key)) };
         let mut found = BTreeMap::new();
         loop {
             let page = self.table.query(&query, soon()).await.expect("a page");
             for item in &page.items {
-                let Some(Value::N(value)) = item.attributes.get("value") else { panic!("{item:?}") };
-                assert_eq!(item.attributes.len(), 1, "only the caller's attributes are shown: {item:?}");
-                let before = found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
+                let Some(Value::N(value)) = item.attributes.get("value") else {
+                    panic!("{item:?}")
+                };
+                assert_eq!(
+                    item.attributes.len(),
+                    1,
+                    "only the caller's attributes are shown: {item:?}"
+                );
+                let before =
+                    found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
                 assert_eq!(before, None, "{} came twice", item.sort_key);
             }
             match page.next {
@@ -67,7 +87,11 @@ impl Fixture {
     }
 
     pub(super) async fn get(&self, partition_key: &str, text: &str) -> Option<u64> {
-        let found = self.table.get(&key(partition_key), &sort_key(text), true, soon()).await.expect("a response")?;
+        let found = self
+            .table
+            .get(&key(partition_key), &sort_key(text), true, soon())
+            .await
+            .expect("a response")?;
         match found.attributes.get("value") {
             Some(Value::N(value)) => value.parse().ok(),
             other => panic!("{other:?}"),
@@ -78,10 +102,18 @@ impl Fixture {
     pub(super) async fn stored(&self) -> BTreeMap<String, usize> {
         let (mut start, mut stored) = (None, BTreeMap::new());
         loop {
-            let page =
-                self.client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+            let page = self
+                .client
+                .scan()
+                .table_name("items")
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .expect("a page");
             for item in page.items() {
-                *stored.entry(item["partition_key"].as_s().expect("a text").clone()).or_default() += 1;
+                *stored
+                    .entry(item["partition_key"].as_s().expect("a text").clone())
+                    .or_default() += 1;
             }
             start = page.last_evaluated_key;
             if start.is_none() {
@@ -93,18 +125,26 @@ impl Fixture {
     pub(super) async fn survey(&self) -> Survey {
         let (mut survey, mut after) = (Survey::default(), None);
         loop {
-            let page = self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
+            let page =
+                self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        assert_eq!(self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"), None);
+        assert_eq!(
+            self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"),
+            None
+        );
         survey
     }
 
     /// A new instance without any state.
     pub(super) fn another_instance(&self) -> TableEngine {
-        TableEngine::with_environment(&self.client, self.config.clone(), Environment::seeded(TestClock::default(), 8))
+        TableEngine::with_environment(
+            &self.client,
+            self.config.clone(),
+            Environment::seeded(TestClock::default(), 8),
+        )
     }
 }

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use sharding::internal::{Deadline, DrainRefused, Drained, Environment, Placement, TableEngine, TableError, WriteError, WriteErrorKind, Writes, Written};
+use sharding::internal::{
+    Deadline, DrainRefused, Drained, Environment, Placement, TableEngine, TableError, WriteError,
+    WriteErrorKind, Writes, Written,
+};
 use system_tests::{TestClock, count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
@@ -111,8 +114,11 @@ async fn an_item_whose_place_is_taken_can_be_read_and_is_written_once_it_has_ano
     }
     assert_eq!(fixture.get("orders", "order-0001").await, Some(1));
 
-    let home = |width| Placement::Calculated.home(&key("orders"), &sort_key("order-0001"), count(width));
-    let width = (2..100).find(|width| home(*width).is_some_and(|home| home.get() > 1)).expect("it moves somewhere");
+    let home =
+        |width| Placement::Calculated.home(&key("orders"), &sort_key("order-0001"), count(width));
+    let width = (2..100)
+        .find(|width| home(*width).is_some_and(|home| home.get() > 1))
+        .expect("it moves somewhere");
     table.set_shards(&key("orders"), count(width), soon()).await.expect("grown");
     table.put(&item("orders", "order-0001", 5), soon()).await.expect("its home is free");
     assert_eq!(fixture.get("orders", "order-0001").await, Some(5));
@@ -145,13 +151,17 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
     for call in 0.. {
         // Only the last calls have time to remove the tombstones.
         let lasts = Duration::from_millis(if call < 20 { 2_600 } else { 20_000 });
-        let drained = table.drain(&key("2014-07-09"), Deadline::now() + lasts).await.expect("it goes on");
+        let drained =
+            table.drain(&key("2014-07-09"), Deadline::now() + lasts).await.expect("it goes on");
         for _ in 0..5 {
             step += 1;
             let text = format!("order-{:04}", step * 37 % 170);
             match step % 5 {
                 0 => {
-                    table.delete(&key("2014-07-09"), &sort_key(&text), soon()).await.expect("deleted");
+                    table
+                        .delete(&key("2014-07-09"), &sort_key(&text), soon())
+                        .await
+                        .expect("deleted");
                     expected.remove(&text);
                 }
                 1 => {
@@ -159,8 +169,13 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
                     expected.insert(text, step + 10);
                 }
                 2 => {
-                    let created = table.create(&item("2014-07-09", &text, step + 10), None, soon()).await;
-                    assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
+                    let created =
+                        table.create(&item("2014-07-09", &text, step + 10), None, soon()).await;
+                    assert_eq!(
+                        created.is_ok(),
+                        !expected.contains_key(&text),
+                        "{text}: {created:?}"
+                    );
                     expected.entry(text).or_insert(step + 10);
                 }
                 3 => {
@@ -194,9 +209,17 @@ async fn a_migration_under_load_loses_and_doubles_nothing() {
     // Without the flag, no item is missing.
     let mut config = fixture.config.clone();
     config.adopt_unsharded = false;
-    let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
-    let after =
-        Fixture { engine: fixture.engine.clone(), config: fixture.config, client: fixture.client, table: after };
+    let after = TableEngine::with_environment(
+        &fixture.client,
+        config,
+        Environment::seeded(TestClock::default(), 9),
+    );
+    let after = Fixture {
+        engine: fixture.engine.clone(),
+        config: fixture.config,
+        client: fixture.client,
+        table: after,
+    };
     assert_eq!(after.all("2014-07-09").await, expected);
 }
 
@@ -206,7 +229,14 @@ async fn stored_plainly(fixture: &Fixture, text: &str) -> bool {
         ("partition_key".to_owned(), AttributeValue::S("2014-07-09".to_owned())),
         ("sort_key".to_owned(), AttributeValue::S(text.to_owned())),
     ]);
-    let found = fixture.client.get_item().table_name("items").set_key(Some(key)).send().await.expect("a response");
+    let found = fixture
+        .client
+        .get_item()
+        .table_name("items")
+        .set_key(Some(key))
+        .send()
+        .await
+        .expect("a response");
     found.item.is_some_and(|item| !item.contains_key("_version"))
 }
 
@@ -220,7 +250,11 @@ async fn a_migration_that_outlives_the_flag_moves_nothing() {
     fixture.table.begin_migration(&key("orders.1"), soon()).await.expect("it begins");
     let mut config = fixture.config.clone();
     config.adopt_unsharded = false;
-    let after = TableEngine::with_environment(&fixture.client, config, Environment::seeded(TestClock::default(), 9));
+    let after = TableEngine::with_environment(
+        &fixture.client,
+        config,
+        Environment::seeded(TestClock::default(), 9),
+    );
     let before = fixture.stored().await;
     for _ in 0..5 {
         after.drain(&key("orders.1"), soon()).await.expect("a response");
@@ -245,7 +279,9 @@ async fn an_append_that_meets_another_keys_item_on_shard_one_goes_home() {
     let mut stored = BTreeMap::new();
     for text in numbered(0..40) {
         // Each read uses an instance that has no view yet.
-        let home = Placement::Calculated.home(&key("orders"), &sort_key(&text), count(30)).expect("a home");
+        let home = Placement::Calculated
+            .home(&key("orders"), &sort_key(&text), count(30))
+            .expect("a home");
         let appended = fixture.another_instance().put(&item("orders", &text, 2), soon()).await;
         assert_eq!(appended.is_ok(), home.get() != 1, "{text}: {appended:?}");
         if appended.is_ok() {
@@ -276,10 +312,14 @@ async fn an_item_whose_place_is_occupied_by_another_key_is_reported_and_stays() 
     fixture.store_plainly("orders.1", "order-0001", 2).await;
     fixture.table.begin_migration(&key("orders"), soon()).await.expect("it begins");
     let drained = fixture.table.drain(&key("orders"), soon()).await;
-    assert!(drained.as_ref().is_err_and(|error| error.to_string().contains("another partition key")), "{drained:?}");
+    assert!(
+        drained.as_ref().is_err_and(|error| error.to_string().contains("another partition key")),
+        "{drained:?}"
+    );
     assert_eq!(fixture.get("orders", "order-0001").await, Some(1));
     assert_eq!(fixture.get("orders.1", "order-0001").await, Some(2));
-    let metadata = fixture.table.shards(&key("orders"), soon()).await.expect("a response").expect("metadata");
+    let metadata =
+        fixture.table.shards(&key("orders"), soon()).await.expect("a response").expect("metadata");
     assert!(metadata.draining().is_none() && metadata.has_unmovable(), "it is not retried forever");
     let refused = self::fixture(|_| {}).await.table.begin_migration(&key("orders"), soon()).await;
     assert!(matches!(refused, Err(DrainRefused::NotAdopting)), "{refused:?}");
@@ -294,7 +334,8 @@ async fn a_table_with_a_fixed_number_of_shards_keeps_its_placement_and_count() {
     .await;
     let mut expected = BTreeMap::new();
     for text in numbered(0..80) {
-        let home = Placement::ModuloMd5.home(&key("path"), &sort_key(&text), count(10)).expect("a home");
+        let home =
+            Placement::ModuloMd5.home(&key("path"), &sort_key(&text), count(10)).expect("a home");
         fixture.store_plainly(&format!("path.{home}"), &text, 1).await;
         expected.insert(text, 1);
     }

@@ -24,7 +24,8 @@ async fn lost_metadata_is_reported_and_rebuilt() {
         }
     }
     let expected: BTreeMap<_, _> = numbered(0..200).map(|text| (text, 1)).collect();
-    let before = fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
+    let before =
+        fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
     let lose = async || {
         metadata::lose(&fixture.client, KEY).await;
         sleep(Duration::from_secs(70)).await;
@@ -33,7 +34,10 @@ async fn lost_metadata_is_reported_and_rebuilt() {
     let grow = async || {
         for table in [&fixture.table, &new] {
             let grown = table.set_shards(&key(KEY), count(30), soon()).await;
-            assert!(grown.as_ref().is_err_and(|error| error.to_string().contains("lost")), "{grown:?}");
+            assert!(
+                grown.as_ref().is_err_and(|error| error.to_string().contains("lost")),
+                "{grown:?}"
+            );
         }
     };
     // The page still shows where all items are. A change of the width reads the item.
@@ -64,9 +68,16 @@ async fn lost_metadata_is_reported_and_rebuilt() {
         rebuilt
     };
     let check = async || {
-        let now = fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
-        assert_eq!((now.number_of_shards, now.read_shards), (before.number_of_shards, before.read_shards));
-        assert!(now.generation > before.generation, "instances with the old metadata accept the new one");
+        let now =
+            fixture.table.shards(&key(KEY), soon()).await.expect("a response").expect("metadata");
+        assert_eq!(
+            (now.number_of_shards, now.read_shards),
+            (before.number_of_shards, before.read_shards)
+        );
+        assert!(
+            now.generation > before.generation,
+            "instances with the old metadata accept the new one"
+        );
         assert!(now.era > before.era, "later writes replace the stored items");
         assert_eq!(metadata::entry(&fixture.client, KEY, 0).await, Some(now.layout().to_entry()));
         assert_eq!(fixture.all(KEY).await, expected);
@@ -80,7 +91,12 @@ async fn lost_metadata_is_reported_and_rebuilt() {
 
     // A program without knowledge of the items registers the key again with one shard.
     lose().await;
-    metadata::store(&fixture.client, KEY, [("number_of_shards", number(1)), ("generation", number(1))]).await;
+    metadata::store(
+        &fixture.client,
+        KEY,
+        [("number_of_shards", number(1)), ("generation", number(1))],
+    )
+    .await;
     assert_eq!(rebuild().await, [Rebuilt::Widened(count(15))]);
     check().await;
 
@@ -96,15 +112,32 @@ async fn damaged_metadata_of_a_key_with_one_shard_is_repaired() {
     fixture.table.put(&item("one", "order", 1), soon()).await.expect("stored");
     metadata::store(&fixture.client, "one", [("number_of_shards", metadata::text("many"))]).await;
     let new = fixture.another_instance();
-    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("its page is sufficient").items.len(), 1);
+    assert_eq!(
+        new.query(&PageQuery::new(key("one")), soon())
+            .await
+            .expect("its page is sufficient")
+            .items
+            .len(),
+        1
+    );
     assert!(new.shards(&key("one"), soon()).await.is_err());
     assert!(new.set_shards(&key("one"), count(2), soon()).await.is_err());
-    assert_eq!(new.list_keys(None, soon()).await.expect("the others"), (vec![], None), "one damaged key does not hide the others");
+    assert_eq!(
+        new.list_keys(None, soon()).await.expect("the others"),
+        (vec![], None),
+        "one damaged key does not hide the others"
+    );
     let survey = fixture.survey().await;
     for (key, findings) in survey.keys() {
-        assert_eq!(new.rebuild(key, findings, soon()).await.expect("rebuilt"), Rebuilt::Created(count(1)));
+        assert_eq!(
+            new.rebuild(key, findings, soon()).await.expect("rebuilt"),
+            Rebuilt::Created(count(1))
+        );
     }
     assert_eq!(survey.keys().len(), 1);
-    assert_eq!(new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(), 1);
+    assert_eq!(
+        new.query(&PageQuery::new(key("one")), soon()).await.expect("a page").items.len(),
+        1
+    );
     new.set_shards(&key("one"), count(2), soon()).await.expect("it can grow again");
 }

@@ -27,7 +27,8 @@ async fn assert_claimed(client: &Client) {
     assert_eq!(numbers, [2, u64::from(PAGES), 1]);
     assert!(table.contains_key("directory_made"), "{table:?}");
     for page in 0..PAGES {
-        let page = metadata::read(client, &format!("_sharding:page:{page}:0")).await.expect("a page");
+        let page =
+            metadata::read(client, &format!("_sharding:page:{page}:0")).await.expect("a page");
         assert_eq!(number_of(&page, "copies"), 1);
     }
 }
@@ -35,7 +36,12 @@ async fn assert_claimed(client: &Client) {
 #[tokio::test(start_paused = true)]
 async fn metadata_of_an_earlier_version_is_rejected_with_the_name_of_a_key() {
     let (_, client) = unclaimed().await;
-    metadata::store(&client, "orders", [("number_of_shards", number(4)), ("generation", number(2))]).await;
+    metadata::store(
+        &client,
+        "orders",
+        [("number_of_shards", number(4)), ("generation", number(2))],
+    )
+    .await;
     let table = TableEngine::new(&client, config());
     let error = table.claim_mode(soon()).await.expect_err("it is not a new table");
     assert!(matches!(error, TableError::Unusable(_)), "{error:?}");
@@ -44,9 +50,14 @@ async fn metadata_of_an_earlier_version_is_rejected_with_the_name_of_a_key() {
     }
     // A process without the check at its start detects the mismatch at its first write, and stores
     // nothing.
-    let refused = TableEngine::new(&client, config()).put(&item("order", 1), soon()).await.expect_err("refused");
+    let refused = TableEngine::new(&client, config())
+        .put(&item("order", 1), soon())
+        .await
+        .expect_err("refused");
     assert!(matches!(refused.kind, WriteErrorKind::Table(TableError::Unusable(_))), "{refused:?}");
-    assert!(TableEngine::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err());
+    assert!(
+        TableEngine::new(&client, config()).set_shards(&key(), count(4), soon()).await.is_err()
+    );
     let items = client.scan().table_name("items").send().await.expect("a page");
     assert_eq!((items.count, metadata::read(&client, TABLE_ITEM).await), (0, None));
 }
@@ -72,7 +83,10 @@ async fn sharded_items_without_any_metadata_are_a_loss() {
     let meanwhile = TableEngine::new(&client, config());
     for refused in [meanwhile.claim_mode(soon()).await, meanwhile.check_mode(soon()).await] {
         let error = refused.expect_err("it is not complete yet");
-        assert!(matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"), "{error:?}");
+        assert!(
+            matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"),
+            "{error:?}"
+        );
     }
     after.rebuild_directory(soon()).await.expect("made");
     meanwhile.claim_mode(soon()).await.expect("it is complete");
@@ -92,7 +106,10 @@ async fn while_metadata_is_rebuilt_no_other_process_marks_the_directory_complete
     let compared = before.repair_directory(soon()).await.map(drop);
     for refused in [compared, before.raise_directory_copies(2, soon()).await] {
         let error = refused.expect_err("it is not complete yet");
-        assert!(matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"), "{error:?}");
+        assert!(
+            matches!(error, TableError::Unusable(_)) && error.to_string().contains("being rebuilt"),
+            "{error:?}"
+        );
     }
     let table = metadata::read(&client, TABLE_ITEM).await.expect("it is stored");
     assert!(table.contains_key("rebuilding") && !table.contains_key("directory_made"), "{table:?}");
@@ -101,7 +118,8 @@ async fn while_metadata_is_rebuilt_no_other_process_marks_the_directory_complete
 #[tokio::test(start_paused = true)]
 async fn items_of_another_program_make_no_table_old() {
     let (_, client) = unclaimed().await;
-    let stored = client.put_item().table_name("items").item("partition_key", metadata::text("2014-07-09"));
+    let stored =
+        client.put_item().table_name("items").item("partition_key", metadata::text("2014-07-09"));
     stored.item("sort_key", metadata::text("order")).send().await.expect("stored");
     TableEngine::new(&client, config()).claim_mode(soon()).await.expect("it may be adopted");
     assert_claimed(&client).await;
@@ -112,7 +130,8 @@ async fn of_many_processes_that_start_at_once_all_agree() {
     let (engine, client) = unclaimed().await;
     let mut starting = tokio::task::JoinSet::new();
     for number in 0..20u64 {
-        let connection = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3 + number % 4));
+        let connection =
+            InProcess::new(engine.clone()).with_service_time(Duration::from_millis(3 + number % 4));
         let table = TableEngine::new(&in_process_clients(&connection).dynamodb, config());
         starting.spawn(async move {
             Box::pin(table.claim_mode(soon())).await.expect("claimed");
@@ -134,7 +153,8 @@ async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_t
     for (held, grows) in [("metadata", true), ("items", false)] {
         let (engine, client) = unclaimed().await;
         let holds = move |call: &Call| {
-            let is_held = call.operation == "Scan" && call.to_items == (held == "items") && call.before == 0;
+            let is_held =
+                call.operation == "Scan" && call.to_items == (held == "items") && call.before == 0;
             if is_held { Fate::Hold(Duration::from_secs(2)) } else { Fate::Pass }
         };
         let wire = Wire::new(InProcess::new(engine), holds);
@@ -147,7 +167,10 @@ async fn a_process_that_is_overtaken_while_it_looks_at_a_new_table_agrees_with_t
         if grows {
             first.set_shards(&key(), count(2), soon()).await.expect("grown");
         }
-        looking.await.expect("it does not panic").expect("another process was first, and that is all");
+        looking
+            .await
+            .expect("it does not panic")
+            .expect("another process was first, and that is all");
         assert_claimed(&client).await;
     }
 }

@@ -14,14 +14,20 @@ use tokio::time::sleep;
 
 use super::{Expected, Fixture, KEY, assert_finds, key, put, reads_of, store};
 
-const REFUSED: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
+const REFUSED: &str =
+    r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no"}"#;
 
 impl Fixture {
     /// As [`instance`](Self::instance), with a service time of 3 ms.
     fn distant_instance(&self, seed: u64) -> TableEngine {
-        let connection = InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
+        let connection =
+            InProcess::new(self.engine.clone()).with_service_time(Duration::from_millis(3));
         let environment = Environment::seeded(self.clock.clone(), seed);
-        TableEngine::with_environment(&in_process_clients(&connection).dynamodb, self.config.clone(), environment)
+        TableEngine::with_environment(
+            &in_process_clients(&connection).dynamodb,
+            self.config.clone(),
+            environment,
+        )
     }
 }
 
@@ -51,10 +57,12 @@ async fn copies_are_raised_while_traffic_runs() {
         tokio::spawn(async move {
             let mut scans = 0;
             while goes_on.load(Ordering::Relaxed) {
-                let before = acknowledged.lock().expect("no thread panics while it holds the lock").clone();
+                let before =
+                    acknowledged.lock().expect("no thread panics while it holds the lock").clone();
                 let query = PageQuery { limit: 1_000, consistent: true, ..PageQuery::new(key()) };
                 let page = table.query(&query, soon()).await.expect("a page");
-                let seen: BTreeSet<String> = page.items.iter().map(|item| item.sort_key.to_string()).collect();
+                let seen: BTreeSet<String> =
+                    page.items.iter().map(|item| item.sort_key.to_string()).collect();
                 let missed = before.difference(&seen).next();
                 assert_eq!(missed, None, "acknowledged before the read began");
                 scans += 1;
@@ -88,7 +96,8 @@ async fn copies_are_raised_while_traffic_runs() {
     let entry = fixture.entry_of_item().await;
     for copy in 0..5 {
         assert_eq!(fixture.entry(copy).await.as_ref(), Some(&entry), "copy {copy}");
-        let page = metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored");
+        let page =
+            metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored");
         assert_eq!(number_of(&page, "copies"), 5, "copy {copy}");
     }
     // New instances read every copy, and no other page.
@@ -129,7 +138,12 @@ async fn the_number_of_copies_is_never_lowered_and_has_bounds() {
     let (table, mut expected) = (fixture.instance(1), Expected::new());
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&table, numbered(0..20), 1, &mut expected).await;
-    let stored = async || number_of(&metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored"), "copies");
+    let stored = async || {
+        number_of(
+            &metadata::read(&fixture.client, TABLE_ITEM).await.expect("it is stored"),
+            "copies",
+        )
+    };
     assert_eq!(stored().await, 1);
     for refused in [0, MAX_COPIES + 1] {
         let error = table.raise_directory_copies(refused, soon()).await.expect_err("out of bounds");
@@ -185,7 +199,8 @@ async fn a_new_copy_lists_a_key_whose_item_is_lost_before_it_may_be_read() {
     // The first update of the new copy lists the key. The second one marks the copy, and is
     // rejected.
     let (raiser, _) = fixture.wired(2, move |call| {
-        let is_of_copy = call.operation == "UpdateItem" && call.key.as_deref() == Some(page.as_str());
+        let is_of_copy =
+            call.operation == "UpdateItem" && call.key.as_deref() == Some(page.as_str());
         let is_second = is_of_copy && updates.fetch_add(1, Ordering::Relaxed) == 1;
         if is_second { Fate::Refuse(REFUSED) } else { Fate::Pass }
     });

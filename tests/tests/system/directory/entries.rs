@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use sharding::internal::protocol::directory::LARGEST_PAGE_BYTES;
-use sharding::internal::{DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision};
+use sharding::internal::{
+    DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision,
+};
 use system_tests::metadata::{self, page_key, text};
 use system_tests::{Call, Fate, count, numbered, soon};
 use tokio::time::sleep;
@@ -31,7 +33,8 @@ async fn an_item_from_before_does_not_lower_its_entry() {
 #[tokio::test(start_paused = true)]
 async fn a_page_write_that_arrives_late_changes_nothing() {
     let fixture = Fixture::new().await;
-    let is_of_page = |call: &Call| call.key.as_deref().is_some_and(|key| key.starts_with("_sharding:page:"));
+    let is_of_page =
+        |call: &Call| call.key.as_deref().is_some_and(|key| key.starts_with("_sharding:page:"));
     let page = page_key(KEY, 0);
     let (table, wire) = fixture.wired(1, move |call| {
         let is_first = call.operation == "UpdateItem" && call.before == 1;
@@ -44,8 +47,15 @@ async fn a_page_write_that_arrives_late_changes_nothing() {
     let mut expected = Expected::new();
     store(&table, numbered(0..10), 1, &mut expected).await;
     table.set_shards(&key(), count(4), soon()).await.expect("grown");
-    let updates = wire.calls().into_iter().filter(|call| call.operation == "UpdateItem" && is_of_page(call)).count();
-    assert_eq!(updates, 3, "the closing twice, because its first request had no response, and the opening once");
+    let updates = wire
+        .calls()
+        .into_iter()
+        .filter(|call| call.operation == "UpdateItem" && is_of_page(call))
+        .count();
+    assert_eq!(
+        updates, 3,
+        "the closing twice, because its first request had no response, and the opening once"
+    );
     store(&table, numbered(5..20), 2, &mut expected).await;
     let entry = fixture.entry(0).await;
     sleep(Duration::from_secs(15)).await;
@@ -76,19 +86,35 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
     let mut events = table.scaling_events();
     for table in [&table, &fixture.instance(2)] {
-        assert_eq!(table.set_shards(&neighbour(), count(4), soon()).await.expect("a response"), full);
-        assert_eq!(table.scale_by_policy(&neighbour(), hot, soon()).await.expect("a response"), full);
+        assert_eq!(
+            table.set_shards(&neighbour(), count(4), soon()).await.expect("a response"),
+            full
+        );
+        assert_eq!(
+            table.scale_by_policy(&neighbour(), hot, soon()).await.expect("a response"),
+            full
+        );
     }
-    assert_eq!(metadata::read(&fixture.client, neighbour().as_str()).await, None, "it was not closed");
+    assert_eq!(
+        metadata::read(&fixture.client, neighbour().as_str()).await,
+        None,
+        "it was not closed"
+    );
     let event = events.try_recv().expect("an event");
-    assert_eq!(event.step, sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull));
+    assert_eq!(
+        event.step,
+        sharding::internal::ScalingStep::Unchanged(ScalingDecision::DirectoryFull)
+    );
 
     // Listed keys change as before, and a key on another page grows.
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
     store(&table, numbered(5..30), 2, &mut expected).await;
     assert_finds(&fixture.instance(3), &expected, "a listed key of a full page").await;
     let elsewhere = (0..).map(|number| format!("elsewhere-{number}"));
-    let elsewhere = elsewhere.into_iter().find(|name| page_key(name, 0) != page_key(KEY, 0)).expect("three of four");
+    let elsewhere = elsewhere
+        .into_iter()
+        .find(|name| page_key(name, 0) != page_key(KEY, 0))
+        .expect("three of four");
     let elsewhere = PartitionKey::new(&elsewhere).expect("a key");
     table.set_shards(&elsewhere, count(4), soon()).await.expect("grown");
 
@@ -112,7 +138,10 @@ async fn a_page_at_its_size_limit_also_rejects_a_change_of_a_listed_key() {
     for table in [&table, &fixture.instance(2)] {
         assert_eq!(table.set_shards(&key(), count(8), soon()).await.expect("a response"), full);
         let shrunk = table.begin_shrink(&key(), count(1), soon()).await;
-        assert!(matches!(shrunk, Err(DrainRefused::Busy(why)) if why.contains("full")), "{shrunk:?}");
+        assert!(
+            matches!(shrunk, Err(DrainRefused::Busy(why)) if why.contains("full")),
+            "{shrunk:?}"
+        );
     }
     assert_eq!(metadata::read(&fixture.client, KEY).await, before, "it was not closed");
 }
@@ -141,8 +170,9 @@ async fn a_page_lists_thousands_of_keys() {
     let fixture = Fixture::new().await;
     let table = fixture.instance(1);
     // Three growths each, as of a key that was relieved step by step.
-    let keys: Vec<PartitionKey> =
-        (0..10).map(|number| PartitionKey::new(&format!("/shared/path-{number:04}")).expect("a key")).collect();
+    let keys: Vec<PartitionKey> = (0..10)
+        .map(|number| PartitionKey::new(&format!("/shared/path-{number:04}")).expect("a key"))
+        .collect();
     for key in &keys {
         for width in [12, 18, 40] {
             table.set_shards(key, count(width), soon()).await.expect("grown");
@@ -150,11 +180,19 @@ async fn a_page_lists_thousands_of_keys() {
     }
     let mut bytes = 0;
     for page in 0..PAGES {
-        let page = metadata::read(&fixture.client, &format!("_sharding:page:{page}:0")).await.expect("it is stored");
+        let page = metadata::read(&fixture.client, &format!("_sharding:page:{page}:0"))
+            .await
+            .expect("it is stored");
         let entries = page.iter().filter(|(name, _)| name.starts_with("key:"));
-        bytes += entries.map(|(name, entry)| name.len() + entry.as_s().map_or(0, String::len)).sum::<usize>();
+        bytes += entries
+            .map(|(name, entry)| name.len() + entry.as_s().map_or(0, String::len))
+            .sum::<usize>();
     }
     let each = bytes / keys.len();
-    println!("{each} bytes an entry: {} in a read unit, {} in a full page", 4_096 / each, FULL_PAGE_BYTES / each);
+    println!(
+        "{each} bytes an entry: {} in a read unit, {} in a full page",
+        4_096 / each,
+        FULL_PAGE_BYTES / each
+    );
     assert!((60..=100).contains(&each), "{each}");
 }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use sharding::internal::{Layout, PageQuery, Placement, Pressure, Rebuilt, Survey, TableError, WriteErrorKind};
+use sharding::internal::{
+    Layout, PageQuery, Placement, Pressure, Rebuilt, Survey, TableError, WriteErrorKind,
+};
 use system_tests::metadata::{self, entry_name, number, page_key, text};
 use system_tests::{count, numbered, soon, sort_key};
 use tokio::time::sleep;
@@ -12,19 +14,24 @@ use super::{Expected, Fixture, KEY, item, key, store};
 
 /// A sort key with one home under two widths.
 pub(super) fn at_home_under_both(expected: &Expected, one: u32, other: u32) -> String {
-    let home = |text: &str, width| Placement::Calculated.home(&key(), &sort_key(text), count(width));
+    let home =
+        |text: &str, width| Placement::Calculated.home(&key(), &sort_key(text), count(width));
     let both = expected.keys().find(|text| home(text, one) == home(text, other));
     both.expect("some item has not moved").clone()
 }
 
-fn reports_lost<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(result: &Result<T, E>) -> bool {
+fn reports_lost<T: std::fmt::Debug, E: std::fmt::Display + std::fmt::Debug>(
+    result: &Result<T, E>,
+) -> bool {
     result.as_ref().is_err_and(|error| error.to_string().contains("lost"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_a_key_detects_that_its_item_is_lost_or_older_than_its_page() {
     // With items on other shards, without items, and with an item from before the last growth.
-    for (about, items, is_restored) in [("items", 40, false), ("no items", 0, false), ("restored", 40, true)] {
+    for (about, items, is_restored) in
+        [("items", 40, false), ("no items", 0, false), ("restored", 40, true)]
+    {
         let fixture = Fixture::new().await;
         let (table, mut expected) = (fixture.instance(1), Expected::new());
         table.set_shards(&key(), count(4), soon()).await.expect("grown");
@@ -67,12 +74,17 @@ async fn a_change_of_a_key_detects_that_its_item_is_lost_or_older_than_its_page(
 async fn a_writer_reports_that_the_item_of_a_closing_is_lost() {
     let fixture = Fixture::new().await;
     fixture.instance(1).set_shards(&key(), count(4), soon()).await.expect("grown");
-    let listed = fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
+    let listed =
+        fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
     let closing = Layout { generation: listed.generation + 1, closing: Some(count(8)), ..listed };
     let (page, name) = (page_key(KEY, 0), entry_name(KEY));
     metadata::set(&fixture.client, &page, [(name.as_str(), text(&closing.to_entry()))]).await;
     metadata::lose(&fixture.client, KEY).await;
-    let put = fixture.instance(2).put(&item("waits", 1), soon()).await.expect_err("its width is not known");
+    let put = fixture
+        .instance(2)
+        .put(&item("waits", 1), soon())
+        .await
+        .expect_err("its width is not known");
     assert!(matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))), "{put:?}");
 }
 
@@ -123,11 +135,21 @@ async fn a_rebuild_restores_keys_that_only_the_directory_lists() {
         let before = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
         metadata::lose(&fixture.client, KEY).await;
         assert_eq!(fixture.instance(2).repair_directory(soon()).await.expect("compared"), 0);
-        assert_eq!(metadata::read(&fixture.client, KEY).await, None, "it is reported, and not repaired");
+        assert_eq!(
+            metadata::read(&fixture.client, KEY).await,
+            None,
+            "it is reported, and not repaired"
+        );
         assert_eq!(fixture.instance(3).rebuild_directory(soon()).await.expect("rebuilt"), (0, 1));
         let after = table.shards(&key(), soon()).await.expect("a response").expect("metadata");
-        assert_eq!((after.number_of_shards, after.read_shards, after.closing()), (count(8), count(8), None));
-        assert!(after.generation > before.generation && after.era > before.era, "{before:?} {after:?}");
+        assert_eq!(
+            (after.number_of_shards, after.read_shards, after.closing()),
+            (count(8), count(8), None)
+        );
+        assert!(
+            after.generation > before.generation && after.era > before.era,
+            "{before:?} {after:?}"
+        );
         assert_eq!(fixture.entry(0).await, Some(after.layout().to_entry()));
         for table in [&table, &fixture.instance(4)] {
             super::assert_finds(table, &expected, "rebuilt").await;
@@ -147,7 +169,8 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
         table.set_shards(&key(), count(width), soon()).await.expect("grown");
     }
     // The key's generation is ahead of the clock, from which a rebuild continues.
-    let listed = fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
+    let listed =
+        fixture.entry(0).await.and_then(|entry| Layout::from_entry(&entry)).expect("an entry");
     let listed = Layout { generation: 1_800_000_000, ..listed };
     let (page, name) = (page_key(KEY, 0), entry_name(KEY));
     metadata::set(&fixture.client, &page, [(name.as_str(), text(&listed.to_entry()))]).await;
@@ -162,7 +185,10 @@ async fn a_key_is_rebuilt_from_its_page_as_well_as_from_its_items() {
     assert_eq!(rebuilt, Rebuilt::Created(count(16)));
     let metadata = rebuilder.shards(&key(), soon()).await.expect("a response").expect("metadata");
     let after = metadata.layout();
-    assert_eq!((after.number_of_shards, after.read_shards, after.closing), (count(16), count(16), None));
+    assert_eq!(
+        (after.number_of_shards, after.read_shards, after.closing),
+        (count(16), count(16), None)
+    );
     assert!(after.widths.is_superset(&listed.widths), "{after:?} {listed:?}");
     assert!(after.generation > listed.generation && after.era > listed.era, "{after:?} {listed:?}");
     assert_eq!(fixture.entry(0).await, Some(after.to_entry()));
@@ -182,7 +208,11 @@ async fn a_copy_of_a_later_era_than_page_and_item_makes_every_request_fail() {
         table.set_shards(&key(), count(8), soon()).await.expect("grown");
         store(&table, numbered(0..60), 1, &mut expected).await;
         // A place that is read in any case.
-        let both = if is_gone { at_home_under_both(&expected, 1, 8) } else { at_home_under_both(&expected, 4, 8) };
+        let both = if is_gone {
+            at_home_under_both(&expected, 1, 8)
+        } else {
+            at_home_under_both(&expected, 4, 8)
+        };
         if is_gone {
             metadata::lose(&fixture.client, KEY).await;
             metadata::remove(&fixture.client, &page_key(KEY, 0), &metadata::entry_name(KEY)).await;
@@ -192,13 +222,26 @@ async fn a_copy_of_a_later_era_than_page_and_item_makes_every_request_fail() {
         }
         sleep(Duration::from_secs(2)).await;
         let new = |seed| fixture.instance(seed);
-        let found = new(2).query(&PageQuery { consistent: true, ..PageQuery::new(key()) }, soon()).await;
+        let found =
+            new(2).query(&PageQuery { consistent: true, ..PageQuery::new(key()) }, soon()).await;
         assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
         let found = new(3).get(&key(), &sort_key(&both), true, soon()).await;
         assert!(reports_lost(&found), "gone: {is_gone}: {found:?}");
-        let put = new(4).put(&item(&both, 9), soon()).await.expect_err("the stored item is of a later era");
-        assert!(matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))), "gone: {is_gone}: {put:?}");
-        let created = new(5).create(&item(&both, 9), None, soon()).await.expect_err("the stored item is of a later era");
-        assert!(matches!(created.kind, WriteErrorKind::Table(TableError::Lost(_))), "gone: {is_gone}: {created:?}");
+        let put = new(4)
+            .put(&item(&both, 9), soon())
+            .await
+            .expect_err("the stored item is of a later era");
+        assert!(
+            matches!(put.kind, WriteErrorKind::Table(TableError::Lost(_))),
+            "gone: {is_gone}: {put:?}"
+        );
+        let created = new(5)
+            .create(&item(&both, 9), None, soon())
+            .await
+            .expect_err("the stored item is of a later era");
+        assert!(
+            matches!(created.kind, WriteErrorKind::Table(TableError::Lost(_))),
+            "gone: {is_gone}: {created:?}"
+        );
     }
 }

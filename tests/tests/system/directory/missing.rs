@@ -70,15 +70,19 @@ async fn a_missing_or_incomplete_page_does_not_mean_that_no_key_has_grown() {
 async fn a_page_that_is_not_complete_is_asked_for_once_in_a_lease() {
     let fixture = Fixture::new().await;
     let page = page_key(KEY, 0);
-    let names = (0..).map(|number| format!("key-{number}")).filter(|name| page_key(name, 0) == page);
-    let keys: Vec<_> = names.take(10).map(|name| PartitionKey::new(&name).expect("a key")).collect();
+    let names =
+        (0..).map(|number| format!("key-{number}")).filter(|name| page_key(name, 0) == page);
+    let keys: Vec<_> =
+        names.take(10).map(|name| PartitionKey::new(&name).expect("a key")).collect();
     metadata::lose(&fixture.client, &page).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Hold(Duration::from_millis(3)));
     for round in 1..=3 {
         let mut crowd = JoinSet::new();
         for key in keys.clone() {
             let table = table.clone();
-            crowd.spawn(async move { table.get(&key, &sort_key("order"), true, soon()).await.expect("a response") });
+            crowd.spawn(async move {
+                table.get(&key, &sort_key("order"), true, soon()).await.expect("a response")
+            });
         }
         assert!(crowd.join_all().await.iter().all(Option::is_none), "nothing was stored");
         assert_eq!(reads_of(&wire, &page), round);
@@ -118,7 +122,8 @@ async fn an_entry_that_cannot_be_read_sends_its_key_to_the_item() {
     old.set_shards(&key(), count(4), soon()).await.expect("grown");
     store(&old, numbered(0..20), 1, &mut expected).await;
     let (page, name) = (page_key(KEY, 0), metadata::entry_name(KEY));
-    metadata::set(&fixture.client, &page, [(name.as_str(), metadata::text("000000000002 four"))]).await;
+    metadata::set(&fixture.client, &page, [(name.as_str(), metadata::text("000000000002 four"))])
+        .await;
     let (new, wire) = fixture.wired(2, |_| Fate::Pass);
     assert_finds(&new, &expected, "a damaged entry").await;
     store(&new, numbered(20..30), 1, &mut expected).await;
@@ -135,10 +140,13 @@ async fn while_the_metadata_table_is_unavailable_a_key_is_used_until_its_lease_e
     is_down.store(true, Ordering::Relaxed);
     sleep(Duration::from_millis(700)).await;
     put(&table, "within", 1).await;
-    assert!(table.get(&key(), &sort_key("within"), true, soon()).await.expect("a response").is_some());
+    assert!(
+        table.get(&key(), &sort_key("within"), true, soon()).await.expect("a response").is_some()
+    );
     sleep(Duration::from_millis(400)).await;
     let in_time = || Deadline::now() + Duration::from_secs(3);
-    let put_late = table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
+    let put_late =
+        table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
     assert!(matches!(put_late.kind, WriteErrorKind::Capacity(_)), "{put_late:?}");
     let read_late = table.get(&key(), &sort_key("before"), true, in_time()).await;
     assert!(matches!(read_late, Err(ReadError::Capacity(_))), "{read_late:?}");
@@ -166,7 +174,8 @@ async fn a_throttled_append_does_not_wait_for_the_metadata_table() {
         let is_down = Arc::new(AtomicBool::new(false));
         let refuses = refuses_metadata(&is_down);
         let (table, _) = fixture.wired(1, move |call| {
-            let is_throttled = call.to_items && call.operation == "PutItem" && (1..3).contains(&call.before);
+            let is_throttled =
+                call.to_items && call.operation == "PutItem" && (1..3).contains(&call.before);
             if is_throttled { Fate::Refuse(FULL) } else { refuses(call) }
         });
         put(&table, "before", 1).await;
@@ -181,5 +190,11 @@ async fn a_throttled_append_does_not_wait_for_the_metadata_table() {
 
 fn refuses_metadata(is_down: &Arc<AtomicBool>) -> impl Fn(&Call) -> Fate + Send + Sync + use<> {
     let is_down = Arc::clone(is_down);
-    move |call| if !call.to_items && is_down.load(Ordering::Relaxed) { Fate::Refuse(FULL) } else { Fate::Pass }
+    move |call| {
+        if !call.to_items && is_down.load(Ordering::Relaxed) {
+            Fate::Refuse(FULL)
+        } else {
+            Fate::Pass
+        }
+    }
 }

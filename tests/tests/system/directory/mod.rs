@@ -6,9 +6,9 @@ mod copies;
 mod entries;
 mod lost;
 mod missing;
+mod recorder;
 mod registering;
 mod renewing;
-mod recorder;
 mod torn;
 mod warm;
 
@@ -18,7 +18,8 @@ use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine, Value, Written,
+    Attributes, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine, Value,
+    Written,
 };
 use system_tests::metadata::{self, claimed_tables};
 use system_tests::{Call, Fate, TestClock, Wire, config, soon, sort_key};
@@ -73,7 +74,11 @@ impl Fixture {
     }
 
     /// As [`instance`](Self::instance), on a connection that the test controls.
-    fn wired(&self, seed: u64, decide: impl Fn(&Call) -> Fate + Send + Sync + 'static) -> (TableEngine, Wire) {
+    fn wired(
+        &self,
+        seed: u64,
+        decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
+    ) -> (TableEngine, Wire) {
         let wire = Wire::new(InProcess::new(self.engine.clone()), decide);
         let client = clients_over(wire.clone().into_shared()).dynamodb;
         let environment = Environment::seeded(self.clock.clone(), seed);
@@ -87,7 +92,8 @@ impl Fixture {
 
     /// The entry that the key's page should have, from the metadata item.
     async fn entry_of_item(&self) -> String {
-        let metadata = self.instance(99).shards(&key(), soon()).await.expect("a response").expect("metadata");
+        let metadata =
+            self.instance(99).shards(&key(), soon()).await.expect("a response").expect("metadata");
         metadata.layout().to_entry()
     }
 }
@@ -97,7 +103,12 @@ async fn put(table: &TableEngine, text: &str, value: u64) -> Written {
 }
 
 /// Stores items, and adds them to the expected ones.
-async fn store(table: &TableEngine, texts: impl Iterator<Item = String>, value: u64, expected: &mut Expected) {
+async fn store(
+    table: &TableEngine,
+    texts: impl Iterator<Item = String>,
+    value: u64,
+    expected: &mut Expected,
+) {
     for text in texts {
         put(table, &text, value).await;
         expected.insert(text, value);
@@ -109,7 +120,8 @@ async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
     let mut query = PageQuery { limit: 30, consistent: true, ..PageQuery::new(key()) };
     let mut found = Expected::new();
     loop {
-        let page = table.query(&query, soon()).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        let page =
+            table.query(&query, soon()).await.unwrap_or_else(|error| panic!("{about}: {error}"));
         found.extend(page.items.iter().map(|item| (item.sort_key.to_string(), value_of(item))));
         match page.next {
             Some(next) => query.after = Some(next),
@@ -125,6 +137,8 @@ async fn assert_finds(table: &TableEngine, expected: &Expected, about: &str) {
 
 /// The number of reads of an item of the metadata table on this connection.
 fn reads_of(wire: &Wire, key: &str) -> usize {
-    let of_key = |call: &Call| !call.to_items && call.operation == "GetItem" && call.key.as_deref() == Some(key);
+    let of_key = |call: &Call| {
+        !call.to_items && call.operation == "GetItem" && call.key.as_deref() == Some(key)
+    };
     wire.calls().iter().filter(|call| of_key(call)).count()
 }

@@ -18,7 +18,10 @@ async fn with_registration_the_first_write_stores_a_metadata_item_once() {
     let fixture = Fixture::with(config().with(|config| config.register_keys = true)).await;
     let (table, wire) = fixture.wired(1, |_| Fate::Pass);
     let (other, of_other) = fixture.wired(2, |_| Fate::Pass);
-    assert_eq!(table.get(&key(), &sort_key("order"), true, soon()).await.expect("a response"), None);
+    assert_eq!(
+        table.get(&key(), &sort_key("order"), true, soon()).await.expect("a response"),
+        None
+    );
     table.finish_background_work().await;
     assert_eq!(metadata::read(&fixture.client, KEY).await, None, "a read registers nothing");
     for (table, value) in [(&table, 1), (&table, 2), (&other, 3)] {
@@ -71,6 +74,10 @@ async fn a_deletion_of_a_key_that_is_not_listed_never_looks() {
         sleep(Duration::from_millis(100)).await;
         let before = wire.operations().len();
         table.delete(&key(), &sort_key("order"), soon()).await.expect("deleted");
-        assert_eq!(wire.operations().split_off(before), ["PutItem"], "its metadata item was written: {is_written}");
+        assert_eq!(
+            wire.operations().split_off(before),
+            ["PutItem"],
+            "its metadata item was written: {is_written}"
+        );
     }
 }

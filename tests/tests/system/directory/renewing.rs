@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::InProcess;
 use local::clients_over;
-use sharding::internal::{Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, TableEngine};
+use sharding::internal::{
+    Attributes, Environment, Item, MAX_LEASE, PAGES, PartitionKey, TableEngine,
+};
 use system_tests::{Fate, TestClock, Wire, config, soon, sort_key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -18,9 +20,16 @@ const ROUND_TRIP: Duration = Duration::from_millis(3);
 /// An instance with this service time, and its requests.
 async fn distant() -> (TableEngine, Wire) {
     let fixture = Fixture::new().await;
-    let wire = Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| Fate::Pass);
+    let wire =
+        Wire::new(InProcess::new(fixture.engine.clone()).with_service_time(ROUND_TRIP), |_| {
+            Fate::Pass
+        });
     let client = clients_over(wire.clone().into_shared()).dynamodb;
-    let table = TableEngine::with_environment(&client, config(), Environment::seeded(TestClock::default(), 1));
+    let table = TableEngine::with_environment(
+        &client,
+        config(),
+        Environment::seeded(TestClock::default(), 1),
+    );
     table.claim_mode(soon()).await.expect("it agrees");
     (table, wire)
 }
@@ -38,7 +47,8 @@ async fn write(table: &TableEngine, key: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_and_never_waits_for_it() {
+async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_and_never_waits_for_it()
+ {
     const SECONDS: u64 = 60;
     let (table, wire) = distant().await;
     write(&table, KEY).await;
@@ -49,7 +59,8 @@ async fn an_instance_that_is_busy_reads_a_page_once_in_four_fifths_of_its_lease_
     }
     assert!(slowest < 2 * ROUND_TRIP, "{slowest:?}");
     let least = SECONDS as f64 / (MAX_LEASE.as_secs_f64() * 0.8);
-    let (read, asked) = (pages_read(&wire) as f64, wire.calls().iter().filter(|call| !call.to_items).count());
+    let (read, asked) =
+        (pages_read(&wire) as f64, wire.calls().iter().filter(|call| !call.to_items).count());
     println!("{read} reads of a page in {SECONDS} s, {:.2} a second", read / SECONDS as f64);
     assert!(read <= least + 2.0 && read > least * 0.9, "{read}, {least}");
     assert!(asked <= pages_read(&wire) + 1, "only the table item of the metadata table");

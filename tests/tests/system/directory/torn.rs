@@ -32,7 +32,11 @@ impl Fixture {
     /// Closes the key to 8 shards in the metadata item, as an actor does.
     async fn close_item(&self) {
         let before = metadata::read(&self.client, KEY).await.expect("it is stored");
-        let next = [("closing", 8), ("read_shards", 8), ("generation", number_of(&before, "generation") + 1)];
+        let next = [
+            ("closing", 8),
+            ("read_shards", 8),
+            ("generation", number_of(&before, "generation") + 1),
+        ];
         metadata::set(&self.client, KEY, next.map(|(name, n)| (name, number(n)))).await;
     }
 
@@ -56,7 +60,12 @@ impl Fixture {
     /// Writes the current state of the metadata item to this copy of its page.
     async fn publish_item(&self, copy: u32) {
         let entry = self.entry_of_item().await;
-        metadata::set(&self.client, &page_key(KEY, copy), [(entry_name(KEY).as_str(), text(&entry))]).await;
+        metadata::set(
+            &self.client,
+            &page_key(KEY, copy),
+            [(entry_name(KEY).as_str(), text(&entry))],
+        )
+        .await;
     }
 }
 
@@ -104,7 +113,8 @@ async fn another_actor_completes_the_change_of_a_dead_one() {
                 ..sharding::internal::PageQuery::new(key())
             };
             let page = fixture.instance(seed).query(&query, soon()).await.expect("a page");
-            let before = page.items.iter().filter(|item| !item.sort_key.to_string().starts_with("of-"));
+            let before =
+                page.items.iter().filter(|item| !item.sort_key.to_string().starts_with("of-"));
             assert_eq!(before.count(), expected.len(), "{about}: while it is torn");
         }
         let mut waits = Vec::new();
@@ -129,7 +139,11 @@ async fn another_actor_completes_the_change_of_a_dead_one() {
         let metadata = old.shards(&key(), soon()).await.expect("a response").expect("metadata");
         assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None), "{about}");
         let entries = [fixture.entry(0).await, fixture.entry(1).await];
-        assert_eq!(entries, [(); 2].map(|()| Some(metadata.layout().to_entry())), "{about}: both copies are repaired");
+        assert_eq!(
+            entries,
+            [(); 2].map(|()| Some(metadata.layout().to_entry())),
+            "{about}: both copies are repaired"
+        );
         assert_eq!(old.repair_directory(soon()).await.expect("compared"), 0, "{about}");
     }
 }
@@ -153,10 +167,12 @@ async fn a_takeover_outlives_the_request_that_began_it_and_only_one_runs_at_a_ti
     let waited = timeout(Duration::from_millis(4_500), table.put(&item("late", 1), soon())).await;
     waited.expect_err("the request ends while it waits");
     table.finish_background_work().await;
-    let metadata = fixture.instance(3).shards(&key(), soon()).await.expect("a response").expect("metadata");
+    let metadata =
+        fixture.instance(3).shards(&key(), soon()).await.expect("a response").expect("metadata");
     assert_eq!((metadata.number_of_shards, metadata.closing()), (count(8), None));
     let calls = wire.calls();
-    let is_change = |call: &&Call| call.operation == "UpdateItem" && call.key.as_deref() == Some(KEY);
+    let is_change =
+        |call: &&Call| call.operation == "UpdateItem" && call.key.as_deref() == Some(KEY);
     assert_eq!(calls.iter().filter(is_change).count(), 2, "it closes again once, and opens");
 }
 
@@ -165,12 +181,14 @@ async fn a_takeover_outlives_the_request_that_began_it_and_only_one_runs_at_a_ti
 async fn a_closing_in_the_item_only_stops_no_writer() {
     for grows_first in [true, false] {
         let about = if grows_first { "a key that has grown" } else { "a key that never grew" };
-        let (fixture, mut expected) = if grows_first { grown().await } else { (Fixture::new().await, Expected::new()) };
+        let (fixture, mut expected) =
+            if grows_first { grown().await } else { (Fixture::new().await, Expected::new()) };
         if grows_first {
             fixture.close_item().await;
         } else {
             store(&fixture.instance(1), numbered(0..20), 1, &mut expected).await;
-            let first = [("number_of_shards", 1), ("read_shards", 8), ("closing", 8), ("generation", 1)];
+            let first =
+                [("number_of_shards", 1), ("read_shards", 8), ("closing", 8), ("generation", 1)];
             metadata::store(&fixture.client, KEY, first.map(|(name, n)| (name, number(n)))).await;
         }
         let table = fixture.instance(2);
@@ -179,7 +197,10 @@ async fn a_closing_in_the_item_only_stops_no_writer() {
         assert_finds(&table, &expected, about).await;
         assert!(began.elapsed() < Duration::from_millis(100), "{about}: {:?}", began.elapsed());
         let grown = fixture.instance(3).set_shards(&key(), count(16), soon()).await.expect("grown");
-        assert!(matches!(grown, ScaleOutcome::Scaled { to, .. } if to == count(16)), "{about}: {grown:?}");
+        assert!(
+            matches!(grown, ScaleOutcome::Scaled { to, .. } if to == count(16)),
+            "{about}: {grown:?}"
+        );
         // The actor takes the closing over, and then makes its own change.
         assert!(began.elapsed() < Duration::from_secs(6), "{about}: {:?}", began.elapsed());
         store(&table, numbered(30..50), 4, &mut expected).await;
@@ -199,7 +220,10 @@ async fn a_comparison_updates_every_copy_from_the_item() {
     let table = fixture.instance(2);
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 2, "each copy is behind");
     let entry = fixture.entry_of_item().await;
-    assert_eq!([fixture.entry(0).await, fixture.entry(1).await], [Some(entry.clone()), Some(entry)]);
+    assert_eq!(
+        [fixture.entry(0).await, fixture.entry(1).await],
+        [Some(entry.clone()), Some(entry)]
+    );
     assert_eq!(table.repair_directory(soon()).await.expect("compared"), 0);
     assert_finds(&table, &expected, "compared").await;
 }
@@ -221,7 +245,10 @@ async fn an_instance_that_knows_more_than_its_page_repairs_it() {
         sleep(Duration::from_secs(1)).await;
     }
     table.finish_background_work().await;
-    assert_eq!([fixture.entry(0).await, fixture.entry(1).await], [Some(entry.clone()), Some(entry)]);
+    assert_eq!(
+        [fixture.entry(0).await, fixture.entry(1).await],
+        [Some(entry.clone()), Some(entry)]
+    );
     assert_finds(&fixture.instance(3), &expected, "repaired").await;
 }
 
@@ -257,9 +284,15 @@ async fn a_page_that_is_an_era_behind_the_item_is_noticed_by_what_is_read_and_wr
 
     restore().await;
     let writer = fixture.instance(5);
-    writer.put(&item(&both, 6), Deadline::now() + Duration::from_secs(5)).await.expect("stored by the item");
+    writer
+        .put(&item(&both, 6), Deadline::now() + Duration::from_secs(5))
+        .await
+        .expect("stored by the item");
     expected.insert(both, 6);
-    assert_eq!([fixture.entry(0).await, fixture.entry(1).await], [Some(entry.clone()), Some(entry)]);
+    assert_eq!(
+        [fixture.entry(0).await, fixture.entry(1).await],
+        [Some(entry.clone()), Some(entry)]
+    );
     for table in [&writer, &fixture.instance(6)] {
         assert_finds(table, &expected, "the writer has repaired the page").await;
     }
@@ -271,7 +304,9 @@ async fn a_write_goes_to_the_home_of_its_own_view_even_if_the_previous_view_is_a
     let (fixture, mut expected) = grown().await;
     let mut behind = Vec::new();
     for copy in [0, 1] {
-        behind.push(metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored"));
+        behind.push(
+            metadata::read(&fixture.client, &page_key(KEY, copy)).await.expect("it is stored"),
+        );
     }
     let table = fixture.instance(2);
     table.set_shards(&key(), count(8), soon()).await.expect("grown");
@@ -282,10 +317,12 @@ async fn a_write_goes_to_the_home_of_its_own_view_even_if_the_previous_view_is_a
     }
     // A copy of an intermediate era is stored at the home under the page's width. It sends the
     // writer to the metadata item.
-    let home = |text: &str, width| Placement::Calculated.home(&key(), &sort_key(text), count(width));
+    let home =
+        |text: &str, width| Placement::Calculated.home(&key(), &sort_key(text), count(width));
     let moved = |text: &&String| home(text, 4) == home(text, 8) && home(text, 8) != home(text, 16);
     let text = expected.keys().find(moved).expect("some item moves by the last growth only");
     let environment = Environment::seeded(StandingClock, 5);
-    let writer = TableEngine::with_environment(&fixture.client, fixture.config.clone(), environment);
+    let writer =
+        TableEngine::with_environment(&fixture.client, fixture.config.clone(), environment);
     assert_eq!(Some(put(&writer, text, 6).await.shard), home(text, 16));
 }

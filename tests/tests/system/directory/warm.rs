@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sharding::internal::{PAGES, Pressure, ScaleOutcome, ScalingDecision, TableEngine, WarmThroughput};
+use sharding::internal::{
+    PAGES, Pressure, ScaleOutcome, ScalingDecision, TableEngine, WarmThroughput,
+};
 use system_tests::metadata::{self, entry_name, page_key};
 use system_tests::{Fate, Wire, count, numbered, soon};
 use tokio::time::sleep;
@@ -37,7 +39,11 @@ async fn the_capacity_is_written_to_every_differing_copy_and_known_to_all() {
     publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
     for page in 0..PAGES {
         for copy in 0..2 {
-            assert_eq!(fixture.warm_entry(page, copy).await.as_deref(), Some("24000 12000"), "{page} {copy}");
+            assert_eq!(
+                fixture.warm_entry(page, copy).await.as_deref(),
+                Some("24000 12000"),
+                "{page} {copy}"
+            );
         }
     }
     let all = 2 * PAGES as usize;
@@ -46,7 +52,8 @@ async fn the_capacity_is_written_to_every_differing_copy_and_known_to_all() {
     publisher.publish_warm_throughput(WARM, soon()).await.expect("as before");
     assert_eq!(updates(&wire), all, "it is already stored");
     // One copy is behind.
-    metadata::set(&fixture.client, &page_key(KEY, 1), [(ATTRIBUTE, metadata::text("4000 12000"))]).await;
+    metadata::set(&fixture.client, &page_key(KEY, 1), [(ATTRIBUTE, metadata::text("4000 12000"))])
+        .await;
     publisher.publish_warm_throughput(WARM, soon()).await.expect("published");
     assert_eq!(updates(&wire), all + 1);
 }
@@ -104,9 +111,15 @@ async fn a_report_is_judged_by_what_the_table_can_serve_now() {
     let fixture = Fixture::new().await;
     let (scaler, other) = (fixture.instance(1), fixture.instance(2));
     let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
-    other.publish_warm_throughput(WarmThroughput { write_units: 1_000, ..WARM }, soon()).await.expect("published");
+    other
+        .publish_warm_throughput(WarmThroughput { write_units: 1_000, ..WARM }, soon())
+        .await
+        .expect("published");
     let short = scaler.scale_by_policy(&key(), hot, soon()).await.expect("a response");
-    let ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { write_units: Some(_), .. }) = short else {
+    let ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions {
+        write_units: Some(_), ..
+    }) = short
+    else {
         panic!("{short:?}");
     };
     other.publish_warm_throughput(WARM, soon()).await.expect("published");

@@ -23,14 +23,20 @@ async fn what_expires_is_not_moved() {
     let before = fixture.by_shard().await;
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let reports = fixture.drain().await;
-    let waited = reports.iter().any(|one| matches!(one, Drained::Waiting { until } if *until == began + 3_000));
+    let waited = reports
+        .iter()
+        .any(|one| matches!(one, Drained::Waiting { until } if *until == began + 3_000));
     assert!(waited, "{reports:?}");
     assert!(matches!(reports.last(), Some(Drained::Done { .. })), "{reports:?}");
     let after = fixture.by_shard().await;
     assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1]);
     for (index, text) in numbered(0..90).enumerate() {
         let stored = after[&1].contains(&text);
-        assert_eq!(stored, index % 3 == 2 || before[&1].contains(&text), "{text}: only items without an early expiry were moved");
+        assert_eq!(
+            stored,
+            index % 3 == 2 || before[&1].contains(&text),
+            "{text}: only items without an early expiry were moved"
+        );
     }
 }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::internal::{Attributes, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement, ScaleOutcome, ShardMetadata, TableConfig, TableEngine, Value};
+use sharding::internal::{
+    Attributes, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
+    ScaleOutcome, ShardMetadata, TableConfig, TableEngine, Value,
+};
 use system_tests::{Fate, TestClock, Wire, config, count, soon, sort_key};
 use tokio::time::sleep;
 
@@ -28,20 +31,24 @@ pub(super) struct Fixture {
 /// A table with these settings, over a wire that passes every request.
 pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
     let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+        .await
+        .expect("tables");
     let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
     let mut of_table = config();
     of_table.drain.units_per_second = 20_000;
     change(&mut of_table);
     let client = clients_over(wire.clone().into_shared()).dynamodb;
     let clock = TestClock::default();
-    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table =
+        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     Fixture { engine, table, wire, clock }
 }
 
 impl Fixture {
     pub(super) async fn grow(&self, to: u32) {
-        let grown = self.table.set_shards(&key(), count(to), soon()).await.expect("the tables respond");
+        let grown =
+            self.table.set_shards(&key(), count(to), soon()).await.expect("the tables respond");
         assert!(matches!(grown, ScaleOutcome::Scaled { .. }), "{grown:?}");
         sleep(Duration::from_secs(5)).await;
     }
@@ -59,8 +66,11 @@ impl Fixture {
         loop {
             let page = self.table.query(&query, soon()).await.expect("a page");
             for item in &page.items {
-                let Some(Value::N(value)) = item.attributes.get("value") else { panic!("{item:?}") };
-                let before = found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
+                let Some(Value::N(value)) = item.attributes.get("value") else {
+                    panic!("{item:?}")
+                };
+                let before =
+                    found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
                 assert_eq!(before, None, "{} came twice", item.sort_key);
             }
             match page.next {
@@ -76,10 +86,20 @@ impl Fixture {
         let mut start = None;
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         loop {
-            let page = client.scan().table_name("items").set_exclusive_start_key(start).send().await.expect("a page");
+            let page = client
+                .scan()
+                .table_name("items")
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .expect("a page");
             for stored in page.items() {
                 let text = |name: &str| stored[name].as_s().expect("a text").clone();
-                let shard = text("partition_key").rsplit('.').next().and_then(|n| n.parse().ok()).expect("a shard");
+                let shard = text("partition_key")
+                    .rsplit('.')
+                    .next()
+                    .and_then(|n| n.parse().ok())
+                    .expect("a shard");
                 assert_eq!(text("_partition_key"), "2014-07-09");
                 shards.entry(shard).or_default().push(text("sort_key"));
             }
@@ -105,25 +125,40 @@ impl Fixture {
     pub(super) async fn assert_all_are_at_home(&self, items: usize) {
         let width = self.metadata().await.number_of_shards;
         let by_shard = self.by_shard().await;
-        for (shard, text) in by_shard.iter().flat_map(|(shard, texts)| texts.iter().map(move |text| (shard, text))) {
-            let home = Placement::Calculated.home(&key(), &sort_key(text), width).map(|home| home.get());
+        for (shard, text) in
+            by_shard.iter().flat_map(|(shard, texts)| texts.iter().map(move |text| (shard, text)))
+        {
+            let home =
+                Placement::Calculated.home(&key(), &sort_key(text), width).map(|home| home.get());
             assert_eq!(home, Some(*shard), "{text} is at home");
         }
-        assert_eq!(by_shard.values().map(Vec::len).sum::<usize>(), items, "no item is stored twice");
+        assert_eq!(
+            by_shard.values().map(Vec::len).sum::<usize>(),
+            items,
+            "no item is stored twice"
+        );
     }
 
     /// Waits until requests of the previous era have expired, as a drain must before it begins.
     pub(super) async fn wait_out_the_change(&self) {
         let config = self.table.config();
-        sleep(config.drain.wait_for_requests + config.lease.max(config.append_lease) + Duration::from_secs(2)).await;
+        sleep(
+            config.drain.wait_for_requests
+                + config.lease.max(config.append_lease)
+                + Duration::from_secs(2),
+        )
+        .await;
     }
 
     /// Calls the drain repeatedly until it is done, as a schedule does.
     pub(super) async fn drain(&self) -> Vec<Drained> {
         let mut reports = Vec::new();
         for _ in 0..300 {
-            let drained =
-                self.table.drain(&key(), Deadline::now() + Duration::from_secs(4)).await.expect("the tables respond");
+            let drained = self
+                .table
+                .drain(&key(), Deadline::now() + Duration::from_secs(4))
+                .await
+                .expect("the tables respond");
             let is_end = matches!(drained, Drained::Done { .. } | Drained::Nothing);
             reports.push(drained);
             if is_end {

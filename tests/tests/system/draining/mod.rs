@@ -8,7 +8,9 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sharding::internal::{Clock, Deadline, DrainRefused, Drained, Placement, Pressure, ScaleOutcome, TableEngine, Writes};
+use sharding::internal::{
+    Clock, Deadline, DrainRefused, Drained, Placement, Pressure, ScaleOutcome, TableEngine, Writes,
+};
 use system_tests::{count, numbered, soon, sort_key};
 use tokio::time::sleep;
 
@@ -40,7 +42,11 @@ async fn a_shrink_brings_every_item_home_and_forgets_the_other_places() {
         .collect();
     assert!(waited.len() >= 2, "for reads, and for requests: {reports:?}");
     let pace = fixture.table.config().drain;
-    assert!(began.elapsed() > pace.wait_for_reads + pace.wait_for_requests, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() > pace.wait_for_reads + pace.wait_for_requests,
+        "{:?}",
+        began.elapsed()
+    );
     let Some(Drained::Done { from, to, .. }) = reports.last() else { panic!("{reports:?}") };
     assert_eq!((*from, *to), (count(16), count(4)));
 
@@ -48,15 +54,23 @@ async fn a_shrink_brings_every_item_home_and_forgets_the_other_places() {
     assert_eq!(after.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
     fixture.assert_all_are_at_home(400).await;
     for (shard, kept) in before.iter().filter(|(shard, _)| (2..=4).contains(*shard)) {
-        assert!(kept.iter().all(|sort_key| after[shard].contains(sort_key)), "the items of shard {shard} stay");
+        assert!(
+            kept.iter().all(|sort_key| after[shard].contains(sort_key)),
+            "the items of shard {shard} stay"
+        );
     }
-    assert_eq!(fixture.all().await.into_keys().collect::<Vec<_>>(), numbered(0..400).collect::<Vec<_>>());
+    assert_eq!(
+        fixture.all().await.into_keys().collect::<Vec<_>>(),
+        numbered(0..400).collect::<Vec<_>>()
+    );
     for text in ["order-0007", "order-0100", "order-0399"] {
-        let found = fixture.table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
+        let found =
+            fixture.table.get(&key(), &sort_key(text), true, soon()).await.expect("a response");
         assert!(found.is_some(), "{text}");
     }
     let metadata = fixture.metadata().await;
-    let widths: Vec<u32> = metadata.shard_history.entries().map(|entry| entry.count.get()).collect();
+    let widths: Vec<u32> =
+        metadata.shard_history.entries().map(|entry| entry.count.get()).collect();
     assert_eq!((metadata.draining(), metadata.settled, widths), (None, true, vec![4]));
 }
 
@@ -72,7 +86,8 @@ async fn writes_and_reads_go_on_while_a_key_shrinks() {
         // Short invocations, each of which is interrupted. Only the last ones have time to remove
         // the tombstones.
         let lasts = Duration::from_millis(if call < 20 { 3_500 } else { 20_000 });
-        let drained = fixture.table.drain(&key(), Deadline::now() + lasts).await.expect("it goes on");
+        let drained =
+            fixture.table.drain(&key(), Deadline::now() + lasts).await.expect("it goes on");
         for _ in 0..4 {
             step += 1;
             let text = format!("order-{:04}", step * 37 % 300);
@@ -87,13 +102,21 @@ async fn writes_and_reads_go_on_while_a_key_shrinks() {
                 }
                 2 => {
                     let created = fixture.table.create(&item(&text, step + 10), None, soon()).await;
-                    assert_eq!(created.is_ok(), !expected.contains_key(&text), "{text}: {created:?}");
+                    assert_eq!(
+                        created.is_ok(),
+                        !expected.contains_key(&text),
+                        "{text}: {created:?}"
+                    );
                     expected.entry(text).or_insert(step + 10);
                 }
                 _ => {
                     fixture.table.put_once(&item(&text, step + 10), soon()).await.expect("stored");
                     // If any copy of it exists, even a tombstone, an earlier request has stored it.
-                    let stored = fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response");
+                    let stored = fixture
+                        .table
+                        .get(&key(), &sort_key(&text), true, soon())
+                        .await
+                        .expect("a response");
                     if stored.is_some() {
                         expected.entry(text).or_insert(step + 10);
                     }
@@ -155,7 +178,12 @@ async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {
     fixture.assert_all_are_at_home(300).await;
     for text in numbered(0..300) {
         assert!(
-            fixture.table.get(&key(), &sort_key(&text), true, soon()).await.expect("a response").is_some(),
+            fixture
+                .table
+                .get(&key(), &sort_key(&text), true, soon())
+                .await
+                .expect("a response")
+                .is_some(),
             "{text}"
         );
     }
@@ -180,7 +208,10 @@ async fn deleted_items_stay_deleted_and_leave_nothing_behind() {
         delete(&text).await;
     }
     assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
-    assert_eq!(fixture.all().await.into_keys().collect::<Vec<_>>(), numbered(40..60).collect::<Vec<_>>());
+    assert_eq!(
+        fixture.all().await.into_keys().collect::<Vec<_>>(),
+        numbered(40..60).collect::<Vec<_>>()
+    );
     fixture.assert_all_are_at_home(20).await;
 }
 
@@ -201,13 +232,18 @@ async fn a_key_that_turns_hot_while_it_is_drained_is_wide_again() {
         fixture.table.drain(&key(), soon()).await.expect("a response");
         sleep(Duration::from_secs(3)).await;
         let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
-        let widened = fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables respond");
-        assert!(matches!(widened, ScaleOutcome::Scaled { to, .. } if to >= count(8)), "{widened:?}");
+        let widened =
+            fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables respond");
+        assert!(
+            matches!(widened, ScaleOutcome::Scaled { to, .. } if to >= count(8)),
+            "{widened:?}"
+        );
         let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
         assert_eq!(drained, Drained::Nothing, "the drain has been cut off");
         let metadata = fixture.metadata().await;
         assert_eq!(metadata.number_of_shards, metadata.read_shards, "{metadata:?}");
-        let stopped_at = metadata.drain_stopped_at.expect("a request of the drain may be in flight");
+        let stopped_at =
+            metadata.drain_stopped_at.expect("a request of the drain may be in flight");
         assert_eq!(fixture.all().await.len(), 100);
 
         // The next drain waits for such requests before it moves an item.
@@ -216,7 +252,10 @@ async fn a_key_that_turns_hot_while_it_is_drained_is_wide_again() {
         let before = fixture.by_shard().await;
         let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
         let wait = fixture.table.config().drain.wait_for_requests.as_secs();
-        assert!(matches!(drained, Drained::Waiting { until } if until >= stopped_at + wait), "{drained:?}");
+        assert!(
+            matches!(drained, Drained::Waiting { until } if until >= stopped_at + wait),
+            "{drained:?}"
+        );
         assert_eq!(fixture.by_shard().await, before);
         assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
         fixture.assert_all_are_at_home(100).await;
@@ -239,7 +278,8 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
         until
     };
     let now = || fixture.clock.now().epoch_seconds();
-    let until = async |second: u64| sleep(Duration::from_secs(second.saturating_sub(now()) + 1)).await;
+    let until =
+        async |second: u64| sleep(Duration::from_secs(second.saturating_sub(now()) + 1)).await;
     fixture.wait_out_the_change().await;
     let reads_have_ended = on(&first).await;
     let first_is_away = on(&second).await;
@@ -248,7 +288,11 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
     let copied = fixture.by_shard().await;
     let its_reads_have_ended = on(&second).await;
     assert!(its_reads_have_ended >= now() + fixture.table.config().drain.wait_for_reads.as_secs());
-    assert_eq!(fixture.by_shard().await, copied, "an instance deletes nothing that only another one has read");
+    assert_eq!(
+        fixture.by_shard().await,
+        copied,
+        "an instance deletes nothing that only another one has read"
+    );
     assert!(on(&first).await > its_reads_have_ended, "the first leaves the key to the second");
     until(its_reads_have_ended).await;
     until(on(&second).await).await;
@@ -259,14 +303,19 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_shrinks_under_every_placement() {
-    for placement in [Placement::Random, Placement::ModuloSha256, Placement::ModuloMd5, Placement::CodePoints] {
+    for placement in
+        [Placement::Random, Placement::ModuloSha256, Placement::ModuloMd5, Placement::CodePoints]
+    {
         let fixture = fixture(|of_table| of_table.placement = placement).await;
         fixture.store(numbered(0..40)).await;
         fixture.grow(9).await;
         fixture.store(numbered(40..160)).await;
         for to in [5, 1] {
             fixture.table.begin_shrink(&key(), count(to), soon()).await.expect("it begins");
-            assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })), "{placement:?}");
+            assert!(
+                matches!(fixture.drain().await.last(), Some(Drained::Done { .. })),
+                "{placement:?}"
+            );
             sleep(Duration::from_secs(5)).await;
             let shards = fixture.by_shard().await;
             assert!(shards.keys().all(|shard| *shard <= to), "{placement:?}: {:?}", shards.keys());
@@ -280,20 +329,31 @@ async fn a_key_shrinks_under_every_placement() {
 async fn a_drain_that_cannot_begin_is_rejected() {
     let fixture = fixture(|_| {}).await;
     let refused = fixture.table.begin_shrink(&key(), count(1), soon()).await;
-    assert!(matches!(refused, Err(DrainRefused::NotLower { .. })), "a key without metadata: {refused:?}");
+    assert!(
+        matches!(refused, Err(DrainRefused::NotLower { .. })),
+        "a key without metadata: {refused:?}"
+    );
     fixture.grow(4).await;
     let refused = fixture.table.begin_shrink(&key(), count(4), soon()).await;
     assert!(matches!(refused, Err(DrainRefused::NotLower { .. })), "{refused:?}");
     fixture.table.begin_shrink(&key(), count(2), soon()).await.expect("it begins");
-    for refused in
-        [fixture.table.begin_shrink(&key(), count(1), soon()).await, fixture.table.begin_settle(&key(), soon()).await]
-    {
+    for refused in [
+        fixture.table.begin_shrink(&key(), count(1), soon()).await,
+        fixture.table.begin_settle(&key(), soon()).await,
+    ] {
         assert!(matches!(refused, Err(DrainRefused::Busy(_))), "{refused:?}");
     }
-    for (placement, writes) in [(Placement::Calculated, Writes::Appends), (Placement::Random, Writes::Items)] {
-        let appends = self::fixture(|of_table| (of_table.placement, of_table.writes) = (placement, writes)).await;
+    for (placement, writes) in
+        [(Placement::Calculated, Writes::Appends), (Placement::Random, Writes::Items)]
+    {
+        let appends =
+            self::fixture(|of_table| (of_table.placement, of_table.writes) = (placement, writes))
+                .await;
         appends.grow(4).await;
         let refused = appends.table.begin_settle(&key(), soon()).await;
-        assert!(matches!(refused, Err(DrainRefused::NoHomes)), "{placement:?} {writes:?}: {refused:?}");
+        assert!(
+            matches!(refused, Err(DrainRefused::NoHomes)),
+            "{placement:?} {writes:?}: {refused:?}"
+        );
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, create_tables, in_process_clients};
-use sharding::internal::{Deadline, Drained, Environment, PageQuery, ReadError, TableConfig, TableEngine, Writes};
+use sharding::internal::{
+    Deadline, Drained, Environment, PageQuery, ReadError, TableConfig, TableEngine, Writes,
+};
 use system_tests::{Call, Fate, TestClock, Wire, config, count, numbered, soon};
 use tokio::time::sleep;
 
@@ -39,7 +41,8 @@ fn short_waits(of_table: &mut TableConfig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shard_that_was_given_up() {
+async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shard_that_was_given_up()
+ {
     // The wait for requests of the previous era and for reads, the lease, and the rounding to whole
     // seconds. An append-only table also waits for appends.
     for (writes, least, most) in [(Writes::Items, 11, 17), (Writes::Appends, 20, 30)] {
@@ -63,7 +66,10 @@ async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shar
             sleep(Duration::from_secs(1)).await;
         }
         let took = began.elapsed();
-        assert!(took > Duration::from_secs(least) && took < Duration::from_secs(most), "{writes:?}: {took:?}");
+        assert!(
+            took > Duration::from_secs(least) && took < Duration::from_secs(most),
+            "{writes:?}: {took:?}"
+        );
         for text in numbered(100..120) {
             other.put(&item(&text, 1), soon()).await.expect("stored");
         }
@@ -74,16 +80,22 @@ async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shar
 #[tokio::test(start_paused = true)]
 async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothing() {
     let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
-    let slow = |call: &Call| if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass };
+    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+        .await
+        .expect("tables");
+    let slow = |call: &Call| {
+        if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass }
+    };
     let client = clients_over(Wire::new(InProcess::new(engine), slow).into_shared()).dynamodb;
     let mut of_table = config();
     short_waits(&mut of_table);
     let clock = TestClock::default();
-    let table = TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
+    let table =
+        TableEngine::with_environment(&client, of_table, Environment::seeded(clock.clone(), 7));
     table.put(&item("order-1", 1), soon()).await.expect("stored");
     let read = async |frozen| {
-        let (table, query) = (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });
+        let (table, query) =
+            (table.clone(), PageQuery { consistent: true, ..PageQuery::new(key()) });
         let page = tokio::spawn(async move { table.query(&query, soon()).await });
         sleep(Duration::from_secs(1)).await;
         clock.jump(frozen);

@@ -38,7 +38,11 @@ async fn exercise(edition: &TestEdition, about: &str) {
     // Without an item.
     for (name, value) in [("if-match", "*"), ("if-match", "\"1\"")] {
         assert_precondition(&put(edition, 0, &[(name, value)]).await, None, about);
-        assert_precondition(&edition.send("DELETE", ITEM, &[(name, value)], None).await, None, about);
+        assert_precondition(
+            &edition.send("DELETE", ITEM, &[(name, value)], None).await,
+            None,
+            about,
+        );
         assert_problem(&read(edition, &[(name, value)]).await, 404, "not_found", None, about);
     }
     let deleted = edition.send("DELETE", ITEM, &[("if-none-match", "\"1\"")], None).await;
@@ -50,8 +54,11 @@ async fn exercise(edition: &TestEdition, about: &str) {
     let first = etag(&created);
     assert_eq!(etag(&read(edition, &[]).await), first, "{about}");
     assert_precondition(&put(edition, 9, &[("if-none-match", "*")]).await, Some(&first), about);
-    let post = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}}).to_string().into_bytes();
-    let again = edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(post.clone())).await;
+    let post = json!({"partition_key": "k", "sort_key": "s", "attributes": {"value": 2}})
+        .to_string()
+        .into_bytes();
+    let again =
+        edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(post.clone())).await;
     assert_problem(&again, 412, "already_exists", None, about);
     assert_eq!(etag(&again), first, "{about}");
     let second = etag(&edition.send("POST", "/items", &[JSON], Some(post)).await);
@@ -62,7 +69,11 @@ async fn exercise(edition: &TestEdition, about: &str) {
     let list = format!("\"1\", W/{second}");
     for value in ["*", &second, &list] {
         let same = read(edition, &[("if-none-match", value)]).await;
-        assert_eq!((same.status, &same.body, etag(&same)), (304, &Value::Null, second.clone()), "{about}: {value}");
+        assert_eq!(
+            (same.status, &same.body, etag(&same)),
+            (304, &Value::Null, second.clone()),
+            "{about}: {value}"
+        );
     }
     assert_eq!(read(edition, &[("if-none-match", &first)]).await.status, 200, "{about}");
     assert_eq!(read(edition, &[("if-match", &second)]).await.status, 200, "{about}");
@@ -97,7 +108,11 @@ async fn exercise(edition: &TestEdition, about: &str) {
     // DELETE.
     let refused = edition.send("DELETE", ITEM, &[("if-match", &second)], None).await;
     assert_precondition(&refused, Some(&fifth), about);
-    assert_eq!(edition.send("DELETE", ITEM, &[("if-match", &fifth)], None).await.status, 204, "{about}");
+    assert_eq!(
+        edition.send("DELETE", ITEM, &[("if-match", &fifth)], None).await.status,
+        204,
+        "{about}"
+    );
     assert_problem(&read(edition, &[]).await, 404, "not_found", None, about);
     assert_precondition(&put(edition, 6, &[("if-match", &fifth)]).await, None, about);
 }
@@ -126,12 +141,20 @@ async fn an_item_at_an_old_place_keeps_its_tag() {
     set_shards(&edition, "k", 16).await;
     for (tag, path) in &tags {
         let read = format!("{path}&consistent=true");
-        assert_eq!(edition.send("GET", &read, &[("if-none-match", tag)], None).await.status, 304, "{path}");
+        assert_eq!(
+            edition.send("GET", &read, &[("if-none-match", tag)], None).await.status,
+            304,
+            "{path}"
+        );
         let stored = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(100)).await;
         assert_eq!(stored.status, 200, "{path}: {}", stored.body);
         let late = edition.send("PUT", path, &[JSON, ("if-match", tag)], body(101)).await;
         assert_precondition(&late, Some(&etag(&stored)), path);
-        assert_eq!(edition.send("DELETE", path, &[("if-match", &etag(&stored))], None).await.status, 204, "{path}");
+        assert_eq!(
+            edition.send("DELETE", path, &[("if-match", &etag(&stored))], None).await.status,
+            204,
+            "{path}"
+        );
         assert_eq!(edition.get(&read).await.status, 404, "{path}");
     }
     edition.stop().await;
@@ -150,7 +173,8 @@ async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
             async move { put(edition, round * 100 + client, &[("if-match", &tag)]).await }
         });
         let results = at_once(race).await;
-        let winners: Vec<&Response> = results.iter().filter(|response| response.status == 200).collect();
+        let winners: Vec<&Response> =
+            results.iter().filter(|response| response.status == 200).collect();
         assert_eq!(winners.len(), 1, "round {round}");
         tag = etag(winners[0]);
         for loser in results.iter().filter(|response| response.status != 200) {
@@ -164,21 +188,33 @@ async fn of_clients_that_race_with_one_tag_exactly_one_wins() {
 #[tokio::test]
 async fn an_invalid_condition_is_rejected_by_name_and_nothing_is_stored() {
     let edition = start(config()).await;
-    for (method, header) in
-        [("GET", "if-match"), ("PUT", "if-none-match"), ("PATCH", "if-match"), ("DELETE", "if-match")]
-    {
+    for (method, header) in [
+        ("GET", "if-match"),
+        ("PUT", "if-none-match"),
+        ("PATCH", "if-match"),
+        ("DELETE", "if-match"),
+    ] {
         for value in ["1", "\"1", "\"1\" \"2\"", "w/\"1\"", "*, \"1\"", ","] {
             let response = edition.send(method, ITEM, &[JSON, (header, value)], body(1)).await;
-            assert_problem(&response, 400, "invalid_header", Some(header), &format!("{method} {value}"));
+            assert_problem(
+                &response,
+                400,
+                "invalid_header",
+                Some(header),
+                &format!("{method} {value}"),
+            );
         }
     }
-    let batch = json!({"items": [{"partition_key": "k", "attributes": {}}]}).to_string().into_bytes();
+    let batch =
+        json!({"items": [{"partition_key": "k", "attributes": {}}]}).to_string().into_bytes();
     for (path, headers) in [
         ("/items/batch", [("if-match", "*")]),
         ("/items", [("if-match", "\"1\"")]),
         ("/items", [("if-none-match", "\"1\"")]),
     ] {
-        let response = edition.send("POST", path, &[&[JSON], &headers[..]].concat(), Some(batch.clone())).await;
+        let response = edition
+            .send("POST", path, &[&[JSON], &headers[..]].concat(), Some(batch.clone()))
+            .await;
         assert_problem(&response, 400, "invalid_header", Some(headers[0].0), path);
     }
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty());

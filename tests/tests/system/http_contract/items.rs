@@ -9,19 +9,44 @@ use super::{JSON, assert_problem, start};
 async fn an_item_comes_back_as_it_went_in() {
     let edition = start(config()).await;
     let attributes = r#"{"exact":12345678901234567890123456789012345678,"small":1E-130,"empty":"","nested":{"l":[null,true,{"x":[]}]},"set":{"$string_set":["a","b"]}}"#;
-    let body = format!(r#"{{"partition_key":"a/b.7 \u00e9","sort_key":"☃","attributes":{attributes}}}"#);
+    let body =
+        format!(r#"{{"partition_key":"a/b.7 \u00e9","sort_key":"☃","attributes":{attributes}}}"#);
     let stored = edition.send("POST", "/items", &[JSON], Some(body.into_bytes())).await;
-    assert_eq!((stored.status, &stored.body["shard"], &stored.body["number_of_shards"]), (201, &json!(1), &json!(1)));
-    let item = edition.get("/item?partition_key=a%2Fb.7%20%C3%A9&sort_key=%E2%98%83&consistent=true").await;
+    assert_eq!(
+        (stored.status, &stored.body["shard"], &stored.body["number_of_shards"]),
+        (201, &json!(1), &json!(1))
+    );
+    let item = edition
+        .get("/item?partition_key=a%2Fb.7%20%C3%A9&sort_key=%E2%98%83&consistent=true")
+        .await;
     assert_eq!(item.status, 200, "{}", item.body);
     let text = item.body["attributes"].to_string();
-    assert!(text.contains("\"empty\":\"\"") && text.contains("\"$string_set\":[\"a\",\"b\"]"), "{text}");
-    assert_problem(&edition.get("/item?partition_key=a&sort_key=b").await, 404, "not_found", None, "absent item");
+    assert!(
+        text.contains("\"empty\":\"\"") && text.contains("\"$string_set\":[\"a\",\"b\"]"),
+        "{text}"
+    );
+    assert_problem(
+        &edition.get("/item?partition_key=a&sort_key=b").await,
+        404,
+        "not_found",
+        None,
+        "absent item",
+    );
     let shards = edition.get("/shards?partition_key=a").await;
-    assert_eq!((shards.status, &shards.body["number_of_shards"]), (200, &json!(1)), "a key that never grew");
-    assert_eq!((&shards.body["grown"], &shards.body["last_updated"]), (&json!(false), &Value::Null));
+    assert_eq!(
+        (shards.status, &shards.body["number_of_shards"]),
+        (200, &json!(1)),
+        "a key that never grew"
+    );
+    assert_eq!(
+        (&shards.body["grown"], &shards.body["last_updated"]),
+        (&json!(false), &Value::Null)
+    );
     let empty = edition.get("/items?partition_key=never").await;
-    assert_eq!((empty.status, &empty.body["items"], &empty.body["cursor"]), (200, &json!([]), &Value::Null));
+    assert_eq!(
+        (empty.status, &empty.body["items"], &empty.body["cursor"]),
+        (200, &json!([]), &Value::Null)
+    );
     edition.stop().await;
 }
 

@@ -30,7 +30,9 @@ async fn start(config: TableConfig) -> TestEdition {
     let endpoint_url = std::env::var("DYNAMODB_ENDPOINT").ok();
     let name = match &endpoint_url {
         None => config.table_name.clone(),
-        Some(_) => format!("contract-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed)),
+        Some(_) => {
+            format!("contract-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed))
+        }
     };
     let config = config.with(|config| {
         config.metadata_table_name = format!("{name}-metadata");
@@ -52,7 +54,11 @@ async fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> Vec<F::Output>
                 *done = Some(response);
             }
         }
-        if requests.iter().all(|(_, done)| done.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+        if requests.iter().all(|(_, done)| done.is_some()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
     requests.into_iter().filter_map(|(_, done)| done).collect()
@@ -67,10 +73,19 @@ async fn set_shards(edition: &TestEdition, key: &str, count: u32) {
 
 #[track_caller]
 fn assert_problem(response: &Response, status: u16, code: &str, field: Option<&str>, about: &str) {
-    assert_eq!((response.status, response.body["code"].as_str()), (status, Some(code)), "{about}: {}", response.body);
+    assert_eq!(
+        (response.status, response.body["code"].as_str()),
+        (status, Some(code)),
+        "{about}: {}",
+        response.body
+    );
     assert_eq!(response.headers["content-type"], "application/problem+json", "{about}");
     assert_eq!(response.body["status"], status, "{about}");
-    assert!(response.body["title"].is_string() && response.body["type"].is_string(), "{about}: {}", response.body);
+    assert!(
+        response.body["title"].is_string() && response.body["type"].is_string(),
+        "{about}: {}",
+        response.body
+    );
     assert_eq!(response.body["field"].as_str(), field, "{about}: {}", response.body);
     if let Some(field) = field {
         assert!(

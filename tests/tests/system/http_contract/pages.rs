@@ -11,8 +11,10 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges_over_many_shards
     let edition = start(number_table()).await;
     set_shards(&edition, "numbers", 8).await;
     let numbers: Vec<i64> = (-60..60).map(|n| n * 7).collect();
-    let items: Vec<Value> =
-        numbers.iter().map(|n| json!({"partition_key": "numbers", "sort_key": n, "attributes": {"n": n}})).collect();
+    let items: Vec<Value> = numbers
+        .iter()
+        .map(|n| json!({"partition_key": "numbers", "sort_key": n, "attributes": {"n": n}}))
+        .collect();
     assert_eq!(edition.post("/items/batch", &json!({ "items": items })).await.body["written"], 120);
     for (parameters, expected) in [
         ("&limit=1000", numbers.clone()),
@@ -29,7 +31,9 @@ async fn pages_are_right_for_number_keys_both_orders_and_ranges_over_many_shards
         let got: Vec<i64> = items.iter().filter_map(|item| item["sort_key"].as_i64()).collect();
         assert_eq!(got, expected, "{parameters}");
     }
-    let string = edition.post("/items", &json!({"partition_key": "k", "sort_key": "1", "attributes": {}})).await;
+    let string = edition
+        .post("/items", &json!({"partition_key": "k", "sort_key": "1", "attributes": {}}))
+        .await;
     assert_problem(&string, 400, "wrong_type", Some("sort_key"), "a string for a number");
     let missing = edition.post("/items", &json!({"partition_key": "k", "attributes": {}})).await;
     assert_problem(&missing, 400, "missing_field", Some("sort_key"), "no sort key");

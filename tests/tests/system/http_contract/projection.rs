@@ -24,14 +24,19 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
             assert_eq!(edition.post("/items", &item).await.status, 201);
         }
         let whole = edition.text("/items?partition_key=k&consistent=true").await;
-        let page = edition.text("/items?partition_key=k&consistent=true&fields=n,a.b,unknown").await;
+        let page =
+            edition.text("/items?partition_key=k&consistent=true&fields=n,a.b,unknown").await;
         assert!(page.len() * 20 < whole.len(), "{} of {} bytes", page.len(), whole.len());
-        let (whole, page): (Value, Value) =
-            (serde_json::from_str(&whole).expect("JSON"), serde_json::from_str(&page).expect("JSON"));
-        assert_eq!(page["consumed_capacity"], whole["consumed_capacity"], "the same units are charged");
+        let (whole, page): (Value, Value) = (
+            serde_json::from_str(&whole).expect("JSON"),
+            serde_json::from_str(&page).expect("JSON"),
+        );
+        assert_eq!(
+            page["consumed_capacity"], whole["consumed_capacity"],
+            "the same units are charged"
+        );
         for (number, item) in page["items"].as_array().expect("items").iter().enumerate() {
-            let expected =
-                json!({"partition_key": "k", "sort_key": number.to_string(), "attributes": {"n": number, "a.b": true}});
+            let expected = json!({"partition_key": "k", "sort_key": number.to_string(), "attributes": {"n": number, "a.b": true}});
             assert_eq!(*item, expected);
         }
         let one = edition.get("/item?partition_key=k&sort_key=3&fields=deep&consistent=true").await;
@@ -39,9 +44,13 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
         let all = edition.get("/item?partition_key=k&sort_key=3&consistent=true").await;
         assert_eq!(one.headers["etag"], all.headers["etag"]);
     }
-    for (fields, about) in
-        [("", "empty"), ("n,", "an empty name"), ("n,n", "twice"), ("_version", "reserved"), ("sort_key", "a key")]
-    {
+    for (fields, about) in [
+        ("", "empty"),
+        ("n,", "an empty name"),
+        ("n,n", "twice"),
+        ("_version", "reserved"),
+        ("sort_key", "a key"),
+    ] {
         for path in ["/items?partition_key=k", "/item?partition_key=k&sort_key=3"] {
             let response = edition.get(&format!("{path}&fields={fields}")).await;
             assert_problem(&response, 400, "invalid_parameter", Some("fields"), about);
@@ -64,20 +73,28 @@ async fn a_page_of_one_small_attribute_of_large_items_is_small() {
             json!({"partition_key": key, "sort_key": format!("{number:03}"), "attributes": attributes})
         };
         let items: Vec<Value> = (0..100).map(item).collect();
-        assert_eq!(edition.post("/items/batch", &json!({ "items": items })).await.body["written"], 100);
+        assert_eq!(
+            edition.post("/items/batch", &json!({ "items": items })).await.body["written"],
+            100
+        );
         let mut figures = Vec::new();
         for fields in ["", "&fields=state"] {
             let (mut took, mut bytes, mut units) = (Vec::new(), 0, 0.0);
             for _ in 0..15 {
                 let began = Instant::now();
-                let text = edition.text(&format!("/items?partition_key={key}&consistent=true{fields}")).await;
+                let text = edition
+                    .text(&format!("/items?partition_key={key}&consistent=true{fields}"))
+                    .await;
                 took.push(began.elapsed());
                 let page: Value = serde_json::from_str(&text).expect("a page");
                 assert_eq!(page["items"].as_array().map(Vec::len), Some(100));
                 (bytes, units) = (text.len(), page["consumed_capacity"].as_f64().expect("units"));
             }
             took.sort_unstable();
-            println!("{shards} shards{fields}: {bytes} bytes, {:?} (median of 15), {units} read units", took[7]);
+            println!(
+                "{shards} shards{fields}: {bytes} bytes, {:?} (median of 15), {units} read units",
+                took[7]
+            );
             figures.push((bytes, units));
         }
         assert!(figures[1].0 * 30 < figures[0].0, "{figures:?}");
@@ -97,22 +114,36 @@ async fn items_are_counted_in_pages() {
             let item = json!({"partition_key": "k", "sort_key": format!("{number:02}"), "attributes": {"filler": "x".repeat(500)}});
             assert_eq!(edition.post("/items", &item).await.status, 201);
         }
-        assert_eq!(edition.send("DELETE", "/item?partition_key=k&sort_key=07", &[], None).await.status, 204);
+        assert_eq!(
+            edition.send("DELETE", "/item?partition_key=k&sort_key=07", &[], None).await.status,
+            204
+        );
         let all = edition.get("/items?partition_key=k&count=true&consistent=true").await.body;
-        assert_eq!((&all["count"], &all["cursor"], &all["items"]), (&json!(24), &Value::Null, &Value::Null), "{all}");
-        let range = edition.get("/items?partition_key=k&count=true&consistent=true&from=05&to=09").await.body;
+        assert_eq!(
+            (&all["count"], &all["cursor"], &all["items"]),
+            (&json!(24), &Value::Null, &Value::Null),
+            "{all}"
+        );
+        let range = edition
+            .get("/items?partition_key=k&count=true&consistent=true&from=05&to=09")
+            .await
+            .body;
         assert_eq!(range["count"], 4);
         let (mut counted, mut cursor) = (0, String::new());
         loop {
-            let page =
-                edition.get(&format!("/items?partition_key=k&count=true&consistent=true&limit=10{cursor}")).await.body;
+            let page = edition
+                .get(&format!("/items?partition_key=k&count=true&consistent=true&limit=10{cursor}"))
+                .await
+                .body;
             counted += page["count"].as_u64().expect("a count");
             let Some(next) = page["cursor"].as_str() else { break };
             cursor = format!("&cursor={next}");
         }
         assert_eq!(counted, 24);
     }
-    for (parameters, field) in [("&fields=n", "fields"), ("&limit=1001", "limit"), ("&limit=0", "limit")] {
+    for (parameters, field) in
+        [("&fields=n", "fields"), ("&limit=1001", "limit"), ("&limit=0", "limit")]
+    {
         let response = edition.get(&format!("/items?partition_key=k&count=true{parameters}")).await;
         assert_problem(&response, 400, "invalid_parameter", Some(field), parameters);
     }
@@ -130,7 +161,9 @@ async fn pages_go_back_the_way_they_came() {
         if shards > 1 {
             set_shards(&edition, "k", shards).await;
         }
-        for parameters in ["&limit=7", "&limit=5&order=desc", "&limit=4&from=13&to=29", "&limit=6&prefix=2"] {
+        for parameters in
+            ["&limit=7", "&limit=5&order=desc", "&limit=4&from=13&to=29", "&limit=6&prefix=2"]
+        {
             let path = format!("/items?partition_key=k&consistent=true{parameters}");
             let page = async |cursor: &str| {
                 let response = edition.get(&format!("{path}&cursor={cursor}")).await;
@@ -144,7 +177,8 @@ async fn pages_go_back_the_way_they_came() {
                 last = page(next).await;
                 there.push(numbers(&last));
             }
-            let expected = edition.read_all("k", &format!("&consistent=true{parameters}")).await.0.len();
+            let expected =
+                edition.read_all("k", &format!("&consistent=true{parameters}")).await.0.len();
             assert_eq!(there.concat().len(), expected, "{parameters}");
             let ends_empty = there.last().is_some_and(Vec::is_empty);
             there.retain(|page| !page.is_empty());
@@ -163,21 +197,30 @@ async fn pages_go_back_the_way_they_came() {
             );
             if let Some(next) = at["cursor"].as_str() {
                 let again = page(next).await;
-                assert_eq!(numbers(&again).first(), there.concat().get(numbers(&at).len()), "and forwards again");
+                assert_eq!(
+                    numbers(&again).first(),
+                    there.concat().get(numbers(&at).len()),
+                    "and forwards again"
+                );
             }
         }
     }
     let first = edition.get("/items?partition_key=k&limit=7").await.body;
     let second = edition
-        .get(&format!("/items?partition_key=k&limit=7&cursor={}", first["cursor"].as_str().expect("more")))
+        .get(&format!(
+            "/items?partition_key=k&limit=7&cursor={}",
+            first["cursor"].as_str().expect("more")
+        ))
         .await
         .body;
     let previous = second["previous"].as_str().expect("the first page");
     for parameters in ["&order=desc", "&from=12", "&prefix=1"] {
-        let response = edition.get(&format!("/items?partition_key=k{parameters}&cursor={previous}")).await;
+        let response =
+            edition.get(&format!("/items?partition_key=k{parameters}&cursor={previous}")).await;
         assert_problem(&response, 400, "invalid_cursor", Some("cursor"), parameters);
     }
-    let counted = edition.get(&format!("/items?partition_key=k&count=true&cursor={previous}")).await;
+    let counted =
+        edition.get(&format!("/items?partition_key=k&count=true&cursor={previous}")).await;
     assert_problem(&counted, 400, "invalid_cursor", Some("cursor"), "counting backwards");
     edition.stop().await;
 }

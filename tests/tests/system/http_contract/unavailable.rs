@@ -34,10 +34,19 @@ async fn forward(State(front): State<Front>, request: Request) -> AxumResponse {
     // A write first needs a view, so the metadata stays readable.
     let about_items = !String::from_utf8_lossy(&body).contains("-metadata\"");
     if front.shut.load(Ordering::Relaxed) && about_items {
-        return AxumResponse::builder().status(400).body(Body::from(front.error_body)).expect("a response");
+        return AxumResponse::builder()
+            .status(400)
+            .body(Body::from(front.error_body))
+            .expect("a response");
     }
-    let response =
-        front.http.post(&front.server).headers(parts.headers).body(body).send().await.expect("the server responds");
+    let response = front
+        .http
+        .post(&front.server)
+        .headers(parts.headers)
+        .body(body)
+        .send()
+        .await
+        .expect("the server responds");
     let status = response.status();
     let body = Body::from(response.bytes().await.expect("a body"));
     AxumResponse::builder().status(status).body(body).expect("a response")
@@ -51,9 +60,12 @@ async fn responses_with(error_body: &'static str) -> Vec<(&'static str, Response
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint_url = Some(format!("http://{}", listener.local_addr().expect("an address")));
     let shut = Arc::clone(&front.shut);
-    let serving = tokio::spawn(axum::serve(listener, Router::new().fallback(forward).with_state(front)).into_future());
+    let serving = tokio::spawn(
+        axum::serve(listener, Router::new().fallback(forward).with_state(front)).into_future(),
+    );
     let names = behind.table().config().clone();
-    let edition = TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, names).await;
+    let edition =
+        TestEdition::start(ServeOptions { endpoint_url, ..ServeOptions::default() }, names).await;
     shut.store(true, Ordering::Relaxed);
     let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {}});
     let (one, attributes) = ("/item?partition_key=k&sort_key=s", br#"{"attributes":{}}"#.to_vec());
@@ -99,6 +111,9 @@ async fn an_internal_error_reveals_no_internals() {
     for (route, response) in responses_with(DENIED).await {
         assert_problem(&response, 500, "internal_error", None, route);
         let text = response.body.to_string();
-        assert!(!text.contains("secret") && !text.contains("AccessDenied") && !text.contains("arn"), "{route}: {text}");
+        assert!(
+            !text.contains("secret") && !text.contains("AccessDenied") && !text.contains("arn"),
+            "{route}: {text}"
+        );
     }
 }

@@ -26,17 +26,43 @@ async fn attributes(edition: &TestEdition) -> Value {
 /// Asserts that a change is made: the response has the new item and its tag.
 async fn changed(edition: &TestEdition, headers: &[(&str, &str)], body: &Value, expected: &Value) {
     let response = patch(edition, headers, body).await;
-    assert_eq!((response.status, &response.body["attributes"]), (200, expected), "{body}: {}", response.body);
-    assert_eq!((&response.body["partition_key"], &response.body["sort_key"]), (&json!("k"), &json!("s")), "{body}");
+    assert_eq!(
+        (response.status, &response.body["attributes"]),
+        (200, expected),
+        "{body}: {}",
+        response.body
+    );
+    assert_eq!(
+        (&response.body["partition_key"], &response.body["sort_key"]),
+        (&json!("k"), &json!("s")),
+        "{body}"
+    );
     let read = edition.get(&format!("{ITEM}&consistent=true")).await;
-    assert_eq!((&read.body, &read.headers["etag"]), (&response.body, &response.headers["etag"]), "{body}");
+    assert_eq!(
+        (&read.body, &read.headers["etag"]),
+        (&response.body, &response.headers["etag"]),
+        "{body}"
+    );
     assert!(response.headers.contains_key("x-attempts"), "{body}");
 }
 
 async fn exercise(edition: &TestEdition) {
-    assert_problem(&patch(edition, &[MERGE], &json!({"attributes": {}})).await, 404, "not_found", None, "absent");
-    assert_problem(&patch(edition, &[ADD], &json!({"add": {"n": 1}})).await, 404, "not_found", None, "absent");
-    let stored = json!({"a": "b", "c": {"d": "e", "f": "g"}, "n": 1, "tags": {"$string_set": ["x"]}});
+    assert_problem(
+        &patch(edition, &[MERGE], &json!({"attributes": {}})).await,
+        404,
+        "not_found",
+        None,
+        "absent",
+    );
+    assert_problem(
+        &patch(edition, &[ADD], &json!({"add": {"n": 1}})).await,
+        404,
+        "not_found",
+        None,
+        "absent",
+    );
+    let stored =
+        json!({"a": "b", "c": {"d": "e", "f": "g"}, "n": 1, "tags": {"$string_set": ["x"]}});
     assert_eq!(put(edition, stored).await.status, 200);
     changed(
         edition,
@@ -52,7 +78,13 @@ async fn exercise(edition: &TestEdition) {
         &json!({"a": [1, null], "n": 1, "tags": {"$number_set": [1, 2]}}),
     )
     .await;
-    changed(edition, &[MERGE], &json!({}), &json!({"a": [1, null], "n": 1, "tags": {"$number_set": [1, 2]}})).await;
+    changed(
+        edition,
+        &[MERGE],
+        &json!({}),
+        &json!({"a": [1, null], "n": 1, "tags": {"$number_set": [1, 2]}}),
+    )
+    .await;
     changed(
         edition,
         &[ADD],
@@ -69,8 +101,12 @@ async fn exercise(edition: &TestEdition) {
     .await;
 
     // Conditions.
-    let tag = edition.get(&format!("{ITEM}&consistent=true")).await.headers["etag"].to_str().expect("a tag").to_owned();
-    for (kind, body) in [(MERGE, json!({"attributes": {"n": 7}})), (ADD, json!({"add": {"n": 7}}))] {
+    let tag = edition.get(&format!("{ITEM}&consistent=true")).await.headers["etag"]
+        .to_str()
+        .expect("a tag")
+        .to_owned();
+    for (kind, body) in [(MERGE, json!({"attributes": {"n": 7}})), (ADD, json!({"add": {"n": 7}}))]
+    {
         let refused = patch(edition, &[kind, ("if-match", "\"1\"")], &body).await;
         assert_problem(&refused, 412, "precondition_failed", None, "another state");
         assert_eq!(refused.headers["etag"], tag);
@@ -78,7 +114,12 @@ async fn exercise(edition: &TestEdition) {
         assert_problem(&refused, 412, "precondition_failed", None, "this state");
     }
     let added = patch(edition, &[ADD, ("if-match", &tag)], &json!({"add": {"n": 1}})).await;
-    assert_eq!((added.status, &added.body["attributes"]["n"]), (200, &json!(2.5)), "{}", added.body);
+    assert_eq!(
+        (added.status, &added.body["attributes"]["n"]),
+        (200, &json!(2.5)),
+        "{}",
+        added.body
+    );
 
     // Updates that do not fit the item.
     let wrong = patch(edition, &[ADD], &json!({"add": {"words": 1}})).await;
@@ -87,7 +128,8 @@ async fn exercise(edition: &TestEdition) {
     let digits = patch(edition, &[ADD], &json!({"add": {"n": 1}})).await;
     assert_eq!(digits.status, 409, "{}", digits.body);
     assert_eq!(put(edition, json!({"text": "x".repeat(399_000)})).await.status, 200);
-    let large = patch(edition, &[MERGE], &json!({"attributes": {"more": "x".repeat(12_000)}})).await;
+    let large =
+        patch(edition, &[MERGE], &json!({"attributes": {"more": "x".repeat(12_000)}})).await;
     assert_problem(&large, 413, "item_too_large", Some("attributes"), "more than 400 KB");
     assert_eq!(edition.send("DELETE", ITEM, &[], None).await.status, 204);
 }
@@ -106,7 +148,8 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
     let edition = start(config()).await;
     assert_eq!(put(&edition, json!({"n": 0})).await.status, 200);
     let add = async |by: u32, key: &str| {
-        let response = patch(&edition, &[ADD, ("idempotency-key", key)], &json!({"add": {"n": by}})).await;
+        let response =
+            patch(&edition, &[ADD, ("idempotency-key", key)], &json!({"add": {"n": by}})).await;
         assert_eq!(response.status, 200, "{}", response.body);
         response.body["attributes"]["n"].clone()
     };
@@ -114,7 +157,11 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
         (add(1, "a").await, add(1, "a").await, add(1, "b").await, add(1, "a").await),
         (json!(1), json!(1), json!(2), json!(2))
     );
-    assert_eq!((add(2, "a").await, add(2, "a").await), (json!(4), json!(4)), "a different content is a different request");
+    assert_eq!(
+        (add(2, "a").await, add(2, "a").await),
+        (json!(4), json!(4)),
+        "a different content is a different request"
+    );
     set_shards(&edition, "k", 16).await;
     assert_eq!(
         (add(1, "a").await, add(1, "b").await, add(2, "a").await),
@@ -123,14 +170,21 @@ async fn an_addition_with_an_idempotency_key_is_made_once() {
     );
     assert_eq!((add(1, "c").await, add(1, "c").await), (json!(5), json!(5)));
     set_shards(&edition, "k", 17).await;
-    assert_eq!((add(1, "a").await, add(1, "c").await, add(1, "d").await), (json!(5), json!(5), json!(6)));
+    assert_eq!(
+        (add(1, "a").await, add(1, "c").await, add(1, "d").await),
+        (json!(5), json!(5), json!(6))
+    );
     // A merge patch with a key is also applied once. The item's record of updates is not part of
     // it.
     let key = ("idempotency-key", "e");
     let merge = json!({"attributes": {"n": 0}});
     assert_eq!(patch(&edition, &[MERGE, key], &merge).await.body["attributes"], json!({"n": 0}));
     assert_eq!(add(1, "f").await, 1);
-    assert_eq!(patch(&edition, &[MERGE, key], &merge).await.body["attributes"], json!({"n": 1}), "made before");
+    assert_eq!(
+        patch(&edition, &[MERGE, key], &merge).await.body["attributes"],
+        json!({"n": 1}),
+        "made before"
+    );
     assert_eq!(patch(&edition, &[MERGE], &merge).await.body["attributes"], json!({"n": 0}));
     assert_eq!(add(1, "f").await, 0, "still recorded after the patch");
     assert_eq!(attributes(&edition).await, json!({"n": 0}));
@@ -149,8 +203,14 @@ async fn additions_at_once_are_all_made() {
         let adds = (0..30).map(|client| {
             let (edition, name) = (&edition, format!("{round}-{client}"));
             async move {
-                let headers = if keyed { vec![ADD, ("idempotency-key", name.as_str())] } else { vec![ADD] };
-                patch(edition, &headers, &json!({"add": {"n": 1, "clients": {"$string_set": [name]}}})).await
+                let headers =
+                    if keyed { vec![ADD, ("idempotency-key", name.as_str())] } else { vec![ADD] };
+                patch(
+                    edition,
+                    &headers,
+                    &json!({"add": {"n": 1, "clients": {"$string_set": [name]}}}),
+                )
+                .await
             }
         });
         for response in at_once(adds).await {
@@ -158,7 +218,10 @@ async fn additions_at_once_are_all_made() {
         }
         let stored = attributes(&edition).await;
         assert_eq!(stored["n"], (round + 1) * 30, "{stored}");
-        assert_eq!(stored["clients"]["$string_set"].as_array().map(Vec::len), Some((round + 1) * 30));
+        assert_eq!(
+            stored["clients"]["$string_set"].as_array().map(Vec::len),
+            Some((round + 1) * 30)
+        );
     }
     edition.stop().await;
 }
@@ -176,15 +239,30 @@ async fn errors_of_a_patch_are_named_and_nothing_is_changed() {
         (MERGE, json!({"other": 1}), "unknown_field", "other"),
         (MERGE, json!({"partition_key": "other"}), "immutable_key", "partition_key"),
         (MERGE, json!({"sort_key": "other", "attributes": {}}), "immutable_key", "sort_key"),
-        (MERGE, json!({"attributes": {"sort_key": "x"}}), "reserved_attribute", "attributes.sort_key"),
-        (MERGE, json!({"attributes": {"_version": null}}), "reserved_attribute", "attributes._version"),
+        (
+            MERGE,
+            json!({"attributes": {"sort_key": "x"}}),
+            "reserved_attribute",
+            "attributes.sort_key",
+        ),
+        (
+            MERGE,
+            json!({"attributes": {"_version": null}}),
+            "reserved_attribute",
+            "attributes._version",
+        ),
         (
             MERGE,
             json!({"attributes": {"_applied": {"$binary_set": ["AA=="]}}}),
             "reserved_attribute",
             "attributes._applied",
         ),
-        (MERGE, json!({"attributes": {"a": {"$what": 1}}}), "invalid_attribute", "attributes.a.$what"),
+        (
+            MERGE,
+            json!({"attributes": {"a": {"$what": 1}}}),
+            "invalid_attribute",
+            "attributes.a.$what",
+        ),
         (MERGE, json!({"attributes": {"": null}}), "invalid_attribute", "attributes"),
         (ADD, json!({}), "missing_field", "add"),
         (ADD, json!({"attributes": {"n": 1}}), "unknown_field", "attributes"),
@@ -199,9 +277,20 @@ async fn errors_of_a_patch_are_named_and_nothing_is_changed() {
         assert_problem(&response, 400, code, Some(field), &body.to_string());
     }
     let response = patch(&edition, &[MERGE], &json!({"attributes": deep})).await;
-    assert_eq!((response.status, &response.body["code"]), (400, &json!("invalid_attribute")), "{}", response.body);
+    assert_eq!(
+        (response.status, &response.body["code"]),
+        (400, &json!("invalid_attribute")),
+        "{}",
+        response.body
+    );
     let untyped = patch(&edition, &[JSON], &json!({"attributes": {}})).await;
-    assert_problem(&untyped, 415, "unsupported_media_type", Some("content-type"), "application/json");
+    assert_problem(
+        &untyped,
+        415,
+        "unsupported_media_type",
+        Some("content-type"),
+        "application/json",
+    );
     assert_eq!(untyped.headers["accept-patch"], format!("{}, {}", MERGE.1, ADD.1));
     let key = patch(&edition, &[ADD, ("idempotency-key", "a b")], &json!({"add": {"n": 1}})).await;
     assert_problem(&key, 400, "invalid_header", Some("idempotency-key"), "a space");
@@ -220,14 +309,17 @@ async fn patches_know_number_keys_and_tables_that_take_appends_only() {
         (json!({"sort_key": 8}), 400),
         (json!({"sort_key": "7"}), 400),
     ] {
-        let response = edition.send("PATCH", path, &[MERGE], Some(body.to_string().into_bytes())).await;
+        let response =
+            edition.send("PATCH", path, &[MERGE], Some(body.to_string().into_bytes())).await;
         assert_eq!(response.status, status, "{body}: {}", response.body);
     }
     edition.stop().await;
     let edition = start(config().with(|config| config.writes = Writes::Appends)).await;
     let refused = patch(&edition, &[ADD], &json!({"add": {"n": 1}})).await;
     assert_problem(&refused, 405, "append_only", None, "appends only");
-    let stored = edition.post("/items", &json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}})).await;
+    let stored = edition
+        .post("/items", &json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}}))
+        .await;
     let read = edition.get(ITEM).await;
     assert_eq!((stored.status, &stored.headers["etag"]), (201, &read.headers["etag"]));
     edition.stop().await;

@@ -13,9 +13,11 @@ type WrongBody<'a> = (&'a str, Vec<u8>, u16, &'a str, Option<&'a str>);
 async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
     let edition = start(config()).await;
     let long_key = format!(r#"{{"partition_key":"{}","attributes":{{}}}}"#, "k".repeat(2_045));
-    let long_sort = format!(r#"{{"partition_key":"k","sort_key":"{}","attributes":{{}}}}"#, "s".repeat(1_025));
+    let long_sort =
+        format!(r#"{{"partition_key":"k","sort_key":"{}","attributes":{{}}}}"#, "s".repeat(1_025));
     let digits = format!(r#"{{"partition_key":"k","attributes":{{"n":{}}}}}"#, "9".repeat(39));
-    let heavy = format!(r#"{{"partition_key":"k","attributes":{{"a":"{}"}}}}"#, "x".repeat(400 * 1_024));
+    let heavy =
+        format!(r#"{{"partition_key":"k","attributes":{{"a":"{}"}}}}"#, "x".repeat(400 * 1_024));
     // Each quotation mark counts twice inside the event.
     let body_limit = vec![b'"'; 3_200_000];
     let many = json!({"items": (0..501).map(|i| json!({"partition_key": "k", "sort_key": i.to_string(), "attributes": {}})).collect::<Vec<_>>()});
@@ -71,7 +73,10 @@ async fn wrong_bodies_are_reported_by_field_and_store_nothing() {
             .is_some_and(|detail| detail.contains("items[1]") && detail.contains("items[0]"))
     );
     for key in ["k", "l"] {
-        assert!(edition.read_all(key, "&consistent=true").await.0.is_empty(), "nothing may be stored");
+        assert!(
+            edition.read_all(key, "&consistent=true").await.0.is_empty(),
+            "nothing may be stored"
+        );
     }
     edition.stop().await;
 }
@@ -142,7 +147,13 @@ async fn routes_methods_and_media_types() {
     let body = Some(br#"{"partition_key":"k","attributes":{}}"#.to_vec());
     for header in [&[][..], &[("content-type", "text/plain")][..]] {
         let response = edition.send("POST", "/items", header, body.clone()).await;
-        assert_problem(&response, 415, "unsupported_media_type", Some("content-type"), "POST /items");
+        assert_problem(
+            &response,
+            415,
+            "unsupported_media_type",
+            Some("content-type"),
+            "POST /items",
+        );
     }
     let utf8 = [("content-type", "application/json; charset=utf-8")];
     assert_eq!(edition.send("POST", "/items", &utf8, body.clone()).await.status, 201);
@@ -159,21 +170,46 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
         ("POST", "/items", ("if-none-match", "\"etag\""), item, "if-none-match"),
         ("POST", "/items", ("if-match", "*"), item, "if-match"),
         ("POST", "/items/batch", ("if-none-match", "*"), batch, "if-none-match"),
-        ("PUT", "/item?partition_key=k&sort_key=s", ("if-match", "etag"), r#"{"attributes":{}}"#, "if-match"),
-        ("DELETE", "/item?partition_key=k&sort_key=s", ("if-none-match", "etag"), "", "if-none-match"),
+        (
+            "PUT",
+            "/item?partition_key=k&sort_key=s",
+            ("if-match", "etag"),
+            r#"{"attributes":{}}"#,
+            "if-match",
+        ),
+        (
+            "DELETE",
+            "/item?partition_key=k&sort_key=s",
+            ("if-none-match", "etag"),
+            "",
+            "if-none-match",
+        ),
         ("POST", "/items", ("idempotency-key", ""), item, "idempotency-key"),
         ("POST", "/items", ("idempotency-key", "a b"), item, "idempotency-key"),
         ("POST", "/items", ("idempotency-key", &long), item, "idempotency-key"),
         ("POST", "/items/batch", ("idempotency-key", &long), batch, "idempotency-key"),
     ];
     for (method, path, header, body, field) in rows {
-        let response = edition.send(method, path, &[JSON, header], Some(body.as_bytes().to_vec())).await;
-        assert_problem(&response, 400, "invalid_header", Some(field), &format!("{method} {path} {header:?}"));
+        let response =
+            edition.send(method, path, &[JSON, header], Some(body.as_bytes().to_vec())).await;
+        assert_problem(
+            &response,
+            400,
+            "invalid_header",
+            Some(field),
+            &format!("{method} {path} {header:?}"),
+        );
     }
     let rows = [
         ("PUT", "/item?partition_key=k", "{}", "missing_parameter", "sort_key"),
         ("PUT", "/item?sort_key=s", "{}", "missing_parameter", "partition_key"),
-        ("PUT", "/item?partition_key=k&sort_key=s&consistent=true", "{}", "unknown_parameter", "consistent"),
+        (
+            "PUT",
+            "/item?partition_key=k&sort_key=s&consistent=true",
+            "{}",
+            "unknown_parameter",
+            "consistent",
+        ),
         ("PUT", "/item?partition_key=k&sort_key=s", "{}", "missing_field", "attributes"),
         ("PUT", "/item?partition_key=k&sort_key=s", item, "unknown_field", "partition_key"),
         (
@@ -190,8 +226,15 @@ async fn wrong_headers_and_point_writes_are_reported_by_name() {
         let response = edition.send(method, path, &[JSON], Some(body.as_bytes().to_vec())).await;
         assert_problem(&response, 400, code, Some(field), &format!("{method} {path} {body}"));
     }
-    let untyped = edition.send("PUT", "/item?partition_key=k&sort_key=s", &[], Some(b"{}".to_vec())).await;
-    assert_problem(&untyped, 415, "unsupported_media_type", Some("content-type"), "PUT without a content type");
+    let untyped =
+        edition.send("PUT", "/item?partition_key=k&sort_key=s", &[], Some(b"{}".to_vec())).await;
+    assert_problem(
+        &untyped,
+        415,
+        "unsupported_media_type",
+        Some("content-type"),
+        "PUT without a content type",
+    );
     assert!(edition.read_all("k", "&consistent=true").await.0.is_empty(), "nothing may be stored");
     edition.stop().await;
 }
@@ -205,14 +248,25 @@ async fn an_append_only_table_takes_appends_only() {
         let edition = start(config).await;
         let item = json!({"partition_key": "k", "sort_key": "s", "attributes": {"n": 1}});
         assert_eq!(edition.post("/items", &item).await.status, 201);
-        let (path, body) = ("/item?partition_key=k&sort_key=s", Some(br#"{"attributes":{}}"#.to_vec()));
+        let (path, body) =
+            ("/item?partition_key=k&sort_key=s", Some(br#"{"attributes":{}}"#.to_vec()));
         for response in [
             edition.send("PUT", path, &[JSON], body.clone()).await,
             edition.send("DELETE", path, &[], None).await,
-            edition.send("POST", "/items", &[JSON, ("if-none-match", "*")], Some(item.to_string().into_bytes())).await,
+            edition
+                .send(
+                    "POST",
+                    "/items",
+                    &[JSON, ("if-none-match", "*")],
+                    Some(item.to_string().into_bytes()),
+                )
+                .await,
         ] {
             assert_problem(&response, 405, "append_only", None, about);
-            assert!(["GET", "GET, POST"].iter().any(|allow| response.headers["allow"] == *allow), "{about}");
+            assert!(
+                ["GET", "GET, POST"].iter().any(|allow| response.headers["allow"] == *allow),
+                "{about}"
+            );
         }
         assert_eq!(edition.get(path).await.body["attributes"], json!({"n": 1}), "{about}");
         edition.stop().await;

@@ -88,11 +88,17 @@ impl Consumer {
             let records = &of_keys[&stored_key];
             let done = self.delivered.get(&stored_key).copied().unwrap_or(0);
             let must = records.iter().take_while(|made| all || made.at + MOST_LAG < now).count();
-            let may = if self.rng.random_bool(0.5) { self.rng.random_range(done..=records.len()) } else { done };
+            let may = if self.rng.random_bool(0.5) {
+                self.rng.random_range(done..=records.len())
+            } else {
+                done
+            };
             let upto = must.max(may);
             // A failed batch is delivered again, from the middle.
-            let recent = records[..done].iter().rev().take_while(|made| made.at + MOST_LAG > now).count();
-            let again = if self.rng.random_bool(0.3) { self.rng.random_range(0..6).min(recent) } else { 0 };
+            let recent =
+                records[..done].iter().rev().take_while(|made| made.at + MOST_LAG > now).count();
+            let again =
+                if self.rng.random_bool(0.3) { self.rng.random_range(0..6).min(recent) } else { 0 };
             let mut batch: Vec<Arc<Made>> = records[done - again..upto].to_vec();
             if self.is_kinesis {
                 for at in (1..batch.len()).rev() {
@@ -109,7 +115,8 @@ impl Consumer {
     async fn take(&mut self, made: &Made) {
         let record = if self.is_kinesis { as_kinesis(made) } else { made.json.clone() };
         let decoded = loop {
-            let Reading::Item(record) = self.decoder.read(&record).unwrap_or_else(|error| panic!("{error}: {record}"))
+            let Reading::Item(record) =
+                self.decoder.read(&record).unwrap_or_else(|error| panic!("{error}: {record}"))
             else {
                 return;
             };
@@ -133,7 +140,11 @@ impl Consumer {
             Decoded::Change(change) => change,
             Decoded::Ambiguous(change, _) => {
                 self.ambiguous += 1;
-                let stored = self.table.get(&key(), &change.sort_key, true, soon()).await.expect("a response");
+                let stored = self
+                    .table
+                    .get(&key(), &change.sort_key, true, soon())
+                    .await
+                    .expect("a response");
                 if stored.is_some() == change.new.is_none() {
                     return;
                 }
@@ -170,7 +181,10 @@ fn as_kinesis(made: &Made) -> Json {
     let dynamodb = inner["dynamodb"].as_object_mut().expect("an object");
     dynamodb.remove("SequenceNumber");
     dynamodb.remove("StreamViewType");
-    dynamodb.insert("ApproximateCreationDateTime".into(), json!(u64::try_from(made.at.as_micros()).expect("it fits")));
+    dynamodb.insert(
+        "ApproximateCreationDateTime".into(),
+        json!(u64::try_from(made.at.as_micros()).expect("it fits")),
+    );
     dynamodb.insert("ApproximateCreationDateTimePrecision".into(), json!("MICROSECOND"));
     inner["tableName"] = json!("items");
     let data = aws_smithy_types::base64::encode(inner.to_string());
@@ -181,7 +195,8 @@ fn as_kinesis(made: &Made) -> Json {
 pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
     let (decoder, table) = (run.decoder(), run.instance(91, 0.0));
     let metadata = table.shards(&key(), soon()).await.expect("metadata");
-    let widths = KeyWidths::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
+    let widths =
+        KeyWidths::of(metadata.as_ref(), table.config(), run.stream.clock.now().wall.as_secs());
     for made in run.stream.records() {
         let record = if consumer.is_kinesis { as_kinesis(&made) } else { made.json.clone() };
         let Ok(Reading::Item(record)) = decoder.read(&record) else { continue };
@@ -190,7 +205,9 @@ pub(super) async fn is_never_wrong_behind(run: &Run, consumer: &Consumer) {
         let same = match (&now, then) {
             (Decoded::Ambiguous(..), _) => true,
             (Decoded::Internal(now), Decoded::Internal(then)) => now == then,
-            (Decoded::Change(now), Decoded::Change(then)) => now.kind == then.kind && now.version == then.version,
+            (Decoded::Change(now), Decoded::Change(then)) => {
+                now.kind == then.kind && now.version == then.version
+            }
             (Decoded::Internal(_) | Decoded::Change(_), _) => false,
         };
         assert!(same, "{now:?} was {then:?}: {made:?}");

@@ -36,7 +36,9 @@ pub(super) fn compare(log: &Log, taken: &Taken) -> Vec<String> {
             value.iter().for_each(|value| *puts.entry(*value).or_default() += 1);
         }
         wrong.extend(
-            puts.iter().filter(|(_, times)| **times > 1).map(|(put, n)| format!("{text}: {put} came {n} times")),
+            puts.iter()
+                .filter(|(_, times)| **times > 1)
+                .map(|(put, n)| format!("{text}: {put} came {n} times")),
         );
         for (one, heard) in asked {
             if let (Asked::Put(put), Heard::Acknowledged) = (one, heard)
@@ -53,7 +55,8 @@ pub(super) fn compare(log: &Log, taken: &Taken) -> Vec<String> {
         let ends = changes.iter().filter(|(_, kind, _)| *kind != ChangeKind::Put).count();
         if text.starts_with("fleeting") {
             // Each item is put once, and expires: no client deletes it.
-            let is_whole = puts.len() == ends && changes.last().is_none_or(|(_, kind, _)| *kind == ChangeKind::Expiry);
+            let is_whole = puts.len() == ends
+                && changes.last().is_none_or(|(_, kind, _)| *kind == ChangeKind::Expiry);
             if !is_whole {
                 wrong.push(format!("{text}: {changes:?}"));
             }
@@ -71,12 +74,16 @@ pub(super) fn compare(log: &Log, taken: &Taken) -> Vec<String> {
 
 /// Checks the changes of an item with one writer. They are in the order of its requests. Changes
 /// with an unknown outcome may be missing, and so may deletions of a missing item.
-fn out_of_order(asked: &[(Asked, Heard)], changes: &[(String, ChangeKind, Option<u64>)]) -> Option<String> {
+fn out_of_order(
+    asked: &[(Asked, Heard)],
+    changes: &[(String, ChangeKind, Option<u64>)],
+) -> Option<String> {
     let mut steps = Vec::new();
     // Whether the item exists before each step; `None` if that is unknown.
     let mut exists = Some(false);
     for (one, heard) in asked {
-        let is_needed = *heard == Heard::Acknowledged && (matches!(one, Asked::Put(_)) || exists == Some(true));
+        let is_needed =
+            *heard == Heard::Acknowledged && (matches!(one, Asked::Put(_)) || exists == Some(true));
         steps.push((*one, is_needed));
         exists = if *heard == Heard::Unknown { None } else { Some(matches!(one, Asked::Put(_))) };
     }

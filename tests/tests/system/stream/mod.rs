@@ -44,11 +44,18 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
             }
         });
         let until = Instant::now() + TRAFFIC;
-        let scaler = tokio::spawn(rescale([run.instance(50, 0.05), run.instance(51, 0.0)], until, seed));
+        let scaler =
+            tokio::spawn(rescale([run.instance(50, 0.05), run.instance(51, 0.0)], until, seed));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let table = run.instance(client, if client == 0 { 0.1 } else { 0.0 });
-                tokio::spawn(write(table, Arc::clone(&run.log), run.stream.clock.clone(), client, seed))
+                tokio::spawn(write(
+                    table,
+                    Arc::clone(&run.log),
+                    run.stream.clock.clone(),
+                    client,
+                    seed,
+                ))
             })
             .collect();
         for client in clients {
@@ -69,7 +76,11 @@ async fn each_change_of_a_user_comes_once_and_no_move_of_a_drain() {
             let metadata = consumer.table.shards(&key(), soon()).await;
             panic!("seed {seed}: {} wrong, first: {first}\n{history}\n{metadata:?}", wrong.len());
         }
-        moves += consumer.decided.values().filter(|decoded| matches!(decoded, Decoded::Internal(_))).count();
+        moves += consumer
+            .decided
+            .values()
+            .filter(|decoded| matches!(decoded, Decoded::Internal(_)))
+            .count();
         tombstones += consumer
             .decided
             .values()
@@ -106,7 +117,10 @@ fn table_of(run: &Run, text: &str, consumer: &Consumer) -> String {
         };
         let image = |name: &str| {
             let image = &dynamodb[name];
-            format!("{} {} {}", image["_version"]["N"], image["_deleted"]["BOOL"], image["value"]["N"])
+            format!(
+                "{} {} {}",
+                image["_version"]["N"], image["_deleted"]["BOOL"], image["value"]["N"]
+            )
         };
         let (old, new) = (image("OldImage"), image("NewImage"));
         let (at, stored, event) = (made.at.as_secs(), &made.stored_key, &made.json["eventName"]);

@@ -44,10 +44,14 @@ impl Stream {
         let view = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
         let table = json!({"TableName": "items", "StreamSpecification": view});
         let arn = ask(&engine, "DynamoDB_20120810.UpdateTable", &table)["TableDescription"]["LatestStreamArn"].clone();
-        let stream = ask(&engine, "DynamoDBStreams_20120810.DescribeStream", &json!({"StreamArn": arn}));
+        let stream =
+            ask(&engine, "DynamoDBStreams_20120810.DescribeStream", &json!({"StreamArn": arn}));
         let shard = &stream["StreamDescription"]["Shards"][0]["ShardId"];
-        let begin = json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
-        let iterator = ask(&engine, "DynamoDBStreams_20120810.GetShardIterator", &begin)["ShardIterator"].clone();
+        let begin =
+            json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
+        let iterator =
+            ask(&engine, "DynamoDBStreams_20120810.GetShardIterator", &begin)["ShardIterator"]
+                .clone();
         Self { engine, clock, iterator: Mutex::new(iterator), records: Mutex::default() }
     }
 
@@ -55,15 +59,21 @@ impl Stream {
     fn take_in(&self, by_time_to_live: bool) {
         let at = self.clock.now().wall;
         let mut iterator = lock(&self.iterator);
-        let response = ask(&self.engine, "DynamoDBStreams_20120810.GetRecords", &json!({"ShardIterator": *iterator}));
+        let response = ask(
+            &self.engine,
+            "DynamoDBStreams_20120810.GetRecords",
+            &json!({"ShardIterator": *iterator}),
+        );
         *iterator = response["NextShardIterator"].clone();
         for record in response["Records"].as_array().expect("records") {
             let mut json = record.clone();
             json["dynamodb"]["ApproximateCreationDateTime"] = json!(at.as_secs());
             if by_time_to_live {
-                json["userIdentity"] = json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
+                json["userIdentity"] =
+                    json!({"type": "Service", "principalId": "dynamodb.amazonaws.com"});
             }
-            let stored_key = json["dynamodb"]["Keys"]["partition_key"]["S"].as_str().expect("a key").to_owned();
+            let stored_key =
+                json["dynamodb"]["Keys"]["partition_key"]["S"].as_str().expect("a key").to_owned();
             lock(&self.records).push(Arc::new(Made { stored_key, at, json }));
         }
     }
@@ -75,14 +85,20 @@ impl Stream {
     /// Removes expired items, as DynamoDB does.
     pub(super) fn expire(&self) {
         let now = self.clock.now().wall.as_secs();
-        for item in ask(&self.engine, "DynamoDB_20120810.Scan", &json!({"TableName": "items"}))["Items"]
-            .as_array()
-            .expect("items")
+        for item in
+            ask(&self.engine, "DynamoDB_20120810.Scan", &json!({"TableName": "items"}))["Items"]
+                .as_array()
+                .expect("items")
         {
             let ends = item["expires"]["N"].as_str().and_then(|text| text.parse::<u64>().ok());
             if ends.is_some_and(|ends| ends <= now) {
-                let key = json!({"partition_key": item["partition_key"], "sort_key": item["sort_key"]});
-                ask(&self.engine, "DynamoDB_20120810.DeleteItem", &json!({"TableName": "items", "Key": key}));
+                let key =
+                    json!({"partition_key": item["partition_key"], "sort_key": item["sort_key"]});
+                ask(
+                    &self.engine,
+                    "DynamoDB_20120810.DeleteItem",
+                    &json!({"TableName": "items", "Key": key}),
+                );
                 self.take_in(true);
             }
         }
@@ -105,7 +121,11 @@ pub(super) struct Connection {
 }
 
 impl HttpClient for Connection {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }

@@ -29,7 +29,9 @@ pub(super) struct Run {
 impl Run {
     pub(super) async fn new(seed: u64) -> Self {
         let engine = Engine::in_memory().expect("an engine");
-        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config()).await.expect("tables");
+        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
+            .await
+            .expect("tables");
         let mut of_table = config();
         of_table.ttl_attribute = Some("expires".to_owned());
         of_table.let_expire = Duration::from_secs(300);

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sharding::internal::{Attributes, Clock, Deadline, Drained, Item, TableEngine, Value, WriteErrorKind};
+use sharding::internal::{
+    Attributes, Clock, Deadline, Drained, Item, TableEngine, Value, WriteErrorKind,
+};
 use system_tests::{TestClock, count, soon, sort_key};
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +23,13 @@ const SHARED_ITEMS: u64 = 3;
 pub(super) const TRAFFIC: Duration = Duration::from_secs(80 * 60);
 
 /// Writes to the items of one client, one after another.
-pub(super) async fn write(table: TableEngine, log: Arc<Mutex<Log>>, clock: TestClock, client: u64, seed: u64) {
+pub(super) async fn write(
+    table: TableEngine,
+    log: Arc<Mutex<Log>>,
+    clock: TestClock,
+    client: u64,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed * 1_000 + client);
     let until = Instant::now() + TRAFFIC;
     let mut number = client * 1_000_000;
@@ -34,12 +42,14 @@ pub(super) async fn write(table: TableEngine, log: Arc<Mutex<Log>>, clock: TestC
             Some(shared) => format!("shared-{shared}"),
             None => format!("client-{client}-{own}"),
         };
-        let asked = if !is_fleeting && rng.random_bool(0.4) { Asked::Delete } else { Asked::Put(number) };
+        let asked =
+            if !is_fleeting && rng.random_bool(0.4) { Asked::Delete } else { Asked::Put(number) };
         let soon = || Deadline::now() + Duration::from_secs(10);
         let ended = match asked {
             Asked::Delete => table.delete(&key(), &sort_key(&text), soon()).await,
             Asked::Put(number) => {
-                let mut attributes = Attributes::from([("value".to_owned(), Value::N(number.to_string()))]);
+                let mut attributes =
+                    Attributes::from([("value".to_owned(), Value::N(number.to_string()))]);
                 if is_fleeting {
                     let ends = clock.now().wall.as_secs() + rng.random_range(60..1_800);
                     attributes.insert("expires".to_owned(), Value::N(ends.to_string()));
@@ -56,7 +66,9 @@ pub(super) async fn write(table: TableEngine, log: Arc<Mutex<Log>>, clock: TestC
             Ok(_) => Some(Heard::Acknowledged),
             Err(WriteErrorKind::Unknown(_)) => Some(Heard::Unknown),
             // The request changed nothing.
-            Err(WriteErrorKind::Exists | WriteErrorKind::Contended | WriteErrorKind::Capacity(_)) => None,
+            Err(
+                WriteErrorKind::Exists | WriteErrorKind::Contended | WriteErrorKind::Capacity(_),
+            ) => None,
             Err(error) => panic!("{text}: {error}"),
         };
         if let Some(heard) = heard {
@@ -72,26 +84,39 @@ pub(super) async fn rescale(tables: [TableEngine; 2], until: Instant, seed: u64)
     let mut drains = 0;
     while Instant::now() < until {
         let table = &tables[rng.random_range(0..2usize)];
-        let now = table.shards(&key(), soon()).await.expect("metadata").map_or(1, |known| known.number_of_shards.get());
+        let now = table
+            .shards(&key(), soon())
+            .await
+            .expect("metadata")
+            .map_or(1, |known| known.number_of_shards.get());
         // A rejected change is skipped, because another change is in progress.
         match rng.random_range(0..4) {
-            0 if now > 1 => drop(table.begin_shrink(&key(), count(rng.random_range(1..now)), soon()).await),
+            0 if now > 1 => {
+                drop(table.begin_shrink(&key(), count(rng.random_range(1..now)), soon()).await)
+            }
             1 | 2 => drop(table.begin_settle(&key(), soon()).await),
-            _ => drop(table.set_shards(&key(), count((now + rng.random_range(1..5)).min(12)), soon()).await),
+            _ => drop(
+                table
+                    .set_shards(&key(), count((now + rng.random_range(1..5)).min(12)), soon())
+                    .await,
+            ),
         }
         // Most drains end. The next change cuts the others off.
         let rest = if rng.random_bool(0.7) { 45 * 60 } else { rng.random_range(60..1_500) };
         let next = Instant::now() + Duration::from_secs(rest);
         while Instant::now() < next {
-            let drained =
-                tables[rng.random_range(0..2usize)].drain(&key(), Deadline::now() + Duration::from_secs(4)).await;
+            let drained = tables[rng.random_range(0..2usize)]
+                .drain(&key(), Deadline::now() + Duration::from_secs(4))
+                .await;
             match drained.expect("the tables respond") {
                 Drained::Done { .. } => {
                     drains += 1;
                     break;
                 }
                 Drained::Nothing => break,
-                Drained::Waiting { .. } | Drained::Working { .. } => sleep(Duration::from_secs(30)).await,
+                Drained::Waiting { .. } | Drained::Working { .. } => {
+                    sleep(Duration::from_secs(30)).await
+                }
             }
         }
         sleep(Duration::from_secs(rng.random_range(30..400))).await;
