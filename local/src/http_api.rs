@@ -95,7 +95,7 @@ async fn invoke_scaler(functions: &Functions, body: &[u8]) -> Response {
     };
     let deadline = Deadline::now() + SCALER_TIME;
     let handled = functions.scaler.handle(&event, now_seconds(), deadline).await;
-    to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_answer)))
+    to_axum(api::json(200, &handled.unwrap_or_else(Failed::into_response)))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open")]

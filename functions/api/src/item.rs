@@ -78,7 +78,7 @@ fn read_changes(
                 }
                 (name, Merge::Into(read_changes(value, &inner, depth + 1)?))
             }
-            _ => {
+            Kind::Object | Kind::Array | Kind::String | Kind::Number | Kind::Bool | Kind::Null => {
                 let (name, value) = read_member(name, value, path, depth)?;
                 (name, Merge::Set(value))
             }

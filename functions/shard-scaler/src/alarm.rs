@@ -15,7 +15,7 @@ use crate::failure::{self, Failure};
 use crate::hot_keys::IndexReport;
 use crate::limits::Limits;
 use crate::raise_capacity::CapacityOutcome;
-use crate::response::{KeyAction, KeyOutcome, KeyReport};
+use crate::report::{KeyAction, KeyOutcome, KeyReport};
 use crate::throttled_keys::ThrottledKeys;
 use crate::warming::WarmReport;
 

@@ -6,7 +6,8 @@ use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, Warm
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
 use crate::failure::Failure;
-use crate::response::{KeyOutcome, KeyReport, Response};
+use crate::report::{KeyDescription, KeyOutcome, KeyReport};
+use crate::response::Response;
 use crate::warming::checked;
 
 /// A page of the keys that have metadata.
@@ -25,38 +26,6 @@ struct ListedKey {
     partition_key: String,
     #[serde(flatten)]
     metadata: KeyDescription,
-}
-
-/// What is known of a key.
-#[derive(Debug, Serialize)]
-pub(crate) struct KeyDescription {
-    number_of_shards: u32,
-    read_shards: u32,
-    grown: bool,
-    /// What only a key with metadata has.
-    #[serde(flatten)]
-    history: Option<KeyHistory>,
-}
-
-#[derive(Debug, Serialize)]
-struct KeyHistory {
-    last_updated: u64,
-    shard_history: Vec<String>,
-    era: u64,
-    generation: u64,
-    draining: bool,
-    drain: Option<DrainProgress>,
-    settled: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    closing: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-struct DrainProgress {
-    began: u64,
-    busy_until: Option<u64>,
-    in_doubt: bool,
-    emptied_at: Option<u64>,
 }
 
 impl Scaler {
@@ -192,34 +161,7 @@ impl Scaler {
         key.map_err(|error| EventError::new("partition_key", error))
     }
 
-    /// What is known of a key. One without metadata has never grown.
     fn described(&self, metadata: Option<&ShardMetadata>) -> KeyDescription {
-        let first = self.table.config().adopt_shards;
-        let Some(metadata) = metadata else {
-            let (number_of_shards, read_shards) = (first.get(), first.get());
-            return KeyDescription { number_of_shards, read_shards, grown: false, history: None };
-        };
-        let drain = metadata.draining().map(|drain| DrainProgress {
-            began: drain.began,
-            busy_until: drain.busy_until,
-            in_doubt: drain.in_doubt,
-            emptied_at: drain.emptied_at,
-        });
-        let history = KeyHistory {
-            last_updated: metadata.last_updated,
-            shard_history: metadata.shard_history.to_strings(),
-            era: metadata.era,
-            generation: metadata.generation,
-            draining: drain.is_some(),
-            drain,
-            settled: metadata.settled,
-            closing: metadata.closing().map(ShardCount::get),
-        };
-        KeyDescription {
-            number_of_shards: metadata.number_of_shards.get(),
-            read_shards: metadata.read_shards.get(),
-            grown: metadata.layout().is_listed(first),
-            history: Some(history),
-        }
+        KeyDescription::of(metadata, self.table.config().adopt_shards)
     }
 }

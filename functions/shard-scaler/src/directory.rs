@@ -6,7 +6,7 @@ use sharding::internal::{Deadline, MAX_COPIES};
 use crate::Scaler;
 use crate::event::{EventError, WholeNumber};
 use crate::failure::{self, Failure};
-use crate::response::Outcome;
+use crate::report::Outcome;
 
 /// The response to `copies`.
 #[derive(Debug, Serialize)]

@@ -16,7 +16,7 @@ use crate::Scaler;
 use crate::clients::ClientError;
 use crate::event::{EventError, WholeNumber};
 use crate::failure::{self, Failure};
-use crate::response::{KeyAction, KeyOutcome, KeyReport, Outcome, to_json};
+use crate::report::{KeyAction, KeyOutcome, KeyReport, Outcome, to_json};
 use crate::throttled_keys::Insights;
 
 /// The most keys that are drained at once; each shard of each keeps to its own pace.

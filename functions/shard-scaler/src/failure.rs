@@ -7,7 +7,6 @@ use std::fmt::Display;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::response::Response;
 use crate::telemetry;
 
 /// The outcome `failed`, with its cause.
@@ -52,13 +51,13 @@ pub struct Failed {
 impl Failed {
     /// What was done, and what failed.
     #[must_use]
-    pub fn into_answer(self) -> Value {
+    pub fn into_response(self) -> Value {
         self.response
     }
 
-    /// The response as JSON, unless a part of it asks for a repetition.
-    pub(crate) fn check(response: &Response, json: Value) -> Result<Value, Self> {
-        let mut to_repeat = response.failures().into_iter().filter(|failure| failure.retry);
+    /// The response as JSON, unless one of its failures asks for a repetition.
+    pub(crate) fn check(failures: Vec<&Failure>, json: Value) -> Result<Value, Self> {
+        let mut to_repeat = failures.into_iter().filter(|failure| failure.retry);
         let Some(first) = to_repeat.next() else { return Ok(json) };
         let action = json.get("action").and_then(Value::as_str).unwrap_or("event");
         let more = match to_repeat.count() {
@@ -74,7 +73,8 @@ impl Failed {
 mod tests {
     use super::*;
     use crate::alarm::{AlarmActions, AlarmOutcome, AlarmReport};
-    use crate::response::{KeyOutcome, KeyReport, to_json};
+    use crate::report::{KeyOutcome, KeyReport, to_json};
+    use crate::response::Response;
     use serde_json::json;
     use sharding::internal::PartitionKey;
 
@@ -89,7 +89,7 @@ mod tests {
         let expected = json!({
             "action": "show", "partition_key": "a", "outcome": "failed", "detail": detail,
         });
-        assert_eq!(Failed::check(&lasting, to_json(&lasting)), Ok(expected));
+        assert_eq!(Failed::check(lasting.failures(), to_json(&lasting)), Ok(expected));
 
         let momentary = || of_key("a", Err(Failure::new("throttled (table)", true)));
         let scaled = of_key("b", Ok(KeyOutcome::Scaled { from: 1, to: 2 }));
@@ -105,8 +105,8 @@ mod tests {
             "action": "alarm", "alarm": null, "outcome": "handled", "causes": [],
             "keys": [failed, scaled, failed], "rearmed": true,
         });
-        let error = Failed::check(&response, to_json(&response)).unwrap_err();
+        let error = Failed::check(response.failures(), to_json(&response)).unwrap_err();
         assert_eq!(error.to_string(), "alarm failed: throttled (table), and 1 more");
-        assert_eq!(error.into_answer(), expected);
+        assert_eq!(error.into_response(), expected);
     }
 }

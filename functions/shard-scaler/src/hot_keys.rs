@@ -12,7 +12,7 @@ use crate::cause::Cause;
 use crate::clients::ClientError;
 use crate::failure::Failure;
 use crate::limits::Limits;
-use crate::response::to_json;
+use crate::report::to_json;
 use crate::telemetry;
 use crate::throttled_keys::{Insights, ThrottledKeys, switch_on};
 

@@ -18,6 +18,7 @@ mod limits;
 mod raise_capacity;
 mod rearm;
 mod relieve;
+mod report;
 mod response;
 mod survey;
 mod telemetry;
@@ -35,7 +36,8 @@ pub use config::ScalerConfig;
 pub use failure::Failed;
 
 use event::ScalerEvent;
-use response::{Response, to_json};
+use report::to_json;
+use response::Response;
 use warm_throughput::Looks;
 
 /// The shard-scaler of one table. Cheap to clone.
@@ -89,6 +91,6 @@ impl Scaler {
         let response = response.unwrap_or_else(Response::from);
         let json = to_json(&response);
         tracing::info!(audit = true, answer = %json, "event handled");
-        Failed::check(&response, json)
+        Failed::check(response.failures(), json)
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Scaler;
 use crate::cause::Cause;
 use crate::clients::{ClientError, Units};
-use crate::response::to_json;
+use crate::report::to_json;
 
 /// What became of a table that is short of provisioned units.
 #[derive(Debug, Serialize)]

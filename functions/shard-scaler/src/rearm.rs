@@ -13,7 +13,7 @@ use crate::alarm_event::Alarm;
 use crate::clients::Rearmed;
 use crate::event::AlarmNames;
 use crate::failure::{self, Failure};
-use crate::response::Outcome;
+use crate::report::Outcome;
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
 const LATE: &str = "SetAlarmState: no answer in time";

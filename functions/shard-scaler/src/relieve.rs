@@ -7,7 +7,7 @@ use sharding::internal::{
 use tokio::task::JoinSet;
 
 use crate::Scaler;
-use crate::response::{KeyAction, KeyOutcome, KeyReport, to_json};
+use crate::report::{KeyAction, KeyOutcome, KeyReport, to_json};
 use crate::throttled_keys::Throttles;
 
 /// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::Scaler;
 use crate::event::{After, EventError};
 use crate::failure::{self, Failure};
-use crate::response::Outcome;
+use crate::report::Outcome;
 use crate::telemetry;
 
 /// The most keys that are worked on at once.

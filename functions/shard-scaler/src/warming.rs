@@ -18,7 +18,7 @@ use crate::Scaler;
 use crate::clients::{ClientError, Clients};
 use crate::event::{EventError, WarmUnits, WholeNumber};
 use crate::failure::{self, Failure};
-use crate::response::to_json;
+use crate::report::to_json;
 use crate::telemetry;
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 

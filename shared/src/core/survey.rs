@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use super::key::{PartitionKey, ShardCount, ShardKeys, ShardNumber, SortKey};
 use super::placement::Placement;
 use crate::protocol::history::ShardHistory;
-use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
+use crate::protocol::layout::FIRST_ERA;
+use crate::protocol::metadata::ShardMetadata;
 use crate::protocol::version::Version;
 
 /// A width is not accepted if chance alone leaves its upper shards empty less often than this.

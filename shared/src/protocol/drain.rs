@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::copies::{Condition, Copy, Effect, Request};
+use super::layout::FIRST_ERA;
 use super::layout::Layout;
-use super::metadata::{Change, Drain, FIRST_ERA, ShardMetadata};
+use super::metadata::{Change, Drain, ShardMetadata};
 use super::version::Version;
 use super::view::{Moment, View};
 use crate::core::key::ShardNumber;

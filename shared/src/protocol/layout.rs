@@ -4,8 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use super::metadata::{FIRST_ERA, LONGEST_INDEX_LAG};
 use crate::core::key::{ShardCount, ShardNumber};
+
+/// The era of a key that has never changed its width.
+pub const FIRST_ERA: u64 = 1;
+
+/// The longest lag of an index behind its table that is assumed, in seconds. Usually an index lags
+/// by a fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
+/// secondary indexes".)
+pub const LONGEST_INDEX_LAG: u64 = 900;
 
 /// Where the items of a key may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

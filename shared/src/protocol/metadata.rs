@@ -6,18 +6,10 @@
 //! drain moves every item home and forgets the other widths.
 
 use super::history::ShardHistory;
-use super::layout::Layout;
+use super::layout::{FIRST_ERA, Layout};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::ShardCount;
 use crate::core::load::Load;
-
-/// The era of a key that has never changed its width.
-pub const FIRST_ERA: u64 = 1;
-
-/// The longest lag of an index behind its table that is assumed, in seconds. Usually an index lags
-/// by a fraction of a second, but DynamoDB gives no bound. (DynamoDB developer guide, "Using global
-/// secondary indexes".)
-pub const LONGEST_INDEX_LAG: u64 = 900;
 
 /// The metadata item of a key. An absent item means one shard; see [`ShardMetadata::unregistered`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -72,14 +72,12 @@ macro_rules! within {
         impl $(<$of>)? $request $(<$of>)? {
             /// The time limit of the request, from the `.await` on. The default is
             /// [`TableConfig::timeout`](crate::TableConfig::timeout).
-            #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.within = super::Within::Timeout(timeout);
                 self
             }
 
             /// The instant by which the request must have ended, from `std` or from tokio.
-            #[must_use]
             pub fn deadline(mut self, deadline: impl Into<tokio::time::Instant>) -> Self {
                 self.within = super::Within::Deadline(deadline.into());
                 self
@@ -159,13 +157,12 @@ fn item_attributes(
 }
 
 fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
-    match item.into_value()? {
-        Value::M(attributes) => Ok(attributes),
-        other => Err(InvalidRequest::of(
-            "item",
-            format_args!("it is {}, and must be a map", other.type_name()),
-        )),
-    }
+    let value = item.into_value()?;
+    let kind = value.type_name();
+    let Value::M(attributes) = value else {
+        return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
+    };
+    Ok(attributes)
 }
 
 /// Rejects names that belong to the keys or to the product.

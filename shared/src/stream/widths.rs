@@ -7,7 +7,8 @@ use super::json::Field;
 use crate::config::TableConfig;
 use crate::core::key::ShardCount;
 use crate::protocol::history::ShardHistory;
-use crate::protocol::metadata::{FIRST_ERA, ShardMetadata};
+use crate::protocol::layout::FIRST_ERA;
+use crate::protocol::metadata::ShardMetadata;
 
 /// The widths of a key, from its metadata item. They determine the meaning of the stream's records
 /// of that partition key.

@@ -8,8 +8,9 @@ use crate::core::growth::GrowthRecord;
 use crate::core::key::ShardCount;
 use crate::core::load::Load;
 use crate::protocol::history::ShardHistory;
+use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::layout::HIGHEST_GENERATION;
-use crate::protocol::metadata::{Drain, FIRST_ERA, Phase, ShardMetadata};
+use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
 
 /// Defines a constant for each attribute of the metadata table besides its key, and the list of all
 /// attributes.

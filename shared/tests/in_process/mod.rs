@@ -1,4 +1,4 @@
-//! What the examples of the documentation run on: a table over the embedded engine, in their own process.
+// The examples of the documentation run on this: a table over the embedded engine, in process.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{

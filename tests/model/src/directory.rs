@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use sharding::internal::protocol::metadata::{Change, FIRST_ERA, ShardMetadata};
+use sharding::internal::protocol::layout::FIRST_ERA;
+use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::{GrowthRecord, ShardCount};
 
 use super::beginnings::{

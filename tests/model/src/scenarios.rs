@@ -1,7 +1,7 @@
 //! The scenarios: two or three actors each. Each scenario can show one kind of fault, and is small
 //! enough to be explored completely.
 
-use sharding::internal::protocol::metadata::FIRST_ERA;
+use sharding::internal::protocol::layout::FIRST_ERA;
 
 use super::beginnings::{
     DELETE, GET, LOOK_AND_DELETE, add, add_once, create, create_again, drainer, just_grown,

@@ -191,7 +191,7 @@ async fn add(
                 Outcome::Unknown => is_unknown = true,
                 // The item proves that no earlier request was applied, and none will be.
                 _ if !is_unknown => break,
-                _ => {}
+                Outcome::Done | Outcome::Refused | Outcome::Exists | Outcome::Differs => {}
             },
         }
     }

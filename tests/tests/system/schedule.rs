@@ -75,7 +75,7 @@ impl Fixture {
             .scaler
             .handle(&json!({"action": "drain"}), now, Deadline::now() + Duration::from_secs(59))
             .await;
-        handled.unwrap_or_else(Failed::into_answer)
+        handled.unwrap_or_else(Failed::into_response)
     }
 
     /// Runs the schedule every minute until no key is drained.

@@ -58,7 +58,7 @@ impl Fixture {
         let now = self.clock.now().epoch_seconds();
         let handled =
             self.scaler.handle(&event, now, Deadline::now() + Duration::from_secs(59)).await;
-        handled.unwrap_or_else(Failed::into_answer)
+        handled.unwrap_or_else(Failed::into_response)
     }
 
     async fn page(&self, partition_key: &str) -> Vec<String> {

@@ -264,7 +264,7 @@ async fn whatever_comes_of_a_firing_alarm_it_is_armed_again() {
     ];
     for (row, event, change, replies, outcome) in rows {
         let fixture = fixture(change, replies).await;
-        let answer = fixture.send(event).await.unwrap_or_else(Failed::into_answer);
+        let answer = fixture.send(event).await.unwrap_or_else(Failed::into_response);
         assert_eq!(
             (&answer["outcome"], &answer["rearmed"]),
             (&json!(outcome), &json!(true)),
@@ -349,7 +349,7 @@ async fn only_failures_that_a_repetition_can_mend_are_errors() {
                     failed.to_string().starts_with(summary) && !failed.to_string().contains('\n'),
                     "{failed}"
                 );
-                assert_eq!(failed.into_answer()["outcome"], "failed");
+                assert_eq!(failed.into_response()["outcome"], "failed");
             }
             (handled, expected) => panic!("{event}: {handled:?}, and not {expected:?}"),
         }

@@ -510,7 +510,7 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
         // What is known is published; the next event tries again, and shards are added all the same.
         assert_eq!(fixture.published_write_units().await, Some(4_000));
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 2, "write_units": 24_000});
-        let answer = fixture.send(&set).await.unwrap_or_else(Failed::into_answer);
+        let answer = fixture.send(&set).await.unwrap_or_else(Failed::into_response);
         assert_eq!(answer["outcome"], "scaled", "{answer}");
         assert!(answer["warm"].to_string().contains(class), "{answer}");
     }

@@ -62,7 +62,6 @@ async fn fields_leave_out_the_other_attributes_of_items_and_pages() {
 /// Prints the bytes and latency of a page of one small attribute, compared with whole items, and
 /// checks the bytes.
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "the figures are what the test is run for by hand")]
 async fn a_page_of_one_small_attribute_of_large_items_is_small() {
     let edition = start(config()).await;
     for shards in [1, 16] {
