@@ -79,7 +79,7 @@ DEFAULTS = {
     "SHARD_SCALER_FUNCTION": (WAKING, r"let mut function = None();"),
 }
 # The allowed values of variables that the local edition does not read.
-ALLOWED = {"SHARD_SCALER_FUNCTION": (WAKING, r'let allowed = "([^"]+)";')}
+ALLOWED = {"SHARD_SCALER_FUNCTION": (WAKING, r'let allowed =\s+"([^"]+)";')}
 # The code has these in seconds.
 MILLISECONDS = {"LEASE_MS"}
 NEEDED = {"TABLE_NAME", "METADATA_TABLE_NAME"}
