@@ -1,4 +1,4 @@
-//! What an alarm makes the shard-scaler do.
+//! The shard-scaler's reaction to alarms.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::report::{KeyAction, KeyOutcome, KeyReport};
 use crate::throttled_keys::ThrottledKeys;
 use crate::warming::WarmReport;
 
-/// What is kept of an invocation's time for setting the alarms back.
+/// The part of an invocation's time that is reserved for setting the alarms back.
 const REARM_TIME: Duration = Duration::from_secs(3);
 
 /// The response to alarms.
 #[derive(Debug, Serialize)]
 pub(crate) struct AlarmReport {
-    /// The first name among them.
+    /// The first name of the alarms.
     pub(crate) alarm: Option<String>,
     #[serde(flatten, serialize_with = "failure::outcome")]
     pub(crate) outcome: Result<AlarmOutcome, Failure>,
-    /// Whether every alarm is OK again; not given where none is this table's and firing.
+    /// Whether every alarm is OK again. Absent if no alarm of this table is firing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rearmed: Option<bool>,
 }
@@ -41,10 +41,10 @@ pub(crate) enum AlarmOutcome {
     Handled(Box<AlarmActions>),
 }
 
-/// What was found out, and what was done.
+/// The findings, and the actions.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct AlarmActions {
-    /// The limits of the table that requests met.
+    /// The limits of the table that requests exceeded.
     pub(crate) causes: BTreeSet<Cause>,
     pub(crate) keys: Vec<KeyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ impl AlarmReport {
 }
 
 impl Scaler {
-    /// Alarms are hints to look: they come late, twice or not at all, and name a table but no key.
+    /// An alarm is only a hint: it comes late, twice or not at all, and names a table but no key.
     pub(crate) async fn alarms(
         &self,
         alarms: &[Alarm],
@@ -101,12 +101,14 @@ impl Scaler {
             Some(reason) => ignored(&reason),
             None => self.act_in_time(&firing, now_seconds, deadline - REARM_TIME).await,
         };
-        // Whatever came of it: only an alarm that is OK again can raise the next event.
+        // This is independent of the outcome, because only an alarm that is OK again can raise the
+        // next event.
         let rearmed = Some(self.rearm_firing(&firing, deadline).await);
         AlarmReport { alarm, outcome, rearmed }
     }
 
-    /// Whether an alarm is of this table. Metric math and composite alarms name none, and are taken to be.
+    /// Whether an alarm belongs to this table. Metric math and composite alarms name no table, and
+    /// count as its own.
     fn is_own(&self, alarm: &Alarm) -> bool {
         let table = &self.table.config().table_name;
         alarm.tables.is_empty()
@@ -154,7 +156,7 @@ impl Scaler {
             let hot = self.hot_keys(&limits, now_seconds).await?;
             Ok::<_, ClientError>((limits, hot))
         };
-        // Before the keys are relieved, for the policy goes by it.
+        // Before the keys are relieved, because the policy uses it.
         let (found, known) = tokio::join!(find, self.learn_warm_throughput(deadline));
         let (limits, hot) = found?;
         let mut keys = reported(hot.reads, &hot.writes);
@@ -180,7 +182,8 @@ impl Scaler {
         })
     }
 
-    /// The limits that the alarms name; where they name none, those that the metrics of the table and of its indexes tell.
+    /// The limits that the alarms name. If they name none, the limits that the metrics of the table
+    /// and of its indexes show.
     async fn limits(&self, firing: &[&Alarm], now_seconds: u64) -> Result<Limits, ClientError> {
         let metrics: Vec<&AlarmMetric> = firing.iter().flat_map(|alarm| &alarm.metrics).collect();
         let named = Limits::named(&metrics);
@@ -196,7 +199,7 @@ impl Scaler {
     }
 }
 
-/// Reports the keys that only reads met: more shards do not help them.
+/// Reports the keys whose reads were throttled: more shards do not help them.
 fn reported(reads: ThrottledKeys, writes: &ThrottledKeys) -> Vec<KeyReport> {
     let only_read = reads.by_key.into_iter().filter(|(key, _)| !writes.by_key.contains_key(key));
     let reports = only_read.map(|(key, throttles)| KeyReport {

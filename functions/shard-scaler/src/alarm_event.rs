@@ -1,5 +1,5 @@
-//! Alarms, as they arrive. They come in three envelopes and many variants, so everything is read leniently and nothing is required that the
-//! decision does not need.
+//! Alarms, as they arrive. They come in three envelopes and many variants, so parsing is lenient
+//! and requires nothing that the decision does not need.
 
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
@@ -8,15 +8,16 @@ use time::format_description::well_known::Rfc3339;
 /// One alarm's change of state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alarm {
-    /// Its name, where it says one.
+    /// The alarm's name, if it has one.
     pub(crate) name: Option<String>,
     /// `ALARM`, `OK` or `INSUFFICIENT_DATA`.
     pub(crate) state: String,
-    /// Every table that its metrics name; none for metric math and composite alarms.
+    /// Every table that its metrics name. Empty for metric math and composite alarms.
     pub(crate) tables: Vec<String>,
     /// Every metric that it names.
     pub(crate) metrics: Vec<AlarmMetric>,
-    /// When the state changed, in seconds since the Unix epoch; `None` where that cannot be read.
+    /// When the state changed, in seconds since the Unix epoch. `None` if the time cannot be
+    /// parsed.
     pub(crate) changed_at: Option<u64>,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct Alarm {
 pub(crate) struct AlarmMetric {
     /// Its name, for example `WriteKeyRangeThroughputThrottleEvents`.
     pub(crate) name: String,
-    /// The index that it is of; `None` where it is of the table.
+    /// The index of the metric. `None` for the table.
     pub(crate) index: Option<String>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn alarms(event: &Map<String, Value>) -> Vec<Alarm> {
     }
 }
 
-/// The direct and the EventBridge form: `state` and `configuration`.
+/// The direct and the EventBridge format: `state` and `configuration`.
 fn native(data: &Value) -> Option<Alarm> {
     let state = data.pointer("/state/value")?.as_str()?.to_owned();
     let name = data.get("alarmName").and_then(Value::as_str).map(str::to_owned);
@@ -57,7 +58,7 @@ fn native(data: &Value) -> Option<Alarm> {
     })
 }
 
-/// The SNS form: a JSON text with other names.
+/// The SNS format: a JSON text with other names.
 fn sns(record: &Value) -> Option<Alarm> {
     let message = record.pointer("/Sns/Message")?.as_str()?;
     let message: Value = serde_json::from_str(message).ok()?;
@@ -68,7 +69,7 @@ fn sns(record: &Value) -> Option<Alarm> {
     Some(Alarm { name, state, tables: tables(trigger), metrics: metrics(trigger), changed_at })
 }
 
-/// CloudWatch writes the offset without its colon.
+/// CloudWatch writes the offset without a colon.
 fn epoch_seconds(time: &str) -> Option<u64> {
     let with_colon = match time.len().checked_sub(2).and_then(|at| time.split_at_checked(at)) {
         Some((start, minutes)) if !time.ends_with('Z') && !start.ends_with(':') => {
@@ -80,7 +81,8 @@ fn epoch_seconds(time: &str) -> Option<u64> {
     u64::try_from(at.unix_timestamp()).ok()
 }
 
-/// Every metric, wherever it stands: `{"metric": {"name": m, "dimensions": d}}`, or `{"MetricName": m, "Dimensions": d}`.
+/// Every metric at any depth: `{"metric": {"name": m, "dimensions": d}}`, or `{"MetricName": m,
+/// "Dimensions": d}`.
 fn metrics(value: &Value) -> Vec<AlarmMetric> {
     named(value, &|object, found| {
         let (metric, name) = match object.get("metric").and_then(Value::as_object) {
@@ -97,7 +99,7 @@ fn metrics(value: &Value) -> Vec<AlarmMetric> {
     })
 }
 
-/// Every `TableName` dimension, wherever it stands.
+/// Every `TableName` dimension at any depth.
 fn tables(value: &Value) -> Vec<String> {
     dimension(value, "TableName")
 }
@@ -118,7 +120,7 @@ fn dimension(value: &Value, wanted: &str) -> Vec<String> {
     })
 }
 
-/// What the objects within a value name, in order and each once.
+/// The names in the objects within a value, in order and each once.
 fn named<T: Ord>(value: &Value, names: &impl Fn(&Map<String, Value>, &mut Vec<T>)) -> Vec<T> {
     let mut found = Vec::new();
     collect(value, names, &mut found);

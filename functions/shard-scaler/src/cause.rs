@@ -1,27 +1,29 @@
-//! The limits that requests can meet.
+//! The limits that requests can exceed.
 
 use serde::Serialize;
 
-/// A limit that requests met, and what it is that helps.
+/// A limit that requests exceeded, and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cause {
-    /// Partitions are over their ceiling of writes: more shards.
+    /// Partitions exceed their limit of writes: more shards.
     HotWrites,
-    /// Partitions are over their ceiling of reads: replicas or a cache, never more shards of a key that is read as a whole.
+    /// Partitions exceed their limit of reads: replicas or a cache, never more shards of a key that
+    /// is read as a whole.
     HotReads,
-    /// The table's provisioned write units are used up: more of them.
+    /// The table's provisioned write units are used up: more units.
     ProvisionedWrites,
-    /// The table's provisioned read units are used up: more of them.
+    /// The table's provisioned read units are used up: more units.
     ProvisionedReads,
-    /// The maximum that the owner set for on-demand throughput: only the owner.
+    /// The maximum that the owner set for on-demand throughput: only the owner can raise it.
     OnDemandMaximum,
     /// The account's quota for one table: only a higher quota.
     Account,
 }
 
 impl Cause {
-    /// Every metric of `AWS/DynamoDB` that says its cause. (DynamoDB developer guide, "Metrics and dimensions".)
+    /// Every metric of `AWS/DynamoDB` that names its cause. (DynamoDB developer guide, "Metrics and
+    /// dimensions".)
     pub(crate) const METRICS: [(&'static str, Self); 8] = [
         ("WriteKeyRangeThroughputThrottleEvents", Self::HotWrites),
         ("ReadKeyRangeThroughputThrottleEvents", Self::HotReads),
@@ -33,12 +35,12 @@ impl Cause {
         ("ReadAccountLimitThrottleEvents", Self::Account),
     ];
 
-    /// The cause that a metric names; `None` where it names none, as `WriteThrottleEvents` does.
+    /// The cause that a metric names. `None` if it names none, as `WriteThrottleEvents`.
     pub(crate) fn of_metric(metric: &str) -> Option<Self> {
         Self::METRICS.iter().find(|(name, _)| *name == metric).map(|(_, cause)| *cause)
     }
 
-    /// What the operator can do, where the shard-scaler cannot.
+    /// The operator's remedy, if the shard-scaler has none.
     pub(crate) const fn advice(self) -> &'static str {
         match self {
             Self::HotWrites => "more shards relieve the keys",
@@ -58,7 +60,8 @@ impl Cause {
         }
     }
 
-    /// The same for an index. A replica has the table's own keys, so what helps the table's partitions helps its own.
+    /// The same for an index. A replica has the table's own keys, so the remedy for the table's
+    /// partitions helps its own.
     pub(crate) const fn advice_of_index(self, is_replica: bool) -> &'static str {
         match self {
             Self::HotWrites | Self::HotReads if !is_replica => {

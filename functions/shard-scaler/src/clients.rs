@@ -1,4 +1,4 @@
-//! What the shard-scaler asks of AWS, and how that can fail.
+//! The shard-scaler's requests to AWS, and their errors.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ pub struct Clients {
     pub cloudwatch: aws_sdk_cloudwatch::Client,
 }
 
-/// Answers to too many requests. [CloudWatch and DynamoDB API references, common errors]
+/// Responses to too many requests. (CloudWatch and DynamoDB API references, "Common errors".)
 const THROTTLED: [&str; 5] = [
     "Throttling",
     "ThrottlingException",
@@ -26,13 +26,13 @@ const THROTTLED: [&str; 5] = [
     "TooManyRequestsException",
 ];
 
-/// A request failed; the text says which one.
+/// A request failed. The text says which one.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {cause}")]
 pub(crate) struct ClientError {
     pub(crate) operation: &'static str,
     pub(crate) cause: String,
-    /// Throttled, or without a certain answer: the same request may succeed a moment later.
+    /// Throttled, or without a conclusive response: the same request may succeed a moment later.
     pub(crate) is_retryable: bool,
 }
 
@@ -45,7 +45,7 @@ impl ClientError {
     }
 }
 
-/// In one line, and without the response that the SDK's own text shows.
+/// One line, without the response that the SDK's own text contains.
 fn cause<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -76,19 +76,19 @@ pub(crate) struct Units {
     pub(crate) write: u64,
 }
 
-/// What a table is, as far as its capacity goes.
+/// The table's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capacity {
     /// `None` on demand.
     pub(crate) provisioned: Option<Units>,
-    /// Nothing else is changing it.
+    /// No other update is running.
     pub(crate) is_active: bool,
 }
 
-/// What became of the attempt to set an alarm back.
+/// The result of setting an alarm back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rearmed {
-    /// It is OK.
+    /// The alarm is OK.
     Done,
     /// There is no alarm of this name.
     NotFound,
@@ -102,12 +102,12 @@ impl Clients {
         Ok(described.table.unwrap_or_else(|| TableDescription::builder().build()))
     }
 
-    /// What the table is provisioned with, and whether it is being changed.
+    /// The table's provisioned units, and whether it is being changed.
     pub(crate) async fn capacity(&self, table: &str) -> Result<Capacity, ClientError> {
         Ok(capacity(&self.describe(table).await?))
     }
 
-    /// Gives the table so many units.
+    /// Provisions this number of units.
     pub(crate) async fn provision(&self, table: &str, units: Units) -> Result<(), ClientError> {
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         let throughput = ProvisionedThroughput::builder()
@@ -120,7 +120,8 @@ impl Clients {
         update.send().await.map(drop).map_err(ClientError::of("UpdateTable"))
     }
 
-    /// Sets an alarm back to OK, so that the next evaluation that finds throttles is a transition again, and acts.
+    /// Sets an alarm back to OK, so that the next evaluation with throttles is a transition again,
+    /// and acts.
     pub(crate) async fn rearm(&self, alarm: &str) -> Result<Rearmed, ClientError> {
         let set = self
             .cloudwatch
@@ -155,7 +156,7 @@ pub(crate) fn capacity(table: &TableDescription) -> Capacity {
     Capacity { provisioned, is_active: table.table_status() == Some(&TableStatus::Active) }
 }
 
-/// The name within an ARN, or the name itself: what CloudWatch knows a table by.
+/// The name within an ARN, or the name itself. CloudWatch identifies a table by it.
 pub(crate) fn bare_table_name(configured: &str) -> &str {
     configured.rsplit_once(":table/").map_or(configured, |(_, bare)| bare)
 }

@@ -1,4 +1,4 @@
-//! What only the shard-scaler is configured with.
+//! The configuration that only the shard-scaler has.
 
 use std::time::Duration;
 
@@ -8,26 +8,29 @@ use sharding::internal::{ConfigError, PARTITION_WRITE_UNITS, TableConfig};
 /// The shard-scaler's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalerConfig {
-    /// `MAX_EVENT_AGE_SECONDS`: an alarm that changed its state longer ago does nothing. Default 600.
+    /// `MAX_EVENT_AGE_SECONDS`: an alarm whose state changed longer ago is ignored. Default 600.
     pub max_event_age: Duration,
-    /// `MAX_WRITE_UNITS`: provisioned write units up to which the table may be raised; 0, the default, never raises it.
+    /// `MAX_WRITE_UNITS`: the limit up to which the table's provisioned write units may be raised;
+    /// 0, the default, never raises them.
     pub max_write_units: u64,
     /// `MAX_READ_UNITS`: the same for read units.
     pub max_read_units: u64,
-    /// `MAX_WARM_WRITE_UNITS`: write units a second up to which the warm throughput of the table, and of each of
-    /// its indexes, may be raised; 0, the default, never raises it. A raise is charged once, and cannot be undone.
+    /// `MAX_WARM_WRITE_UNITS`: the limit, in write units a second, up to which the warm throughput
+    /// of the table, and of each of its indexes, may be raised; 0, the default, never raises it. A
+    /// raise is charged once, and cannot be undone.
     pub max_warm_write_units: u64,
     /// `MAX_WARM_READ_UNITS`: the same for read units.
     pub max_warm_read_units: u64,
-    /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for so long gives up half of its shards; 0, the default, for never.
+    /// `SHRINK_AFTER_SECONDS`: a key that has kept its width for this time gives up half of its
+    /// shards; 0, the default, for never.
     pub shrink_after: Duration,
-    /// `SETTLE_AFTER_SECONDS`: a key that has kept its width for so long is settled; 0, the default, for never, or for an hour in a table with a
-    /// time to live.
+    /// `SETTLE_AFTER_SECONDS`: a key that has kept its width for this time is settled; 0, the
+    /// default, for never, or for an hour in a table with a time to live.
     pub settle_after: Duration,
-    /// `DRAIN_SHARE_PERCENT`: the part of a partition's write units that a drain takes of each shard, and of a provisioned table's that all
-    /// drains take together. Default 30.
+    /// `DRAIN_SHARE_PERCENT`: the share of a partition's write units that a drain may take of each
+    /// shard, and of a provisioned table's that all drains together may take. Default 30.
     pub drain_share_percent: u32,
-    /// `DRY_RUN`: decide and tell, but change nothing. Default `false`.
+    /// `DRY_RUN`: decide and report, but change nothing. Default `false`.
     pub dry_run: bool,
 }
 
@@ -48,7 +51,7 @@ impl Default for ScalerConfig {
 }
 
 impl ScalerConfig {
-    /// Reads the variables that `lookup` knows; an empty value counts as not set.
+    /// Reads the variables from `lookup`. An empty value counts as not set.
     ///
     /// # Errors
     /// [`ConfigError`] names the first variable that is wrong, its value and what is allowed.
@@ -90,7 +93,7 @@ impl ScalerConfig {
         Ok(config)
     }
 
-    /// A table whose drains go at the pace of `DRAIN_SHARE_PERCENT`.
+    /// A table whose drains use the pace of `DRAIN_SHARE_PERCENT`.
     #[must_use]
     pub fn with_pace(self, mut table: TableConfig) -> TableConfig {
         let units = PARTITION_WRITE_UNITS * u64::from(self.drain_share_percent) / 100;

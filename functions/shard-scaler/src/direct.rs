@@ -1,4 +1,4 @@
-//! Direct events, and those about one key or the list of keys: set, show, list.
+//! Direct events, including those about one key or the list of keys: set, show, list.
 
 use serde::Serialize;
 use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
@@ -15,9 +15,9 @@ use crate::warming::checked;
 #[serde(tag = "outcome", rename = "listed")]
 pub(crate) struct Listed {
     keys: Vec<ListedKey>,
-    /// The list goes on after this key.
+    /// The list continues after this key.
     next: Option<String>,
-    /// What holds for every key that is on no page.
+    /// The state of every key that is on no page.
     unlisted: KeyDescription,
 }
 
@@ -70,8 +70,8 @@ impl Scaler {
         })
     }
 
-    /// Gives a key its shards, and makes the table ready for its load where that is asked for. Neither waits for
-    /// the other, and neither fails for the other.
+    /// Gives a key its shards, and prepares the table for its load if requested. The two run in
+    /// parallel and fail independently.
     async fn set(
         &self,
         key: &str,
@@ -86,7 +86,7 @@ impl Scaler {
             return Err(EventError::new("number_of_shards", why));
         };
         let need = checked(warm)?;
-        // What is refused costs nothing.
+        // A rejected request costs nothing.
         let is_allowed = count <= highest;
         let ready = async {
             if need != WarmThroughput::default() && is_allowed {
@@ -133,7 +133,7 @@ impl Scaler {
         Ok(KeyReport::new(&key, outcome))
     }
 
-    /// A page of the keys that have metadata, in no order, and what holds for all others.
+    /// A page of the keys that have metadata, in no order, and the state of all others.
     async fn list(
         &self,
         after: Option<&str>,

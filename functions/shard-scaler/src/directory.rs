@@ -1,4 +1,5 @@
-//! The directory: more copies of its pages on request, and the schedule's comparison with the metadata.
+//! The directory: more copies of its pages on request, and the schedule's comparison with the
+//! metadata.
 
 use serde::Serialize;
 use sharding::internal::{Deadline, MAX_COPIES};
@@ -17,7 +18,7 @@ pub(crate) struct CopiesReport {
 }
 
 impl Scaler {
-    /// Raises the number of copies of each page. A lower number than there is changes nothing.
+    /// Raises the number of copies of each page. A lower number changes nothing.
     pub(crate) async fn raise_copies(
         &self,
         asked: WholeNumber,
@@ -31,7 +32,7 @@ impl Scaler {
         if self.config.dry_run {
             return Ok(CopiesReport { outcome: Ok(Outcome::DryRun), copies });
         }
-        // Boxed: the SDK's futures nest deeply.
+        // Boxed, because the SDK's futures nest deeply.
         let raised = Box::pin(self.table.raise_directory_copies(copies, deadline)).await;
         let outcome = raised.map(|()| Outcome::Handled).map_err(|error| {
             tracing::error!(%error, copies, "the copies of the directory could not be raised");
@@ -40,8 +41,8 @@ impl Scaler {
         Ok(CopiesReport { outcome, copies })
     }
 
-    /// Writes to the pages what the metadata says and they do not: whoever changed a key may have stopped between the two. A failure is left to
-    /// the next run.
+    /// Adds to the pages what the metadata has and they lack, because an actor that changed a key
+    /// may have stopped between the two. The next run repeats a failure.
     pub(crate) async fn repair_directory(&self, deadline: Deadline) {
         if self.config.dry_run {
             return;

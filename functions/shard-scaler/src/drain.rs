@@ -1,4 +1,5 @@
-//! Shrinking and settling: begun by a direct event or because a key has been calm for long, and carried on by every run of the schedule.
+//! Shrinking and settling. A direct event begins them, or the schedule does for a key that has been
+//! calm for long. Every run of the schedule continues them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -19,20 +20,21 @@ use crate::failure::{self, Failure};
 use crate::report::{KeyAction, KeyOutcome, KeyReport, Outcome, to_json};
 use crate::throttled_keys::Insights;
 
-/// The most keys that are drained at once; each shard of each keeps to its own pace.
+/// The largest number of keys that are drained at once. Each shard of each key has its own pace.
 const AT_ONCE: usize = 8;
-/// The most keys with which one run of the schedule begins something: it can wait.
+/// The largest number of keys for which one run of the schedule begins something. The rest can
+/// wait.
 const MOST_BEGUN: usize = 20;
-/// The most keys that the response names, besides the counts.
+/// The largest number of keys that the response names, besides the counts.
 const MOST_NAMED: usize = 100;
-/// The longest of one run: where one shard-scaler runs at a time, an alarm waits for it.
+/// The longest time of one run: if only one shard-scaler runs at a time, an alarm waits for it.
 const RUN_TIME: Duration = Duration::from_secs(20);
-/// For how long one key is worked on before others have their turn.
+/// How long a run works on one key before the others have their turn.
 const TURN_TIME: Duration = Duration::from_secs(5);
-/// How many seconds a key keeps its width before it is settled in a table with a time to live, unless it is configured. Until then an item
-/// that expires may reveal an older copy of it.
+/// How many seconds a key keeps its width before it is settled in a table with a time to live, by
+/// default. Until then, an expired item may reveal an older copy.
 const SETTLE_EXPIRING_AFTER: u64 = 3_600;
-/// What is kept of a run's time for its response.
+/// The part of a run's time that is reserved for its response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
 
 /// The response to `drain`.
@@ -58,12 +60,12 @@ impl DrainReport {
     }
 }
 
-/// What the schedule begins with a key.
+/// The change that the schedule begins for a key.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     Shrink(ShardCount),
     Settle,
-    /// The open of a change that its actor has left after the close.
+    /// The open of a change whose actor stopped after the close.
     Open,
 }
 
@@ -101,7 +103,7 @@ impl Scaler {
     /// A run of the schedule.
     pub(crate) async fn drain_all(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
         let deadline = deadline.min(Deadline::now() + RUN_TIME) - RESPONSE_TIME;
-        // Boxed: the SDK's futures nest deeply.
+        // Boxed, because the SDK's futures nest deeply.
         let (report, (), _) = tokio::join!(
             Box::pin(self.drain_keys(now_seconds, deadline)),
             Box::pin(self.repair_directory(deadline)),
@@ -110,8 +112,8 @@ impl Scaler {
         report
     }
 
-    /// Goes on with every drain, finishes changes that their actors have left, and begins to shrink and settle keys that are due. A run begins
-    /// with the key that the last run did not come to.
+    /// Continues every drain, finishes changes whose actors have stopped, and begins to shrink and
+    /// settle keys that are due. A run begins with the first key that the last run did not reach.
     async fn drain_keys(&self, now_seconds: u64, deadline: Deadline) -> DrainReport {
         let throttled = self.known_throttled(now_seconds).await;
         let budget = match self.budget_of_all().await {
@@ -153,8 +155,8 @@ impl Scaler {
         DrainReport { outcome, run: Some(DrainRun { looked_at, draining: count, keys }) }
     }
 
-    /// Visits every key once, from the one that the last run did not come to. Returns how many it
-    /// looked at, and why not at all of them.
+    /// Visits every key once, beginning with the first one that the last run did not reach. Returns
+    /// the number of keys, and why it stopped early if it did.
     async fn look_at_keys(
         &self,
         deadline: Deadline,
@@ -169,7 +171,7 @@ impl Scaler {
                 Err(error) => {
                     tracing::error!(%error, "not all keys could be looked at");
                     if looked_at == 0 {
-                        // Another beginning may have more luck.
+                        // Another starting point may succeed.
                         *self.looked_after() = None;
                     }
                     return (looked_at, Some(error));
@@ -183,14 +185,14 @@ impl Scaler {
             *self.looked_after() = next.clone().filter(|_| !is_round);
             match next {
                 Some(next) if !is_round => after = Some(next),
-                // From the beginning up to where this run began.
+                // From the beginning up to this run's starting point.
                 None if !has_wrapped => (after, has_wrapped) = (None, true),
                 _ => return (looked_at, None),
             }
         }
     }
 
-    /// The keys that are throttled; `None` where that is not known, or where no key is to shrink.
+    /// The throttled keys. `None` if they are not known, or if no key is to shrink.
     async fn known_throttled(&self, now_seconds: u64) -> Option<BTreeSet<PartitionKey>> {
         if self.config.shrink_after.is_zero() {
             return None;
@@ -200,18 +202,18 @@ impl Scaler {
         throttled.inspect_err(|error| tracing::error!(%error, "{unknown}")).ok()
     }
 
-    /// What is due for a key.
+    /// The change that is due for a key.
     fn due(&self, metadata: &ShardMetadata, is_calm: bool, now_seconds: u64) -> Option<Begin> {
         let config = self.table.config();
         let shrink_after = self.config.shrink_after.as_secs();
         if metadata.closing().is_some() {
             return Some(Begin::Open);
         }
-        // By an event it can be tried again.
+        // A direct event can try it again.
         if metadata.has_unmovable() {
             return None;
         }
-        // Of a key that the directory does not list, writers do not note the load.
+        // Writers do not record the load of a key that the directory does not list.
         if is_calm
             && shrink_after > 0
             && metadata.layout().is_listed(config.adopt_shards)
@@ -227,7 +229,7 @@ impl Scaler {
         (is_due && metadata.wants_settling()).then_some(Begin::Settle)
     }
 
-    /// The write units that all drains share; `None` where the table's capacity is not provisioned.
+    /// The write units that all drains share. `None` if the table's capacity is not provisioned.
     async fn budget_of_all(&self) -> Result<Option<DrainBudget>, ClientError> {
         let capacity = self.clients.capacity(&self.table.config().table_name).await?;
         let share = f64::from(self.config.drain_share_percent) / 100.0;
@@ -238,7 +240,7 @@ impl Scaler {
         self.looked_after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on a key for a while at a time, so that large keys do not keep the others waiting.
+    /// Works on a key for a limited time, so that large keys do not block the others.
     async fn carry_on_in_turns(
         &self,
         key: &PartitionKey,
@@ -305,7 +307,7 @@ impl Scaler {
             }
             Err(error) => {
                 tracing::warn!(%error, "a drain was interrupted; it goes on with the next run, unless an item cannot be moved");
-                // The next run of the schedule is its repetition.
+                // The next run of the schedule repeats it.
                 Err(Failure::new(error, false))
             }
         }
@@ -322,18 +324,20 @@ impl Scaler {
             .await?
         {
             Insights::Keys(throttled) => Ok(throttled.by_key.into_keys().collect()),
-            // Then the demand that the writers noted decides alone.
+            // Then the recorded demand decides alone.
             Insights::Enabling | Insights::Off(_) => Ok(BTreeSet::new()),
         }
     }
 }
 
-/// For how many seconds a key keeps its width before it is settled; `None` where it is not settled by itself.
+/// How many seconds a key keeps its width before it is settled. `None` if it is not settled
+/// automatically.
 fn settle_after(metadata: &ShardMetadata, table: &TableConfig, configured: u64) -> Option<u64> {
     if table.writes() != Writes::Items {
         return None;
     }
-    // The drain of a shrink has not begun, or was cut off: readers look at shards that are not written to.
+    // The drain of a shrink has not begun, or was cancelled: readers read shards that are not
+    // written to.
     if metadata.read_shards > metadata.number_of_shards {
         return Some(table.policy.cooldown_seconds);
     }

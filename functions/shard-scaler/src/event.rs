@@ -1,4 +1,4 @@
-//! What an event asks for.
+//! Parsing of events.
 
 use std::fmt::{self, Display};
 
@@ -11,10 +11,10 @@ use crate::alarm_event::{Alarm, alarms};
 
 /// The most alarms of one `rearm`.
 const MOST_ALARMS: usize = 20;
-/// The longest name of an alarm. [CloudWatch API reference, SetAlarmState]
+/// The longest name of an alarm. (CloudWatch API reference, "SetAlarmState".)
 const LONGEST_ALARM_NAME: usize = 255;
 
-/// An event, as far as it matters.
+/// An event, as far as the shard-scaler uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ScalerEvent {
     /// An event with an action.
@@ -27,24 +27,25 @@ pub(crate) enum ScalerEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum DirectEvent {
-    /// Give a key a number of shards, and make the table ready for so many units besides.
+    /// Give a key a number of shards, and prepare the table for this number of units.
     Set {
         partition_key: String,
         number_of_shards: WholeNumber,
         write_units: Option<WholeNumber>,
         read_units: Option<WholeNumber>,
     },
-    /// Make the table ready for so much at once.
+    /// Prepare the table for this number of units.
     Warm(WarmUnits),
-    /// Begin to give up shards of a key.
+    /// Begin to remove shards of a key.
     Shrink { partition_key: String, number_of_shards: WholeNumber },
-    /// Begin to bring a key's items home.
+    /// Begin to move a key's items home.
     Settle { partition_key: String },
-    /// Go on with all that was begun, and begin what is due. On a schedule.
+    /// Continue all drains and unfinished changes, and begin those that are due. Sent by a
+    /// schedule.
     Drain {},
-    /// Begin to migrate the keys that have items under their bare key. Go on after this item.
+    /// Begin to migrate the keys that have items under their bare key. Continue after this item.
     Migrate { after: Option<After> },
-    /// Make the metadata tell of all items again.
+    /// Rebuild the metadata from all items.
     Rebuild {},
     /// Raise the number of copies of each page of the directory.
     Copies { copies: WholeNumber },
@@ -52,11 +53,11 @@ pub(crate) enum DirectEvent {
     Rearm { alarms: AlarmNames },
     /// Show a key's metadata.
     Show { partition_key: String },
-    /// List the keys that have metadata. Go on after this key.
+    /// List the keys that have metadata. Continue after this key.
     List { after: Option<String> },
 }
 
-/// Units a second that the table is to be able to serve at once, unchecked. 0 asks for none.
+/// The units a second that the table should be able to serve, unchecked. 0 requests none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WarmUnits {
@@ -74,7 +75,7 @@ pub(crate) struct After {
     pub(crate) sort_key: String,
 }
 
-/// A whole number, with no bounds yet: those of a width follow from the configuration.
+/// A whole number without bounds. The bounds of a width depend on the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "Value")]
 pub(crate) struct WholeNumber(pub(crate) i128);
@@ -84,23 +85,23 @@ pub(crate) struct WholeNumber(pub(crate) i128);
 #[serde(try_from = "Value")]
 pub(crate) struct AlarmNames(Vec<String>);
 
-/// An event, or a field of it, that is not valid. It serializes as the outcome `refused`.
+/// An invalid event, or an invalid field of it. It serializes as the outcome `refused`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("{field}: {why}")]
 #[serde(tag = "outcome", rename = "refused")]
 pub(crate) struct EventError {
     /// The part of the event.
     pub(crate) field: String,
-    /// What is wrong with it, and what is allowed.
+    /// The problem, and what is allowed.
     #[serde(rename = "detail")]
     pub(crate) why: String,
 }
 
 impl ScalerEvent {
-    /// Reads an event.
+    /// Parses an event.
     ///
     /// # Errors
-    /// [`EventError`] where it is neither a direct event nor an alarm.
+    /// [`EventError`] if it is neither a direct event nor an alarm.
     pub(crate) fn parse(event: &Value) -> Result<Self, EventError> {
         let no_object = || EventError::new("event", "it is not an object");
         let event = event.as_object().ok_or_else(no_object)?;
@@ -120,7 +121,7 @@ impl ScalerEvent {
 
 impl DirectEvent {
     /// The action becomes the name of the enum's variant. With `serde(tag = "action")` instead,
-    /// serde would buffer the fields, and errors would no longer name the wrong one.
+    /// serde would buffer the fields, and errors would no longer name the invalid one.
     fn parse(mut fields: Map<String, Value>) -> Result<Self, EventError> {
         let action = fields.remove("action").unwrap_or_default();
         let action = action.as_str().map_or_else(|| action.to_string(), str::to_owned);
@@ -134,7 +135,7 @@ impl EventError {
         Self { field: field.to_owned(), why: why.to_string() }
     }
 
-    /// Names the field by its path, which begins with the action; a missing field is on no path.
+    /// Names the field by its path, which begins with the action. A missing field has no path.
     fn of(error: &serde_path_to_error::Error<serde_json::Error>) -> Self {
         let (why, mut path) = (error.inner().to_string(), error.path().iter());
         let missing = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
@@ -148,7 +149,7 @@ impl EventError {
 }
 
 impl WholeNumber {
-    /// The number of shards, where it can be one.
+    /// The number of shards, if the number is a valid one.
     pub(crate) fn shard_count(self) -> Option<ShardCount> {
         u32::try_from(self.0).ok().and_then(ShardCount::new)
     }

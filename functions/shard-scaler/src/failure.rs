@@ -1,6 +1,6 @@
-//! Failed outcomes. Each is counted. One that a repetition of the event can mend ends the
-//! invocation in an error: then Lambda repeats the event, and keeps it in the failure queue where
-//! that does not help.
+//! Failed outcomes. Each is counted. If a repetition of the event may succeed, the invocation ends
+//! in an error: then Lambda repeats the event, and moves it to the failure queue if that does not
+//! help.
 
 use std::fmt::Display;
 
@@ -14,20 +14,20 @@ use crate::telemetry;
 #[serde(tag = "outcome", rename = "failed")]
 pub(crate) struct Failure {
     detail: String,
-    /// The event is to be repeated.
+    /// Whether to repeat the event.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retry: bool,
 }
 
 impl Failure {
-    /// Counts it, too.
+    /// Also counts the failure.
     pub(crate) fn new(cause: impl Display, is_retryable: bool) -> Self {
         telemetry::failed();
         Self { detail: cause.to_string(), retry: is_retryable }
     }
 }
 
-/// Serializes an outcome: what was done, or the failure.
+/// Serializes a successful outcome or the failure.
 pub(crate) fn outcome<T, S>(result: &Result<T, Failure>, serializer: S) -> Result<S::Ok, S::Error>
 where
     T: Serialize,
@@ -39,8 +39,7 @@ where
     }
 }
 
-/// An event of which at least a part failed for a moment: throttled, or without a response.
-/// Repeat it.
+/// A part of the event failed temporarily: throttled, or without a response. Repeat the event.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{summary}")]
 pub struct Failed {
@@ -49,7 +48,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// What was done, and what failed.
+    /// The response, with what was done and what failed.
     #[must_use]
     pub fn into_response(self) -> Value {
         self.response

@@ -1,7 +1,7 @@
-//! Where requests met a hot partition: the throttled keys of the table and of its replicas, and what each throttling index needs.
+//! The throttled keys of the table and of its replicas, and the remedy for each throttled index.
 //!
-//! A replica is an index with the table's own keys, so its throttled keys are the table's, and more shards relieve them. Of any other index, the
-//! shards of the table's keys say nothing.
+//! A replica is an index with the table's own keys, so its throttled keys are the table's, and more
+//! shards relieve them. Another index has other keys, so the table's shards do not matter for it.
 
 use std::collections::BTreeSet;
 
@@ -16,22 +16,22 @@ use crate::report::to_json;
 use crate::telemetry;
 use crate::throttled_keys::{Insights, ThrottledKeys, switch_on};
 
-/// What was found out about the places that throttle.
+/// The findings about the throttled table and indexes.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeys {
     /// Keys whose writes are throttled.
     pub(crate) writes: ThrottledKeys,
-    /// Keys of places where only reads are throttled.
+    /// Keys for which only reads are throttled.
     pub(crate) reads: ThrottledKeys,
-    /// `off` or `enabling`, where Contributor Insights of the table tells no keys.
+    /// `off` or `enabling`, if Contributor Insights of the table reports no keys.
     pub(crate) insights: Option<&'static str>,
-    /// What helps to see them.
+    /// How to make them visible.
     pub(crate) advice: Option<String>,
-    /// Each index that throttles.
+    /// Each throttled index.
     pub(crate) indexes: Vec<IndexReport>,
 }
 
-/// What is known of an index that throttles, and what it needs.
+/// The state of a throttled index, and its remedy.
 #[derive(Debug, Serialize)]
 pub(crate) struct IndexReport {
     index: String,
@@ -39,7 +39,7 @@ pub(crate) struct IndexReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     contributor_insights: Option<&'static str>,
     advice: String,
-    /// Why its keys are not known.
+    /// Why its keys are unknown.
     #[serde(flatten)]
     pub(crate) failure: Option<Failure>,
 }
@@ -67,8 +67,7 @@ impl Scaler {
         Ok(found)
     }
 
-    /// Reports an index. Where its keys cannot be learnt, those of the table are relieved all the
-    /// same.
+    /// Reports an index. If its keys are unknown, the table's keys are still relieved.
     async fn index(
         &self,
         found: &mut HotKeys,
@@ -101,7 +100,8 @@ impl Scaler {
         IndexReport { index, causes, contributor_insights, advice, failure }
     }
 
-    /// What Contributor Insights tells of a place; `None` where no partition of it is hot.
+    /// The report of Contributor Insights for the table or an index. `None` if it has no hot
+    /// partition.
     async fn insights(
         &self,
         index: Option<&str>,
@@ -124,8 +124,8 @@ impl Scaler {
 }
 
 impl HotKeys {
-    /// Adds the keys of the table or of an index. Returns the state of Contributor Insights there,
-    /// and what helps, where it reports no keys.
+    /// Adds the keys of the table or of an index. If it reports no keys, returns the state of
+    /// Contributor Insights, and the remedy.
     fn take_in(
         &mut self,
         insights: Insights,

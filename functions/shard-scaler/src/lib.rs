@@ -1,7 +1,8 @@
-//! The shard-scaler: woken by an alarm or by a writer, or by a direct event.
+//! The shard-scaler. An alarm, a writer or a direct event wakes it.
 //!
-//! An alarm names a table and never a key, comes late, twice or not at all; so it is taken as a hint to look, and what is done
-//! follows from the throttled keys, the policy and the protocol, which make a repetition harmless.
+//! An alarm names a table and never a key, and comes late, twice or not at all. So it is only a
+//! hint. The action follows from the throttled keys, the policy and the protocol, which make a
+//! repetition harmless.
 
 mod alarm;
 mod alarm_event;
@@ -46,15 +47,16 @@ pub struct Scaler {
     table: TableEngine,
     clients: Clients,
     config: ScalerConfig,
-    /// The key after which the next run of the schedule looks on: the last one came no farther.
+    /// The key after which the next run of the schedule continues, because the last one stopped
+    /// there.
     looked_after: Arc<Mutex<Option<PartitionKey>>>,
-    /// What is known of the table's warm throughput. Held while it is looked at or raised, so that many callers
-    /// do it once.
+    /// The known warm throughput of the table. Held while it is read or raised, so that concurrent
+    /// callers do it once.
     looks: Arc<tokio::sync::Mutex<Looks>>,
 }
 
 impl Scaler {
-    /// The shard-scaler of this table, which learns and acts by these clients.
+    /// The shard-scaler of this table, with these clients.
     #[must_use]
     pub fn new(table: TableEngine, clients: Clients, config: ScalerConfig) -> Self {
         Self { table, clients, config, looked_after: Arc::default(), looks: Arc::default() }
@@ -66,14 +68,14 @@ impl Scaler {
         &self.table
     }
 
-    /// Carries out one event and returns what was done. A wrong event or a missing permission is a
-    /// response, not an error: repeating the event would not mend it.
+    /// Handles one event and returns what was done. An invalid event or a missing permission is a
+    /// response, not an error, because repeating the event would not help.
     ///
     /// `now_seconds` is the time since the Unix epoch.
     ///
     /// # Errors
-    /// [`Failed`] where a part of the event failed for a moment: throttled, or
-    /// without a response from AWS. It has the response.
+    /// [`Failed`] if a part of the event failed temporarily: throttled, or without a response from
+    /// AWS. It contains the response.
     pub async fn handle(
         &self,
         event: &Value,

@@ -1,4 +1,4 @@
-//! Which limits requests met: those of the table, and those of its indexes.
+//! The limits that requests exceeded: the table's, and its indexes'.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,22 +11,24 @@ use crate::alarm_event::AlarmMetric;
 use crate::cause::Cause;
 use crate::clients::{ClientError, Clients, bare_table_name, capacity};
 
-/// How far back metrics are looked at.
+/// The time span of the metrics.
 const WINDOW: Duration = Duration::from_secs(300);
-/// CloudWatch's metrics of DynamoDB have one datapoint a minute.
+/// CloudWatch has one datapoint a minute for DynamoDB's metrics.
 const PERIOD_SECONDS: i32 = 60;
-/// Part of the provisioned units from which on the table, and not one of its partitions, is taken to be the limit.
+/// If at least this share of the provisioned units is consumed, the table is taken to be the limit,
+/// and not one of its partitions.
 const NEARLY_ALL: f64 = 0.9;
-/// The most indexes that are looked at, in one request with the table; it may ask for 500 metrics. [CloudWatch API reference, GetMetricData]
+/// The largest number of indexes that are checked, in one request with the table. A request allows
+/// 500 metrics. (CloudWatch API reference, "GetMetricData".)
 const MOST_INDEXES: usize = 20;
-/// What the table took, for where no metric names a limit.
+/// The table's consumption, for the case that no metric names a limit.
 const CONSUMED: [&str; 2] = ["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"];
 
-/// The limits that requests met.
+/// The limits that requests exceeded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) table: BTreeSet<Cause>,
-    /// By the index's name. The metrics of the table do not count what its indexes throttle.
+    /// By the index's name. The metrics of the table do not count the throttles of its indexes.
     pub(crate) indexes: BTreeMap<String, BTreeSet<Cause>>,
 }
 
@@ -35,7 +37,7 @@ impl Limits {
         self.table.is_empty() && self.indexes.is_empty()
     }
 
-    /// Those that an alarm's metrics name; empty where they name none, as metric math and composite alarms do.
+    /// The limits that an alarm's metrics name. Empty for metric math and composite alarms.
     pub(crate) fn named(metrics: &[&AlarmMetric]) -> Self {
         let mut limits = Self::default();
         for metric in metrics {
@@ -54,8 +56,9 @@ impl Limits {
 }
 
 impl Clients {
-    /// The limits that requests met in the last minutes, by the metrics that name them. Where none does, those of the indexes that the
-    /// alarm is `about`; for an alarm of the table, what comes of comparing what was consumed with what is provisioned.
+    /// The limits that requests exceeded in the last minutes, by the metrics that name them. If
+    /// none does: for an alarm `about` indexes, the limits of those; for an alarm of the table, the
+    /// result of comparing consumed with provisioned capacity.
     pub(crate) async fn limits_met(
         &self,
         table: &str,
@@ -134,7 +137,7 @@ impl Clients {
     }
 }
 
-/// The global secondary indexes of a table: the replicas first, should there be too many.
+/// The global secondary indexes of a table. The replicas come first, in case there are too many.
 fn indexes<'a>(table: &'a TableDescription, replicas: &[String]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         table.global_secondary_indexes().iter().filter_map(|index| index.index_name()).collect();

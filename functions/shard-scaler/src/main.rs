@@ -21,7 +21,7 @@ async fn main() -> Result<(), Error> {
     let scaler = &Scaler::new(table, clients, config);
     let runtime = Runtime::new(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = api::invocation_deadline(&event.context);
-        // Boxed: the SDK's futures nest deeply.
+        // Boxed, because the SDK's futures nest deeply.
         let handled = Box::pin(scaler.handle(&event.payload, now_seconds(), deadline)).await;
         telemetry.flush(&event.context);
         // Lambda repeats an event that ends in an error.

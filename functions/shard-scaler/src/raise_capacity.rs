@@ -1,4 +1,4 @@
-//! A provisioned table that is short of units gets more, where the deployment allows it.
+//! Raises a provisioned table that is short of units, if the deployment allows it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::cause::Cause;
 use crate::clients::{ClientError, Units};
 use crate::report::to_json;
 
-/// What became of a table that is short of provisioned units.
+/// The result for a table that is short of provisioned units.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum CapacityOutcome {
@@ -20,7 +20,7 @@ pub(crate) enum CapacityOutcome {
 
 impl Scaler {
     /// Doubles the units that the table is short of, up to the maximum that the deployment allows.
-    /// `None` where it is short of none.
+    /// `None` if it is short of none.
     pub(crate) async fn raise_capacity(
         &self,
         causes: &BTreeSet<Cause>,

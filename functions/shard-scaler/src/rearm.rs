@@ -1,5 +1,6 @@
-//! Re-arming. An alarm acts on a transition only: one that stays in ALARM wakes nobody again. So the shard-scaler sets every alarm that woke it back
-//! to OK, whatever came of it, and a schedule does the same for alarms whose event was lost.
+//! Re-arming. An alarm acts on a transition only: an alarm that stays in ALARM wakes no one again.
+//! So the shard-scaler sets every alarm that woke it back to OK, whatever the outcome, and a
+//! schedule does the same for alarms whose event was lost.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,7 @@ pub(crate) struct RearmReport {
     alarms: Vec<AlarmRearm>,
 }
 
-/// What became of one alarm.
+/// The result for one alarm.
 #[derive(Debug, Serialize)]
 struct AlarmRearm {
     alarm: String,
@@ -48,14 +49,14 @@ impl RearmReport {
 }
 
 impl Scaler {
-    /// Sets the named alarms back to OK, each whatever becomes of the others.
+    /// Sets the named alarms back to OK, independently of each other.
     pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> RearmReport {
         let alarms = self.rearm_each(names.iter().collect(), deadline).await;
         RearmReport { outcome: Outcome::Handled, alarms }
     }
 
-    /// Sets back the alarms that woke the shard-scaler; says whether all of them are OK now. A failure is no reason to repeat the event:
-    /// the schedule sets them back, too.
+    /// Sets back the alarms that woke the shard-scaler. Returns whether all of them are OK now. A
+    /// failure does not repeat the event, because the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
         let names: BTreeSet<&str> =
             firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();

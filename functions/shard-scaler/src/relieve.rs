@@ -1,4 +1,4 @@
-//! Keys that an alarm's report names are given more shards, by the policy.
+//! Gives more shards, by the policy, to the keys that an alarm's report names.
 
 use sharding::internal::{
     Deadline, PARTITION_WRITE_UNITS, PartitionKey, Pressure, ScaleOutcome, ScalingDecision, Seen,
@@ -10,27 +10,28 @@ use crate::Scaler;
 use crate::report::{KeyAction, KeyOutcome, KeyReport, to_json};
 use crate::throttled_keys::Throttles;
 
-/// A report does not tell how much of its minutes the throttling lasted. The longer it is taken to have
-/// lasted, the smaller it looks; so it is taken as short, and a long one is met again by the next alarm.
+/// A report does not show for how much of its minutes the throttling lasted. A longer assumed time
+/// means a smaller demand. So a short time is assumed, and the next alarm follows if the throttling
+/// lasts.
 const OVERLOAD_SECONDS: u64 = 10;
 
-/// What the alarm's report says of a key.
+/// An alarm's report about a key.
 #[derive(Debug, Clone, Copy)]
 struct Reported {
     seen: Pressure,
     throttled: u64,
-    /// Write units a second that the key's shards give at most.
+    /// The most write units a second that the key's shards serve.
     capacity: u64,
 }
 
-/// What became of a key, and the write units a second that the table would have to be able to
-/// serve, where more shards of the key do not help.
+/// The result for a key, and the write units a second that the table would need if more shards of
+/// the key do not help.
 type Relieved = (KeyReport, Option<u64>);
 
 impl Scaler {
-    /// One decision for each logical key, all at the same time: most of a scale-out is waiting. Returns what
-    /// became of each, and what the table would have to be able to serve for those that more shards do not
-    /// help, together.
+    /// One decision for each logical key, all in parallel, because most of a scale-out is waiting.
+    /// Returns the result for each key, and the units that the table would need for all keys that
+    /// more shards do not help.
     pub(crate) async fn relieve_all(
         &self,
         throttled: impl IntoIterator<Item = (PartitionKey, Throttles)>,
@@ -70,13 +71,13 @@ impl Scaler {
             let since = throttles.since(metadata.last_change());
             let throttled = since.after;
             let not_scaled = |outcome| report(Ok(outcome), Some(throttled));
-            // A change that its actor left half made is finished whatever the report says.
+            // A change whose actor stopped halfway is finished, whatever the report says.
             if let Some(reason) = since.why_not_counted().filter(|_| metadata.closing().is_none()) {
                 return Err((not_scaled(KeyOutcome::unchanged(reason)), None));
             }
             let width = metadata.number_of_shards.get();
-            // The report counts what was throttled. What was accepted is at most what the shards' partitions
-            // give.
+            // The report counts throttles. The accepted rate is at most what the shards' partitions
+            // serve.
             let partitions = warm.map(WarmThroughput::partitions);
             let capacity =
                 u64::from(partitions.unwrap_or(width).min(width)) * PARTITION_WRITE_UNITS;
@@ -116,11 +117,11 @@ impl Scaler {
     }
 }
 
-/// The write units a second that the table would have to be able to serve, where a decision says that it has
-/// too few partitions.
+/// The write units a second that the table would need, if a decision says that it has too few
+/// partitions.
 fn lacking(decision: ScalingDecision, reported: Reported) -> Option<u64> {
     let ScalingDecision::ShortOfPartitions { write_units, .. } = decision else { return None };
-    // Where the policy does not know the partitions, by what the report says alone.
+    // Without known partitions, only the report counts.
     Some(
         write_units
             .unwrap_or_else(|| needed_write_units(reported.capacity, reported.seen.let_in())),

@@ -1,4 +1,4 @@
-//! Reports: the parts of responses, as types that become JSON at the edge.
+//! The parts of responses, as types that become JSON at the edge.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use sharding::internal::{PartitionKey, ScaleError, ScaleOutcome, ShardCount, Sha
 use crate::event::EventError;
 use crate::failure::{self, Failure};
 
-/// The outcome of an event that is about more than one key.
+/// The outcome of an event about more than one key.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Outcome {
@@ -18,21 +18,21 @@ pub(crate) enum Outcome {
     Unchanged { reason: String },
 }
 
-/// What became of one key. It is also the key's line in the audit log.
+/// The result for one key. It is also the key's line in the audit log.
 #[derive(Debug, Serialize)]
 pub(crate) struct KeyReport {
-    /// Given where a list holds keys of several actions.
+    /// Present if a list has keys of several actions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<KeyAction>,
     pub(crate) partition_key: String,
     #[serde(flatten, serialize_with = "failure::outcome")]
     pub(crate) outcome: Result<KeyOutcome, Failure>,
-    /// Throttled requests that count for the key's present width.
+    /// Throttled requests under the key's present width.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) throttled: Option<u64>,
 }
 
-/// What was done with a key of an alarm or of a drain.
+/// The action on a key of an alarm or of a drain.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum KeyAction {
@@ -52,7 +52,7 @@ pub(crate) enum KeyOutcome {
         reason: String,
     },
     DryRun(Planned),
-    /// The dry run of a drain, which names a width where it would begin a shrink.
+    /// The dry run of a drain. It names a width if it would begin a shrink.
     #[serde(rename = "dry-run")]
     WouldDrain {
         to: Option<u32>,
@@ -79,7 +79,7 @@ pub(crate) enum KeyOutcome {
     Refused(EventError),
 }
 
-/// The widths that a dry run would change, where the action names them.
+/// The widths that a dry run would change, if the action names them.
 #[derive(Debug, Serialize)]
 pub(crate) struct Planned {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ impl KeyOutcome {
         Self::Unchanged { reason: reason.to_string() }
     }
 
-    /// What became of a change of the key's width.
+    /// The result of changing the key's width.
     pub(crate) fn of(result: Result<ScaleOutcome, ScaleError>) -> Result<Self, Failure> {
         match result {
             Ok(ScaleOutcome::Scaled { from, to }) => {

@@ -1,4 +1,4 @@
-//! The response to an event, as a type. It becomes JSON where it leaves the shard-scaler.
+//! The response to an event, as a type. It becomes JSON at the edge.
 
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub(crate) enum Response {
     Show(KeyReport),
     List(#[serde(serialize_with = "failure::outcome")] Result<Listed, Failure>),
     Alarm(AlarmReport),
-    /// The event is not valid. A `set` may have raised the warm throughput all the same.
+    /// The event is invalid. A `set` may still have raised the warm throughput.
     #[serde(untagged)]
     Refused {
         #[serde(flatten)]

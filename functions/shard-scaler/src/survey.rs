@@ -1,6 +1,7 @@
-//! Direct events that look at the whole table: bringing bare items home, and rebuilding lost metadata.
+//! Direct events that read the whole table: migrating bare keys, and rebuilding lost metadata.
 //!
-//! A table may be larger than what one invocation can look at. A migration does a part and says where the next goes on; a rebuild does nothing then.
+//! A table may be too large for one invocation. A migration then does a part and says where the
+//! next one continues; a rebuild changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,15 +20,15 @@ use crate::failure::{self, Failure};
 use crate::report::Outcome;
 use crate::telemetry;
 
-/// The most keys that are worked on at once.
+/// The largest number of keys that are processed at once.
 const AT_ONCE: usize = 32;
-/// No further page is looked at once so many keys are to be worked on.
+/// No further page is read once this number of keys is waiting.
 const MOST_KEYS: usize = 300;
-/// The part of the time that the look at the table may take; the rest is for the keys that were found.
+/// The share of the time for reading the table. The rest is for the keys that were found.
 const LOOKING: f64 = 0.5;
-/// What is kept of the time for the response.
+/// The part of the time that is reserved for the response.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
-/// The most failed keys that are named.
+/// The largest number of failed keys that are named.
 const MOST_NAMED: usize = 100;
 /// Why a rebuild changes nothing.
 const TOO_LARGE: &str = "the table is larger than one invocation can look at; nothing was changed: \
@@ -46,7 +47,7 @@ pub(crate) struct MigrateReport {
 struct Migration {
     #[serde(flatten)]
     work: Work,
-    /// Where the next event goes on.
+    /// Where the next event continues.
     next: Option<After>,
     unsharded_items: u64,
     looks_sharded: u64,
@@ -82,7 +83,7 @@ struct DirectoryRebuild {
     restored: u64,
 }
 
-/// What was seen, how many keys had which outcome, and why some failed.
+/// The totals, the number of keys by result, and why some failed.
 #[derive(Debug, Default, Serialize)]
 struct Work {
     items: u64,
@@ -97,19 +98,20 @@ struct FailedKey {
     detail: String,
 }
 
-/// How far the look for items under bare keys came.
+/// The progress of the scan for items under bare keys.
 #[derive(Default)]
 struct Look {
     survey: Survey,
     keys: Vec<PartitionKey>,
     unsharded_items: u64,
-    /// Where the next look goes on.
+    /// Where the next scan continues.
     next: Option<ScanPosition>,
     interrupted: Option<TableError>,
 }
 
 impl Scaler {
-    /// Begins to migrate the keys that have items under their bare key. The schedule of drains does the rest.
+    /// Begins to migrate the keys that have items under their bare key. The schedule of drains does
+    /// the rest.
     pub(crate) async fn migrate(
         &self,
         after: Option<After>,
@@ -137,7 +139,8 @@ impl Scaler {
             }
         });
         let work = work.await;
-        // Where it came some way, the response says where to go on: a repetition would begin anew.
+        // If the scan made progress, the response says where to continue; a repetition would begin
+        // again.
         let is_retryable = |error: &TableError| error.is_retryable() && look.next == after;
         let outcome = match &look.interrupted {
             Some(error) => Err(Failure::new(error, is_retryable(error))),
@@ -176,8 +179,8 @@ impl Scaler {
         }
     }
 
-    /// Makes the metadata of every key tell of all its items. Nothing is changed unless the whole table was seen: a part of a key's items tells
-    /// too few shards.
+    /// Makes the metadata of every key cover all its items. Nothing changes unless the whole table
+    /// was read, because a part of a key's items suggests too few shards.
     pub(crate) async fn rebuild(&self, deadline: Deadline) -> RebuildReport {
         match self.look_for_rebuild(deadline).await {
             Err(failure) => RebuildReport { outcome: Err(failure), rebuilding: None },
@@ -189,8 +192,8 @@ impl Scaler {
         }
     }
 
-    /// The items of the table and the damage of its metadata; `false` where not all of the table
-    /// was seen in time.
+    /// Reads the items of the table and finds damaged metadata. `false` if the time was not enough
+    /// for the whole table.
     async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Failure> {
         let failure = |what, error: &TableError| {
             tracing::error!(%error, "{what}");
@@ -205,7 +208,7 @@ impl Scaler {
         loop {
             let page = self.table.survey_page(&mut survey, at.as_ref(), look_until).await;
             at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
-            // Bare keys have no shards to rebuild, and would only take memory.
+            // Bare keys have no shards to rebuild, and would only use memory.
             survey.take_unsharded();
             if at.is_none() {
                 break;
@@ -244,9 +247,9 @@ impl Scaler {
         });
         let work = work.await;
         let (mut outcome, mut directory) = (Ok(Outcome::Handled), None);
-        // With a key left out, complete pages would say of it that it never grew.
+        // If a key were left out, complete pages would mean that it never grew.
         if !dry_run && work.failed.is_empty() {
-            // Last, so that the pages have what was rebuilt.
+            // Last, so that the pages contain the rebuilt metadata.
             match Box::pin(self.table.rebuild_directory(deadline - RESPONSE_TIME)).await {
                 Ok((directory_behind, restored)) => {
                     directory = Some(DirectoryRebuild { directory_behind, restored });
@@ -287,7 +290,7 @@ fn look_until(deadline: Deadline) -> Deadline {
     now + deadline.saturating_duration_since(now).mul_f64(LOOKING)
 }
 
-/// Works on the keys, some at once, and counts what became of them.
+/// Processes the keys, several at once, and counts the results.
 async fn each<K, F>(survey: &Survey, keys: Vec<K>, work: impl Fn(K) -> F) -> Work
 where
     F: Future<Output = Result<&'static str, (PartitionKey, String)>> + Send + 'static,

@@ -1,14 +1,14 @@
-//! What the shard-scaler counts, beside what the table counts. No metric has a label: a label is one more dimension, and an alarm would then have
-//! to name each of its values.
+//! The shard-scaler's metrics, in addition to the table's. No metric has a label, because a label
+//! is one more dimension, and an alarm would have to name each of its values.
 
 use metrics::{counter, histogram};
 
-/// Outcomes `failed`, of an event or of one of its keys, indexes or alarms. [count]
+/// Outcomes `failed` of an event, or of one of its keys, indexes or alarms. [count]
 const FAILURES: &str = "ShardScalerFailures";
-/// Looks for throttled keys where Contributor Insights does not report them. [count]
+/// Searches for throttled keys while Contributor Insights does not report them. [count]
 const CONTRIBUTOR_INSIGHTS_OFF: &str = "ContributorInsightsOff";
-/// Where the table has too few partitions for its hot keys: the write units a second that it would have to be
-/// able to serve. [count]
+/// The write units a second that the table would need, if it has too few partitions for its hot
+/// keys. [count]
 const SHORT_OF_PARTITIONS: &str = "ShortOfPartitions";
 
 pub(crate) fn failed() {

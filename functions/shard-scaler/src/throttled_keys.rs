@@ -1,4 +1,4 @@
-//! Which keys are throttled: Contributor Insights in throttled-keys mode, read through CloudWatch.
+//! The throttled keys: Contributor Insights in throttled-keys mode, read through CloudWatch.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,30 +11,30 @@ use sharding::internal::{PartitionKey, ShardKeys};
 
 use crate::clients::{ClientError, Clients};
 
-/// DynamoDB's rules report no more. [CloudWatch API reference]
+/// The largest number that DynamoDB's rules report. (CloudWatch API reference.)
 const MOST_CONTRIBUTORS: i32 = 25;
 /// The rule that counts throttled partition keys.
 const RULE_KIND: &str = "-PKT-";
-/// How far back the report looks, at least.
+/// The least time span of the report.
 const WINDOW: Duration = Duration::from_secs(120);
-/// The length of the report's periods, in seconds: the shortest there is.
+/// The length of the report's periods in seconds: the shortest possible.
 const PERIOD: u64 = 60;
-/// How long after the second of its record a change has taken effect, in seconds. That second is counted as a whole, and views from before the
-/// change run out within 1.2 s.
+/// How many seconds after the recorded second a change is effective. That second counts as a whole,
+/// and earlier views expire within 1.2 s.
 const TAKES_EFFECT: u64 = 3;
 
-/// What Contributor Insights tells of a table or of an index.
+/// The report of Contributor Insights for a table or an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Insights {
     /// The throttled keys.
     Keys(ThrottledKeys),
-    /// Nothing yet: it was switched on a moment ago.
+    /// No report yet: it has just been switched on.
     Enabling,
-    /// Nothing: throttled keys are not reported. The text says why.
+    /// No report: throttled keys are not reported. The text says why.
     Off(String),
 }
 
-/// Throttled requests by logical key, and stored keys that belong to none.
+/// Throttled requests by logical key, and stored keys that are not shard keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThrottledKeys {
     pub(crate) by_key: BTreeMap<PartitionKey, Throttles>,
@@ -44,23 +44,24 @@ pub(crate) struct ThrottledKeys {
 /// When a key was throttled.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Throttles {
-    /// Counts by the second in which their period began.
+    /// Counts by the second at which their period began.
     counts: BTreeMap<u64, u64>,
 }
 
-/// Throttles of a key, by what they say of its present width.
+/// Throttles of a key, classified by its present width.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SinceChange {
-    /// Of periods that began when the last change had taken effect.
+    /// In periods that began after the last change was effective.
     pub(crate) after: u64,
-    /// Of the period of the change: from before it, or from after it.
+    /// In the period of the change: before or after it.
     pub(crate) meanwhile: u64,
-    /// Of periods that had ended by then.
+    /// In periods that ended before the change.
     pub(crate) before: u64,
 }
 
 impl Throttles {
-    /// Sorts the throttles by the key's last change; all count for a key that never changed.
+    /// Classifies the throttles by the key's last change. All of them count for a key that never
+    /// changed.
     pub(crate) fn since(&self, last_change: Option<u64>) -> SinceChange {
         let mut since = SinceChange::default();
         for (began, count) in &self.counts {
@@ -77,7 +78,8 @@ impl Throttles {
         self.counts.values().sum()
     }
 
-    /// Takes in throttles of the same key at another place: what an index throttles is not counted for the table.
+    /// Adds throttles of the same key elsewhere: the table's counts do not include an index's
+    /// throttles.
     pub(crate) fn merge(&mut self, other: Self) {
         for (began, count) in other.counts {
             *self.counts.entry(began).or_default() += count;
@@ -86,7 +88,8 @@ impl Throttles {
 }
 
 impl SinceChange {
-    /// Why nothing follows from the throttles, where all of them are from before the last change or may be.
+    /// Why the throttles have no consequence, if all of them are, or may be, from before the last
+    /// change.
     pub(crate) fn why_not_counted(self) -> Option<&'static str> {
         match self {
             Self { after: 0, meanwhile: 1.., .. } => Some(
@@ -101,7 +104,7 @@ impl SinceChange {
 }
 
 impl ThrottledKeys {
-    /// Takes in the keys of another place.
+    /// Adds the keys of the table or of another index.
     pub(crate) fn merge(&mut self, other: Self) {
         self.foreign += other.foreign;
         for (key, throttles) in other.by_key {
@@ -114,7 +117,7 @@ impl ThrottledKeys {
         }
     }
 
-    /// The physical keys of a report, mapped to logical ones.
+    /// The physical keys of a report, mapped to logical keys.
     fn of(
         contributors: &[InsightRuleContributor],
         shard_keys: &ShardKeys,
@@ -142,7 +145,8 @@ impl ThrottledKeys {
 }
 
 impl Clients {
-    /// The keys of a table, or of one of its indexes, that were throttled in this minute and in the two before.
+    /// The keys of a table, or of one of its indexes, that were throttled in this minute and in the
+    /// two before.
     pub(crate) async fn throttled_keys(
         &self,
         table_name: &str,
@@ -172,13 +176,14 @@ impl Clients {
             }
             _ => {}
         }
-        // The name ends in a time stamp, so it can only be asked for.
+        // The name ends in a time stamp, so it must be requested.
         let rule =
             described.contributor_insights_rule_list().iter().find(|rule| rule.contains(RULE_KIND));
         let Some(rule) = rule else {
             return Ok(Insights::Off("Contributor Insights does not report throttled keys".into()));
         };
-        // From the beginning of a period on: a key's last change is compared with when periods began.
+        // From the beginning of a period on, because a key's last change is compared with the
+        // beginnings of periods.
         let from = now_seconds.saturating_sub(WINDOW.as_secs()) / PERIOD * PERIOD;
         let time = |seconds: u64| DateTime::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
         let report = self

@@ -1,10 +1,10 @@
-//! What the table can serve at once: its *warm throughput*, and that of each index. The shard-scaler reads it
-//! and publishes it.
+//! The table's *warm throughput*, that is, what it can serve at once, and that of each index. The
+//! shard-scaler reads it and publishes it.
 //!
-//! Why publish it? Shards are hashed onto the table's partitions, and a new on-demand table has four. A
-//! writer that knows how many there are adds no shards that cannot help, and goes on adding those that do.
-//! Why the shard-scaler? DescribeTable is a request of the control plane: one process may send it now and
-//! then, ten thousand writers may not.
+//! Writers need it: shards are hashed onto the table's partitions, and a new on-demand table has
+//! four. A writer that knows the number of partitions adds no shards that cannot help, and
+//! continues to add those that do. The shard-scaler reads it, because DescribeTable is a request of
+//! the control plane: one process may send it now and then, ten thousand writers may not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use tokio::time::timeout_at;
 use crate::Scaler;
 use crate::clients::{ClientError, Clients, capacity};
 
-/// From one look to the next, of one process.
+/// The time between two reads of one process.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The same while a raise is under way, so that its end is published soon.
+/// The same while a raise is in progress, so that its end is published soon.
 const LOOK_AGAIN_WHILE_WARMING: Duration = Duration::from_secs(2);
-/// The longest that a look and its publication may keep an event.
+/// The longest time that reading and publishing may delay an event.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// What DescribeTable shows.
+/// The result of DescribeTable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DescribedThroughput {
     /// The table's own.
     pub(crate) table: WarmThroughput,
-    /// That of each global secondary index that shows one.
+    /// That of each global secondary index that has one.
     pub(crate) indexes: BTreeMap<String, WarmThroughput>,
-    /// One of them is being raised. What is shown may be what was asked for, and not what can be served yet.
+    /// One of them is being raised. The value may be the requested one, and not effective yet.
     pub(crate) is_warming: bool,
-    /// The table takes an update: none is under way.
+    /// The table accepts an update: none is in progress.
     pub(crate) is_active: bool,
 }
 
 /// Why the warm throughput is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotKnown {
-    /// The server is not DynamoDB, or an old one.
+    /// The server is not DynamoDB, or an old version.
     #[error(
         "DescribeTable shows no WarmThroughput of the {0} table: this server does not have the field"
     )]
@@ -49,18 +49,18 @@ pub(crate) enum NotKnown {
     Failed(ClientError),
 }
 
-/// What the looks of one process have shown.
+/// The results of one process's reads.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     last: Option<(Deadline, Option<DescribedThroughput>)>,
-    /// This process has asked for a raise since the last look.
+    /// This process has requested a raise since the last read.
     has_asked: bool,
-    /// Why the last look has shown nothing, as it was reported.
+    /// Why the last read had no result, as it was reported.
     reported: Option<String>,
 }
 
 impl DescribedThroughput {
-    /// `None` where the table's own is not shown.
+    /// `None` if the table's own value is missing.
     pub(crate) fn of(table: &TableDescription) -> Option<Self> {
         let units = |write: Option<i64>, read: Option<i64>| {
             let (write_units, read_units) =
@@ -87,15 +87,16 @@ impl DescribedThroughput {
         Some(described)
     }
 
-    /// The lowest of the table and its indexes: a write of the table goes to its indexes, too.
+    /// The lowest of the table and its indexes, because a write to the table is also a write to its
+    /// indexes.
     pub(crate) fn lowest(&self) -> WarmThroughput {
         self.indexes.values().fold(self.table, |lowest, index| lowest.lowest(*index))
     }
 }
 
 impl Looks {
-    /// Looks now. Why it shows nothing is reported once, and again only after it has shown something or where
-    /// the reason is another one.
+    /// Reads now. If there is no result, the reason is reported once, and again only after a result
+    /// or for a different reason.
     pub(crate) async fn look(
         &mut self,
         clients: &Clients,
@@ -116,12 +117,13 @@ impl Looks {
         described
     }
 
-    /// This process asks for a raise. Whatever is answered, one may be under way from now on.
+    /// This process requests a raise. Whatever the response is, a raise may be in progress from now
+    /// on.
     pub(crate) const fn ask(&mut self) {
         self.has_asked = true;
     }
 
-    /// What a look has shown lately, where there was one.
+    /// The result of a recent read, if there was one.
     fn recent(&self) -> Option<Option<&DescribedThroughput>> {
         let (at, described) = self.last.as_ref()?;
         let is_warming =
@@ -149,10 +151,10 @@ async fn describe(
 }
 
 impl Scaler {
-    /// Learns what the table can serve at once, and publishes it to all processes of the table; in each process
-    /// at most once a minute, and every two seconds while a raise is under way. Returns the lowest of the table
-    /// and its indexes, or `None` where it is not known. What cannot be learnt or published is reported, and
-    /// nothing fails for it.
+    /// Reads the table's warm throughput and publishes it to all processes of the table: in each
+    /// process at most once a minute, and every two seconds while a raise is in progress. Returns
+    /// the lowest of the table and its indexes, or `None` if it is not known. Errors are reported,
+    /// and do not make the event fail.
     pub async fn learn_warm_throughput(&self, deadline: Deadline) -> Option<WarmThroughput> {
         let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
         let mut looks = timeout_at(deadline, self.looks.lock()).await.ok()?;
@@ -166,13 +168,14 @@ impl Scaler {
         Some(described.lowest())
     }
 
-    /// Publishes what a look has shown, unless it shows a raise under way: the table cannot serve that yet.
+    /// Publishes the result, unless a raise is in progress: then the table cannot serve that rate
+    /// yet.
     pub(crate) async fn publish(&self, described: &DescribedThroughput, deadline: Deadline) {
         if self.config.dry_run || described.is_warming {
             return;
         }
         let deadline = deadline.min(Deadline::now() + LONGEST_LOOK);
-        // Boxed: the SDK's futures nest deeply.
+        // Boxed, because the SDK's futures nest deeply.
         let publishing = Box::pin(self.table.publish_warm_throughput(described.lowest(), deadline));
         let again = "the table's warm throughput could not be published; the next look tries again";
         match timeout_at(deadline, publishing).await {

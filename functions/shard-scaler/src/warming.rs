@@ -1,8 +1,8 @@
 //! Raising the table's warm throughput, and that of its indexes, within a budget.
 //!
-//! Why a budget, and why is it 0 by default? Each unit that is added is charged once, and cannot be given
-//! back. Why one step? A raise takes minutes, others have measured 388 to 514 seconds, and two steps take twice
-//! as long.
+//! The budget is 0 by default, because each added unit is charged once and cannot be given back. A
+//! raise is one step, because it takes minutes (others have measured 388 to 514 seconds), and two
+//! steps take twice as long.
 
 use std::fmt::Display;
 
@@ -22,24 +22,24 @@ use crate::report::to_json;
 use crate::telemetry;
 use crate::warm_throughput::{DescribedThroughput, Looks, NotKnown};
 
-/// The most units that an event may ask for.
+/// The largest number of units that an event may request.
 const MOST_UNITS: u64 = 1_000_000_000;
-/// What every response says that reports a raise. The prices are with `adviser plan`.
+/// The note in every response about a raise. `adviser plan` has the prices.
 const ONCE: &str = "charged once for each unit that is added; it cannot be undone; the price: cargo run -p adviser -- plan";
 
-/// Where DynamoDB refuses the raise because of another.
+/// DynamoDB rejected the raise because another update is in progress.
 const IN_USE: &str = "UpdateTable: ResourceInUseException: \
                       another update of the table is under way";
 
-/// Where the budget allows nothing of what is needed.
+/// The budget allows none of the needed units.
 const NOT_ALLOWED: &str = "the shard-scaler may not raise it; by hand: aws dynamodb update-table --warm-throughput (docs/operations.md)";
 
-/// What became of a need of warm throughput.
+/// The result for needed warm throughput.
 #[derive(Debug, Serialize)]
 pub(crate) struct WarmReport {
     #[serde(serialize_with = "units")]
     needed: WarmThroughput,
-    /// What the budget does not allow.
+    /// The part that the budget does not allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     limited_by: Option<String>,
     #[serde(flatten, serialize_with = "failure::outcome")]
@@ -54,7 +54,7 @@ enum WarmOutcome {
     Warming(Raise),
 }
 
-/// From where to where, and what is paid for.
+/// The values before and after, and the charged units.
 #[derive(Debug, Serialize)]
 struct Raise {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct Raise {
     #[serde(serialize_with = "units")]
     added: WarmThroughput,
     note: &'static str,
-    /// The status of the update, where it was made.
+    /// The status of the update, if it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<String>,
 }
@@ -82,8 +82,8 @@ impl WarmReport {
     }
 }
 
-/// The warm throughput to ask for: what is needed, within the budget. `None` where that is no more than there
-/// is now. It never asks for less than there is now, which DynamoDB refuses.
+/// The warm throughput to request: the needed one, within the budget. `None` if that is not above
+/// the present one. It is never below the present one, because DynamoDB would reject that.
 pub(crate) fn warm_to(
     now: WarmThroughput,
     need: WarmThroughput,
@@ -97,7 +97,7 @@ pub(crate) fn warm_to(
     (to != now).then_some(to)
 }
 
-/// What the budget does not allow of what is needed, by the variable's name.
+/// The part of the need that the budget does not allow, by the variable's name.
 fn beyond(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
     let sides = [
         ("MAX_WARM_WRITE_UNITS", need.write_units, budget.write_units),
@@ -131,7 +131,7 @@ impl Step {
         }
     }
 
-    /// Only what rises.
+    /// Only the values that rise.
     fn to_sdk(self) -> SdkWarmThroughput {
         let rising =
             |from: u64, to: u64| (to > from).then(|| i64::try_from(to).unwrap_or(i64::MAX));
@@ -142,7 +142,7 @@ impl Step {
     }
 }
 
-/// What one update of the table raises.
+/// The raises of one update of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
     table: Option<Step>,
@@ -150,7 +150,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The table and each index by itself: a write of the table goes to its indexes, too.
+    /// The table and each index separately, because a write to the table is also a write to its
+    /// indexes.
     fn of(now: &DescribedThroughput, need: WarmThroughput, budget: WarmThroughput) -> Self {
         let of_index = |(name, now): (&String, &WarmThroughput)| {
             Some(IndexStep { index: name.clone(), step: Step::of(*now, need, budget)? })
@@ -163,7 +164,7 @@ impl Steps {
         self.table.is_none() && self.indexes.is_empty()
     }
 
-    /// The units that are paid for.
+    /// The charged units.
     fn added(&self) -> WarmThroughput {
         let steps = self.table.iter().chain(self.indexes.iter().map(|index| &index.step));
         steps.fold(WarmThroughput::default(), |sum, step| {
@@ -187,8 +188,8 @@ fn units<S: Serializer>(units: &WarmThroughput, serializer: S) -> Result<S::Ok, 
 }
 
 impl Clients {
-    /// Raises the warm throughput of a table and its indexes by one update. Returns its status; `None` where
-    /// another update is under way.
+    /// Raises the warm throughput of a table and its indexes with one update. Returns its status;
+    /// `None` if another update is in progress.
     async fn warm(&self, table: &str, steps: &Steps) -> Result<Option<String>, ClientError> {
         let mut update = self.dynamodb.update_table().table_name(table);
         update = update.set_warm_throughput(steps.table.map(Step::to_sdk));
@@ -217,7 +218,7 @@ impl Clients {
     }
 }
 
-/// What an event asks for, within its bounds.
+/// The units that an event requests, within their bounds.
 pub(crate) fn checked(asked: WarmUnits) -> Result<WarmThroughput, EventError> {
     let number = |field: &str, asked: Option<WholeNumber>| {
         let asked = asked.unwrap_or_default();
@@ -246,27 +247,29 @@ impl Scaler {
         Ok(self.warm(need, deadline).await)
     }
 
-    /// The keys of an alarm need so many write units a second, and the table has too few partitions for them.
+    /// The keys of an alarm need this number of write units a second, and the table has too few
+    /// partitions.
     pub(crate) async fn relieve_table(&self, write_units: u64, deadline: Deadline) -> WarmReport {
         telemetry::short_of_partitions(write_units);
         self.warm(WarmThroughput { write_units, read_units: 0 }, deadline).await
     }
 
-    /// Raises the warm throughput to what is needed, as far as the budget allows; says what was done, or why
-    /// nothing was. What it has seen on the way is published.
+    /// Raises the warm throughput to the need, as far as the budget allows. Returns what was done,
+    /// or why nothing was. Publishes any value that it reads on the way.
     ///
-    /// Many callers make one raise. Those of this process take turns, and each looks first. Those of other
-    /// processes may look at the same time and ask at the same time. DynamoDB's reference says that it refuses all
-    /// but one (`ResourceInUseException`); others have measured that it takes them, while only the `Status` of the
-    /// warm throughput is `UPDATING`. Both are harmless. A raise goes to a level, so asking for the same one twice
-    /// adds nothing, and only what is added is charged. No level is above the budget. Whatever is still lacking
-    /// afterwards is met again.
+    /// Concurrent callers make one raise. Callers in one process take turns, and each reads first.
+    /// Callers in different processes may read and request at the same time. DynamoDB's reference
+    /// says that it rejects all but one (`ResourceInUseException`); others have measured that it
+    /// accepts them while only the `Status` of the warm throughput is `UPDATING`. Both are
+    /// harmless. A raise sets a level, so requesting the same level twice adds nothing, and only
+    /// added units are charged. No level exceeds the budget. The next event handles any remaining
+    /// need.
     pub(crate) async fn warm(&self, need: WarmThroughput, deadline: Deadline) -> WarmReport {
         let budget = WarmThroughput {
             write_units: self.config.max_warm_write_units,
             read_units: self.config.max_warm_read_units,
         };
-        // Boxed: the SDK's futures nest deeply.
+        // Boxed, because the SDK's futures nest deeply.
         let report = Box::pin(self.warm_within(budget, need, deadline)).await;
         tracing::info!(audit = true, answer = %to_json(&report), "warm throughput decision");
         report
@@ -297,8 +300,8 @@ impl Scaler {
         let limited_by = if suffices { None } else { limited(needed, budget) };
         let outcome = self.raise(&mut looks, &now, steps, limited_by.is_some(), deadline).await;
         drop(looks);
-        // Afterwards, for a raise takes minutes. Writers wait for this look, too: it is the first that shows the end
-        // of a raise.
+        // Read afterwards, because a raise takes minutes. Writers need this read, too: it is the
+        // first that shows the end of a raise.
         self.publish(&now, deadline).await;
         report(limited_by, outcome)
     }
@@ -318,8 +321,8 @@ impl Scaler {
                 (false, false) => "the table can serve as much already",
             });
         }
-        // DynamoDB may take a second raise during the first, but two steps take longer than one, and the first may
-        // suffice.
+        // DynamoDB may accept a second raise during the first, but two steps take longer than one,
+        // and the first may be enough.
         if now.is_warming || !now.is_active {
             return unchanged("another update of the table is under way");
         }
@@ -335,13 +338,13 @@ impl Scaler {
                 tracing::error!(%error, "the table's warm throughput could not be raised");
                 Err(Failure::new(&error, error.is_retryable))
             }
-            // It may have been accepted: the next look shows it.
+            // It may have been accepted: the next read shows it.
             Err(_) => Err(Failure::new("UpdateTable: no answer in time", true)),
         }
     }
 }
 
-/// Names, and logs, what the budget does not allow.
+/// Names and logs the part that the budget does not allow.
 fn limited(need: WarmThroughput, budget: WarmThroughput) -> Option<String> {
     let beyond = beyond(need, budget)?;
     tracing::warn!(
@@ -374,7 +377,7 @@ mod tests {
             (new, warm(24_000, 30_000), warm(40_000, 0), Some(warm(24_000, 12_000))),
             // Never, by default.
             (new, warm(24_000, 0), warm(0, 0), None),
-            // It is there, or the budget is below what is there.
+            // The present value is enough, or above the budget.
             (new, warm(4_000, 0), warm(40_000, 0), None),
             (warm(30_000, 12_000), warm(24_000, 0), warm(40_000, 0), None),
             (warm(30_000, 12_000), warm(50_000, 0), warm(20_000, 0), None),

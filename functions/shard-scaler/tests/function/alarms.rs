@@ -1,4 +1,5 @@
-//! What alarms make the shard-scaler do, where AWS says what a test wants it to say: in virtual time, over the embedded engine.
+//! The shard-scaler's reaction to alarms, with AWS responses that a test defines: in virtual time,
+//! over the embedded engine.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(super) struct Fixture {
     pub(super) clock: TestClock,
 }
 
-/// A table of so many partitions that shards meet on few of them.
+/// A table with so few partitions that shards share them.
 pub(super) async fn fixture(
     change: impl FnOnce(&mut TableConfig, &mut ScalerConfig),
     replies: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
@@ -151,7 +152,7 @@ async fn a_report_does_not_grow_a_key_whose_throttles_are_from_before_it_was_rel
         assert!(key["reason"].as_str().unwrap_or_default().contains(why), "{answer}");
         assert_eq!(fixture.width("hot").await, 18, "{answer}");
     }
-    // Still throttled in the next minute: then it needs more.
+    // The key is still throttled in the next minute, so it needs more.
     fixture.clock.jump(Duration::from_secs(60));
     began.store(minute + 60, Ordering::Relaxed);
     let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
@@ -172,7 +173,7 @@ async fn a_change_that_its_actor_left_is_finished_though_its_throttles_are_old()
         },
     )
     .await;
-    // Else the metadata would be an earlier version's.
+    // Otherwise the metadata would look like an earlier version's.
     fixture.table.claim_mode(Deadline::now() + Duration::from_secs(9)).await.expect("claimed");
     let number = |n: u32| AttributeValue::N(n.to_string());
     let client = clients_over(fixture.aws.shared()).dynamodb;

@@ -1,4 +1,5 @@
-//! AWS in this process: the embedded engine, and in its place what a test says of single requests.
+//! AWS in this process: the embedded engine, with responses that a test defines for single
+//! requests.
 
 use std::fmt;
 use std::future::pending;
@@ -17,15 +18,15 @@ use ciborium::Value as Cbor;
 use embedded_dynamodb::{Engine, InProcess};
 use serde_json::{Map, Value};
 
-/// What becomes of a request.
+/// The treatment of a request.
 pub(crate) enum Reply {
-    /// The engine answers.
+    /// The engine responds.
     Engine,
-    /// The engine answers, and its answer takes so long to arrive.
+    /// The engine responds, and its response takes this long to arrive.
     Late(Duration),
     /// This status and body.
     With(u16, Value),
-    /// Nobody answers.
+    /// There is no response.
     Never,
 }
 

@@ -1,4 +1,5 @@
-//! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's DynamoDB port.
+//! The shard-scaler's binary as a Lambda process: every sample event, against the local edition's
+//! DynamoDB port.
 
 use insta::assert_snapshot;
 use local::ServeOptions;
@@ -23,7 +24,7 @@ fn without_times(text: &str) -> String {
 async fn every_sample_event_has_its_answer() {
     let edition = TestEdition::start(ServeOptions::default(), config()).await;
     let mut variables = Function::variables(&edition.dynamodb_url());
-    // However fast the machine is, a key that was scaled may be settled.
+    // A key that was scaled may be settled, however fast the machine is.
     variables.push(("COOLDOWN_SECONDS", "0".to_owned()));
     let mut scaler = Function::start(BINARY, &variables).await;
     assert_eq!(
@@ -61,7 +62,7 @@ async fn every_sample_event_has_its_answer() {
     ] {
         answers += &format!("{name}: {}\n", scaler.invoke(event_of_now(name)).await);
     }
-    // As they are, and once more: an old event does nothing, and neither does a list.
+    // Each event as it is, and a second time: an old event does nothing, and neither does a list.
     for name in ["shard-scaler-alarm-stale", "shard-scaler-list"] {
         let answer = scaler.invoke(event(name)).await.to_string();
         answers += &format!("{name}: {}\n", without_times(&answer));
@@ -103,14 +104,14 @@ async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
         (&json!("handled"), &json!(1), &json!(1)),
         "{run}"
     );
-    // Requests of the era before may be under way.
+    // Requests of the previous era may be in flight.
     let (key, begun_at) = (&run["keys"][0], seconds());
     assert_eq!(key["outcome"], "waiting", "{run}");
     assert!(key["until"].as_u64() > Some(begun_at + 900), "{run}");
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     assert_eq!(shown["metadata"]["draining"], true, "{shown}");
     assert!(shown["metadata"]["drain"]["busy_until"].is_null(), "nobody has begun: {shown}");
-    // More shards than it has, ahead of a peak: that cuts the drain off, and it grows.
+    // More shards than it has, ahead of a peak: this cancels the drain, and the key grows.
     assert_eq!(scaler.invoke(event("shard-scaler-schedule-set")).await["outcome"], "scaled");
     let shown = scaler.invoke(event("shard-scaler-show")).await;
     let metadata = &shown["metadata"];
@@ -125,7 +126,7 @@ async fn a_shrink_is_begun_by_an_event_and_carried_on_by_the_schedule() {
 
 #[tokio::test]
 async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
-    // Writers that do not scale, on partitions that are soon overdrawn.
+    // Writers that do not scale, on partitions that are soon overloaded.
     let mut alarm_only = config();
     alarm_only.scaling = sharding::internal::ScalingActors::Alarm;
     let options =
@@ -156,7 +157,7 @@ async fn an_alarm_scales_the_keys_that_were_throttled_and_no_other() {
     assert!(grown.body["number_of_shards"].as_u64() > Some(1), "{:?}", grown.body);
     assert_eq!(edition.get("/shards?partition_key=cold").await.body["number_of_shards"], 1);
 
-    // The same event once more, within the cooldown or with the change made: harmless.
+    // The same event again, within the cooldown or after the change: harmless.
     let again = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
     assert_eq!(again["outcome"], "handled", "{again}");
     drop(scaler);

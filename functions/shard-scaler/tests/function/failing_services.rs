@@ -1,4 +1,5 @@
-//! The shard-scaler's binary where what it asks is refused, busy or enormous: an answer that says so, no change, and the next event is taken.
+//! The shard-scaler's binary when its requests are rejected, throttled or answered with huge
+//! bodies: a response that says so, no change, and the next event is handled.
 
 use local::ServeOptions;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Warm throughput: learnt, published, and raised within a budget. In virtual time, over the embedded engine.
+//! Warm throughput: read, published, and raised within a budget. In virtual time, over the embedded
+//! engine.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const INSTANCES: usize = 20;
-/// What the engine takes to warm a table.
+/// How long the engine takes to warm a table.
 const WARMING: Duration = Duration::from_secs(60);
 
 fn budget(write_units: u64, read_units: u64) -> ScalerConfig {
@@ -44,7 +45,7 @@ fn rearm() -> Value {
 }
 
 impl Fixture {
-    /// What every instance has with the page of a key.
+    /// The value that every instance gets with the page of a key.
     async fn published(&self) -> Option<WarmThroughput> {
         // A page that was read before is older than its lease by now.
         sleep(Duration::from_secs(2)).await;
@@ -77,7 +78,7 @@ impl Fixture {
     }
 }
 
-/// The answers of all of them at once to one event.
+/// The responses to one event from all of them at once.
 async fn at_once(scalers: impl IntoIterator<Item = Scaler>, event: &Value) -> Vec<Value> {
     let mut handling = JoinSet::new();
     for scaler in scalers {
@@ -123,7 +124,7 @@ async fn the_lowest_of_table_and_indexes_is_published_and_looked_at_once_a_minut
         fixture.send(&event).await.expect("handled");
     }
     let looks = || fixture.aws.asked("DescribeTable").len();
-    // A run of the schedule asks for the table's capacity, too.
+    // A run of the schedule requests the table's capacity, too.
     let before = looks();
     assert!(before <= 2, "{before}");
     sleep(Duration::from_secs(60)).await;
@@ -222,14 +223,14 @@ async fn twenty_callers_make_one_update() {
         assert!(!in_one_process || sent == 1, "{sent}");
         sleep(WARMING).await;
         assert_eq!(fixture.engine.warm_throughput("items").write_units, 24_000.0);
-        // As much once more is nothing to do, also with knowledge from before.
+        // Requesting the same again changes nothing, even with outdated knowledge.
         let again = at_once([fixture.scaler.clone()], &warm(24_000)).await;
         assert_eq!(again[0]["outcome"], "unchanged", "{again:?}");
         assert_eq!(fixture.aws.asked("UpdateTable").len(), sent);
     }
 }
 
-/// All of them see the table as it was before the first of them asked.
+/// All of them read the table before the first of them requested a raise.
 #[tokio::test(start_paused = true)]
 async fn twenty_processes_that_look_at_the_same_time_make_one_raise() {
     let config = budget(40_000, 0);
@@ -283,7 +284,7 @@ async fn an_event_of_a_writer_asks_for_write_units_alone() {
     );
     let update = json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 24_000}});
     assert_eq!(fixture.aws.asked("UpdateTable"), [update]);
-    // Of another key, which needs less.
+    // For another key, which needs less.
     for (after, reason) in
         [(1, "as much was asked for already"), (60, "the table can serve as much already")]
     {
@@ -325,7 +326,7 @@ async fn a_budget_below_the_need_is_used_up_and_named() {
     assert_eq!(fixture.aws.asked("UpdateTable").len(), 1);
 }
 
-/// By hand, or by its own growth.
+/// Manually, or by its own growth.
 #[tokio::test(start_paused = true)]
 async fn a_table_that_can_serve_more_than_the_budget_is_not_limited_by_it() {
     let fixture = new_table(budget(10_000, 0), |operation, _| match operation {
@@ -359,7 +360,7 @@ async fn while_a_raise_is_under_way_the_schedule_looks_again_after_two_seconds()
     let looks = || fixture.aws.asked("DescribeTable").len();
     fixture.send(&warm(24_000)).await.expect("handled");
     assert_eq!(looks(), 1);
-    // The first look shows a table that nobody has asked to warm; the second, one that is being warmed.
+    // The first read shows a table without a request; the second, one that is being warmed.
     for (after, expected) in [(1, 1), (2, 2), (1, 2), (57, 3), (3, 3)] {
         sleep(Duration::from_secs(after)).await;
         fixture.send(&rearm()).await.expect("handled");
@@ -402,7 +403,7 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
             let once = warm["note"].as_str().unwrap_or_default();
             assert!(once.contains("charged once") && once.contains("cannot be undone"), "{answer}");
             assert_eq!(warm["added"], json!({"write_units": 6_000, "read_units": 0}), "{answer}");
-            // Writers have it as soon as somebody has looked again.
+            // Writers get it as soon as an instance has read it again.
             sleep(WARMING + Duration::from_secs(1)).await;
             fixture.send(&rearm()).await.expect("handled");
             assert_eq!(fixture.published_write_units().await, Some(10_000));
@@ -507,7 +508,7 @@ async fn each_failure_of_an_update_is_named_and_nothing_is_lost() {
             (handled, expected) => panic!("{class}: {handled:?}, and not {expected:?}"),
         }
         assert_eq!(fixture.engine.warm_throughput("items").write_units, 4_000.0);
-        // What is known is published; the next event tries again, and shards are added all the same.
+        // The known value is published; the next event tries again, and shards are added anyway.
         assert_eq!(fixture.published_write_units().await, Some(4_000));
         let set = json!({"action": "set", "partition_key": "hot", "number_of_shards": 2, "write_units": 24_000});
         let answer = fixture.send(&set).await.unwrap_or_else(Failed::into_response);
