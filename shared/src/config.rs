@@ -236,7 +236,7 @@ impl TableConfig {
     /// ```
     #[must_use]
     pub fn writes(&self) -> Writes {
-        if self.placement == Placement::Random { Writes::Appends } else { self.writes }
+        if self.placement.is_append_only() { Writes::Appends } else { self.writes }
     }
 
     /// How long reads may use a view.

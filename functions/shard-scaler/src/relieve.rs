@@ -10,9 +10,8 @@ use crate::Scaler;
 use crate::report::{KeyAction, KeyOutcome, KeyReport, to_json};
 use crate::throttled_keys::Throttles;
 
-/// A report does not show for how much of its minutes the throttling lasted. A longer assumed time
-/// means a smaller demand. So a short time is assumed, and the next alarm follows if the throttling
-/// lasts.
+/// The assumed duration of the throttling in a report, which does not contain it. A longer duration
+/// would mean a smaller demand.
 const OVERLOAD_SECONDS: u64 = 10;
 
 /// An alarm's report about a key.

@@ -52,6 +52,18 @@ impl Placement {
         ("code-points", Self::CodePoints),
     ];
 
+    /// Whether items have no home: they are found by reading all shards, and only appended.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_append_only(self) -> bool {
+        matches!(self, Self::Random)
+    }
+
+    /// Whether an item keeps its home when the width grows, unless it moves to a new shard.
+    pub(crate) const fn is_jump_hash(self) -> bool {
+        matches!(self, Self::Calculated)
+    }
+
     /// The shard of a sort key under one width. `None` for random placement, which has no home.
     ///
     /// ```

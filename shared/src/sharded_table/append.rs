@@ -13,7 +13,6 @@ use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
-use crate::core::placement::Placement;
 use crate::core::value::Item;
 use crate::protocol::append::{Append, AppendNext};
 use crate::protocol::copies::Answer;
@@ -253,7 +252,7 @@ impl<'a> AppendRun<'a> {
 
     async fn until_the_end(&mut self) -> Result<End, Option<TableError>> {
         let inner = self.attempts.job.inner;
-        let is_random = inner.config.placement == Placement::Random;
+        let is_random = inner.config.placement.is_append_only();
         loop {
             let view = self.usable_view().await?;
             let view = view.as_deref();

@@ -13,7 +13,6 @@ use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::merge::{Forecast, PageMerge, ShardPageRequest, Stored};
-use crate::core::placement::Placement;
 use crate::core::query::{Order, PageQuery};
 use crate::core::tag::ItemTag;
 use crate::core::value::{Item, attributes_size};
@@ -312,7 +311,7 @@ impl Inner {
         sort_key: &SortKey,
         view: &View,
     ) -> BTreeSet<ShardNumber> {
-        if self.config.placement == Placement::Random {
+        if self.config.placement.is_append_only() {
             return view.layout.read_shards.shards().chain(self.bare()).collect();
         }
         let mut candidates = self.places(key, sort_key, view).all();
@@ -327,7 +326,7 @@ impl Inner {
         shard: ShardNumber,
         view: &View,
     ) -> bool {
-        self.config.placement == Placement::Random
+        self.config.placement.is_append_only()
             || self.always_first() == Some(shard)
             || self.places(key, &stored.sort_key, view).contains(shard)
     }

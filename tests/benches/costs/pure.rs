@@ -64,12 +64,8 @@ pub(crate) fn placement() {
     let key = PartitionKey::new("/shared/firetvGen2.txt").expect("a key");
     let count = ShardCount::new(64).expect("a count");
     let sort_keys: Vec<SortKey> = (0..CALLS).map(sort_key).collect();
-    for placement in [
-        Placement::Calculated,
-        Placement::ModuloSha256,
-        Placement::ModuloMd5,
-        Placement::CodePoints,
-    ] {
+    let with_homes = Placement::NAMES.iter().filter(|(_, placement)| !placement.is_append_only());
+    for (_, placement) in with_homes {
         let rounds: Vec<_> = (0..20)
             .map(|_| {
                 let begun = now();

@@ -303,9 +303,7 @@ async fn an_instance_that_takes_a_drain_over_makes_its_own_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_shrinks_under_every_placement() {
-    for placement in
-        [Placement::Random, Placement::ModuloSha256, Placement::ModuloMd5, Placement::CodePoints]
-    {
+    for (_, placement) in Placement::NAMES {
         let fixture = fixture(|of_table| of_table.placement = placement).await;
         fixture.store(numbered(0..40)).await;
         fixture.grow(9).await;
