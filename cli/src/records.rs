@@ -81,7 +81,7 @@ impl Lines {
     }
 
     /// Returns the number, from 1, and the trimmed text of the next line that is not blank.
-    pub fn next(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
+    pub fn next_trimmed(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
         while self.read()? {
             if !self.line.iter().all(u8::is_ascii_whitespace) {
                 return self.text().map(|text| Some((self.number, text.trim())));
@@ -92,7 +92,7 @@ impl Lines {
 
     /// Returns the number, from 1, and the text of the next line without its line break, even if
     /// the line is blank.
-    pub fn next_untrimmed(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
+    pub fn next_line(&mut self) -> Result<Option<(u64, &str)>, RecordsError> {
         if !self.read()? {
             return Ok(None);
         }
@@ -143,9 +143,9 @@ mod tests {
     #[test]
     fn blank_lines_are_skipped_and_counted() {
         let mut lines = lines(b"\xef\xbb\xbf a \n\n \t\r\nb".to_vec());
-        assert_eq!(lines.next().unwrap(), Some((1, "a")));
-        assert_eq!(lines.next().unwrap(), Some((4, "b")));
-        assert_eq!(lines.next().unwrap(), None);
+        assert_eq!(lines.next_trimmed().unwrap(), Some((1, "a")));
+        assert_eq!(lines.next_trimmed().unwrap(), Some((4, "b")));
+        assert_eq!(lines.next_trimmed().unwrap(), None);
     }
 
     #[test]
@@ -154,8 +154,8 @@ mod tests {
         long.resize(long.len() + usize::try_from(MAX_RECORD_BYTES).unwrap() + 1, b'x');
         for (content, why) in [(long, "longer than"), (b"a\n\xff\n".to_vec(), "not UTF-8")] {
             let mut lines = lines(content);
-            assert!(lines.next().is_ok());
-            match lines.next() {
+            assert!(lines.next_trimmed().is_ok());
+            match lines.next_trimmed() {
                 Err(RecordsError::Line { line: 2, why: message, .. }) => {
                     assert!(message.contains(why), "{message}")
                 }

@@ -89,7 +89,7 @@ impl CsvRows {
         let mut first = None;
         let mut bytes = 0;
         loop {
-            let Some((number, line)) = self.lines.next_untrimmed()? else {
+            let Some((number, line)) = self.lines.next_line()? else {
                 return match first {
                     None => Ok(None),
                     Some(first) => {

@@ -76,7 +76,7 @@ impl Rows {
         match self {
             Self::Csv(rows) => rows.next(),
             Self::JsonLines { path, lines, wanted } => {
-                let Some((line, text)) = lines.next()? else { return Ok(None) };
+                let Some((line, text)) = lines.next_trimmed()? else { return Ok(None) };
                 let values = json_values(text, wanted).map_err(|why| refused(path, line, why))?;
                 Ok(Some(Row { line, values, bytes: text.len() as u64 }))
             }

@@ -79,7 +79,8 @@ impl Lines {
 
     /// Returns the next line that is not blank, as an item.
     pub(super) fn next(&mut self, fields: &Fields) -> Result<Option<Line>, LoadError> {
-        let Some((number, text)) = self.lines.next().map_err(LoadError::from_records)? else {
+        let Some((number, text)) = self.lines.next_trimmed().map_err(LoadError::from_records)?
+        else {
             return Ok(None);
         };
         let line = item(text, fields).map_err(|why| LoadError::Line {
