@@ -208,7 +208,7 @@ test('the page reports that the server has stopped, and finds the next one', { t
   await shows('#connection', 'Connected');
   await freshSamples(1);
   await server.stop();
-  await shows('#connection', /gone/);
+  await shows('#connection', /does not respond/);
 });
 
 // Records each shown sample. Runs in the page before its own scripts.
