@@ -41,6 +41,11 @@ const LEFT_OF_A_RISEN: f64 = 0.5;
 /// A partition takes 2.5 of the largest items a second, and a throttled writer observes for two to
 /// four seconds: three on average.
 const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
+/// If the table has this many times the partitions that the key has shards, other keys hardly fill
+/// all partitions of the key.
+const PARTITIONS_FOR_EACH_SHARD: u32 = 2;
+/// With this number of attempts there, the rejected share is the key's own.
+const ENOUGH_ATTEMPTS: u64 = 100;
 
 /// How to interpret the rejected share of a demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,10 +102,14 @@ impl Doubt {
 
 /// The largest number of shards that the key's own writes can fill, judged by the number of
 /// observed writes. `None` if enough were observed to use the rejected share.
-pub(super) fn most_full_shards(seen: Seen) -> Option<ShardCount> {
-    let is_few = seen.is_sample && !ScalingPolicy::is_sure(seen.pressure);
-    let shards = u32::try_from(seen.pressure.attempts / ATTEMPTS_OF_FULL_SHARD).unwrap_or(u32::MAX);
-    is_few.then(|| ShardCount::new(shards).unwrap_or(ShardCount::ONE))
+pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCount> {
+    let full = u32::try_from(seen.pressure.attempts / ATTEMPTS_OF_FULL_SHARD).unwrap_or(u32::MAX);
+    let has_room = seen.partitions.is_some_and(|partitions| {
+        partitions >= width.get().saturating_mul(PARTITIONS_FOR_EACH_SHARD)
+    });
+    let is_own = has_room && seen.pressure.attempts >= ENOUGH_ATTEMPTS;
+    let is_few = seen.is_sample && !is_own && !ScalingPolicy::is_sure(seen.pressure);
+    is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
 }
 
 /// Whether the last of this number of growths without effect had hardly any effect either, if this

@@ -318,7 +318,7 @@ impl ScalingPolicy {
         now_seconds: u64,
     ) -> ScalingDecision {
         let (width, most) = (metadata.number_of_shards, self.max_shards);
-        let most_full = doubt::most_full_shards(seen).unwrap_or(most).min(most);
+        let most_full = doubt::most_full_shards(seen, width).unwrap_or(most).min(most);
         if width > ShardCount::ONE && width >= most_full && most_full < most {
             return ScalingDecision::Calm;
         }
