@@ -112,7 +112,7 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     let bar = items_bar(scan.survey.keys().len() as u64, "rebuilding");
     let mut working = JoinSet::new();
     for (key, findings) in scan.survey.keys() {
-        result.misplaced += findings.astray();
+        result.misplaced += findings.misplaced();
         let (key, findings, table) = (key.clone(), findings.clone(), table.clone());
         let (slots, bar) = (Arc::clone(&slots), bar.clone());
         working.spawn(async move {

@@ -71,7 +71,8 @@ enum Rebuilding {
     Done {
         #[serde(flatten)]
         work: Work,
-        astray: u64,
+        #[serde(rename = "astray")]
+        misplaced: u64,
         #[serde(flatten)]
         directory: Option<DirectoryRebuild>,
     },
@@ -227,7 +228,7 @@ impl Scaler {
         let dry_run = self.config.dry_run;
         let found: Vec<_> =
             survey.keys().map(|(key, findings)| (key.clone(), findings.clone())).collect();
-        let astray = found.iter().map(|(_, findings)| findings.astray()).sum();
+        let misplaced = found.iter().map(|(_, findings)| findings.misplaced()).sum();
         let work = each(survey, found, |(key, findings)| {
             let table = self.table.clone();
             async move {
@@ -260,7 +261,7 @@ impl Scaler {
                 }
             }
         }
-        RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, astray, directory }) }
+        RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, misplaced, directory }) }
     }
 
     async fn look_for_damage(

@@ -70,7 +70,7 @@ pub struct KeyFindings {
     /// Widths under which missed items are at home, each with its first version.
     widths: BTreeMap<ShardCount, Version>,
     /// Items that no width explains: pages contain them, point reads do not.
-    astray: u64,
+    misplaced: u64,
 }
 
 /// A key's metadata, as a survey finds it.
@@ -124,7 +124,7 @@ impl KeyFindings {
                     .and_modify(|first| *first = item.version.min(*first))
                     .or_insert(item.version);
             }
-            None => self.astray += 1,
+            None => self.misplaced += 1,
         }
     }
 
@@ -148,8 +148,8 @@ impl KeyFindings {
 
     /// Items on shards where no width would place them.
     #[must_use]
-    pub const fn astray(&self) -> u64 {
-        self.astray
+    pub const fn misplaced(&self) -> u64 {
+        self.misplaced
     }
 
     /// The history entries with which every item is on one of its candidates.
@@ -163,7 +163,7 @@ impl KeyFindings {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         matches!(&self.known, Known::Is(metadata) if self.are_within(metadata))
-            && self.missed == self.astray
+            && self.missed == self.misplaced
     }
 
     /// Whether this metadata covers all items: their shards are read, and their eras are known.
@@ -216,7 +216,7 @@ impl Survey {
             widest: ShardNumber::FIRST,
             newest: (Version::NONE, unregistered),
             widths: BTreeMap::new(),
-            astray: 0,
+            misplaced: 0,
         });
     }
 
@@ -364,7 +364,7 @@ mod tests {
             }
             let found = findings(placement, &Known::Absent, &written);
             assert_eq!(found.width(), count(16), "three items tell, wherever they are");
-            assert_eq!((found.astray(), found.is_whole()), (0, false));
+            assert_eq!((found.misplaced(), found.is_whole()), (0, false));
             let (number_of_shards, read_shards, shard_history) =
                 (count(16), count(16), found.history());
             let unregistered = ShardMetadata::unregistered();
@@ -430,7 +430,7 @@ mod tests {
             (0..500).map(|serial| (shard(serial % 10 + 1), Version::NONE, 10)).collect();
         let found = findings(ModuloMd5, &Known::Absent, &items);
         assert_eq!((found.width(), found.history().entries().len()), (count(10), 1));
-        assert!(found.astray() > 300);
+        assert!(found.misplaced() > 300);
     }
 
     #[test]

@@ -104,7 +104,7 @@ const REPETITION_REFUSED: &str =
     "a repetition was refused, and an attempt before it got no response";
 const DELETED_ONCE: &str = "a deletion got no response";
 const ADDED_ONCE: &str =
-    "an update in place got no response, and nothing tells whether it was applied";
+    "an update in place got no response, so it is unknown whether it was applied";
 const OWN_IS_BELOW: &str = "an attempt arrived late, below a later write of the item";
 
 /// One write with its attempts.

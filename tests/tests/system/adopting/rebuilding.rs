@@ -61,7 +61,7 @@ async fn lost_metadata_is_reported_and_rebuilt() {
         assert_eq!(survey.keys().len(), 1);
         let mut rebuilt = Vec::new();
         for (key, findings) in survey.keys() {
-            assert_eq!(findings.astray(), 0);
+            assert_eq!(findings.misplaced(), 0);
             rebuilt.push(new.rebuild(key, findings, soon()).await.expect("rebuilt"));
         }
         new.rebuild_directory(soon()).await.expect("rebuilt");
