@@ -36,6 +36,8 @@ const LEAST_OF_PROMISED: f64 = 0.4;
 /// With this number of shards for each partition, a key is on nineteen of twenty partitions. If
 /// other keys fill them, more shards hardly help.
 const MOST_BESIDE_OTHERS: u32 = 3;
+/// If more than this share of such a key's demand is rejected, most partitions are full.
+const MOST_PARTITIONS: f64 = 0.5;
 /// If less than this share of the rate at the last growth is accepted, the demand has risen since.
 const LEFT_OF_A_RISEN: f64 = 0.5;
 /// A partition takes 2.5 of the largest items a second, and a throttled writer observes for two to
@@ -88,8 +90,7 @@ impl Doubt {
             let stretch = IN_VAIN_SECONDS << (growths - MOST_FRUITLESS).min(LONGEST_STRETCH);
             let may_try =
                 metadata.last_growth().is_some_and(|at| now_seconds >= at.saturating_add(stretch));
-            let is_spread = width.get() / MOST_BESIDE_OTHERS >= seen.partitions.unwrap_or(1);
-            return if may_try && !is_spread {
+            return if may_try && !is_spread(width, seen.partitions) {
                 Self::InVain { step: DOUBTFUL_STEP }
             } else {
                 Self::Crowded
@@ -110,6 +111,17 @@ pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCou
     let is_own = has_room && seen.pressure.attempts >= ENOUGH_ATTEMPTS;
     let is_few = seen.is_sample && !is_own && !ScalingPolicy::is_sure(seen.pressure);
     is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
+}
+
+/// Whether other keys fill most partitions of the table, if a key with this width has too few writes
+/// to fill its own shards, and this share of its demand is rejected nevertheless.
+pub(super) fn others_fill_the_table(seen: Seen, width: ShardCount, rejected: f64) -> bool {
+    is_spread(width, seen.partitions) && rejected > MOST_PARTITIONS
+}
+
+/// Whether a key with this width has shards on nearly all partitions.
+fn is_spread(width: ShardCount, partitions: Option<u32>) -> bool {
+    width.get() / MOST_BESIDE_OTHERS >= partitions.unwrap_or(1)
 }
 
 /// Whether the last of this number of growths without effect had hardly any effect either, if this
@@ -216,6 +228,15 @@ mod tests {
             (13, seen(28, 13, 21), ScalingDecision::Calm),
             (5, seen(9, 3, 8), ScalingDecision::Calm),
             (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
+            // A key on nearly all partitions whose few writes are mostly rejected: other keys fill
+            // the table.
+            (
+                55,
+                seen(103, 94, 9),
+                ScalingDecision::ShortOfPartitions { until: 1_010, write_units: Some(12_000) },
+            ),
+            (55, seen(103, 40, 80), ScalingDecision::Calm),
+            (12, seen(80, 72, 8), ScalingDecision::Calm),
         ];
         for (width, seen, expected) in rows {
             let decision = ScalingPolicy::default().decide(&settled(width), seen, 1_000);

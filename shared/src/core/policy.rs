@@ -319,8 +319,17 @@ impl ScalingPolicy {
     ) -> ScalingDecision {
         let (width, most) = (metadata.number_of_shards, self.max_shards);
         let most_full = doubt::most_full_shards(seen, width).unwrap_or(most).min(most);
+        let others_fill_the_table = ScalingDecision::ShortOfPartitions {
+            until: now_seconds.saturating_add(LOOK_AGAIN.as_secs()),
+            write_units: Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2),
+        };
         if width > ShardCount::ONE && width >= most_full && most_full < most {
-            return ScalingDecision::Calm;
+            let rejected = seen.pressure.rejected_bound(self.confidence);
+            return if doubt::others_fill_the_table(seen, width, rejected) {
+                others_fill_the_table
+            } else {
+                ScalingDecision::Calm
+            };
         }
         // An estimate from enough successes is too high as often as too low, and a width that is a
         // little too low costs another change.
@@ -347,11 +356,7 @@ impl ScalingPolicy {
             Doubt::None => wanted,
             Doubt::BadLuck => wanted.min(sizing::unlucky(demand, rejected, width)),
             Doubt::InVain { step } => wanted.min(f64::from(width.get()) * step),
-            Doubt::Crowded => {
-                let half_more = u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
-                let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
-                return ScalingDecision::ShortOfPartitions { until, write_units: Some(half_more) };
-            }
+            Doubt::Crowded => return others_fill_the_table,
         };
         // Readers still read the shards that a shrink has begun to give up.
         let wanted = wanted.max(step).max(metadata.read_shards.get().into()).ceil() as u32;
