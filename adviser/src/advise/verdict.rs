@@ -189,7 +189,6 @@ impl Facts<'_> {
     }
 
     fn advice(&self, uniformity: Uniformity) -> Vec<String> {
-        let partition = count(PARTITION_WRITE_UNITS);
         let mut advice = Vec::new();
         if uniformity == Uniformity::Good {
             advice.push(
@@ -197,50 +196,23 @@ impl Facts<'_> {
                     .to_owned(),
             );
         } else {
-            let first = self.needs_shards();
-            let needs = first.map_or_else(String::new, |overload| {
-                let (fewest, policy) = (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
+            let calm_peak = self.peak_units.filter(|_| self.overloads.is_empty());
+            advice.extend(calm_peak.map(|peak| {
                 format!(
-                    " {} needs at least {fewest}, and would get {policy} on a table that has served as much before.",
-                    quoted(&overload.partition_key)
+                    "It is not urgent: at the rate of this file, no key exceeds its partition. The busiest second of \
+                     a key takes {} of {} write units.",
+                    count(peak),
+                    count(PARTITION_WRITE_UNITS)
                 )
-            });
-            advice.push(format!(
-                "Shard it: this product gives a key more shards by itself as soon as it is throttled, or beforehand by \
-                 the shard-scaler's action \"set\".{needs}"
-            ));
-            let highest = u64::from(ScalingPolicy::default().max_shards.get());
-            if first.is_some_and(|overload| overload.shards_by_policy > highest) {
-                advice.push(format!(
-                    "Raise MAX_SHARDS: by default, a key gets at most {highest} shards."
-                ));
-            }
-            advice.push(match self.cause() {
-                Cause::ByTurns => {
-                    "Or choose a partition key that does not follow the time: append a field that differs between items."
-                }
-                Cause::FewValues => {
-                    "Or choose a partition key with many more values: append a field that differs between items."
-                }
-                Cause::OneDominates => {
-                    "Or choose a partition key that divides the hottest key's items: append a field that differs \
-                     between them."
-                }
-            }
-            .to_owned());
+            }));
+            advice.extend(self.sharding(calm_peak.is_some()));
         }
-        match self.peak_units {
-            Some(peak) if self.overloads.is_empty() && uniformity != Uniformity::Good => advice.push(format!(
-                "It is not urgent: at the rate of this file, no key exceeds its partition. The busiest second of a key \
-                 takes {} of {partition} write units.",
-                count(peak)
-            )),
-            Some(_) => {}
-            None => advice.push(
+        if self.peak_units.is_none() {
+            advice.push(
                 "Use --time as well, to find keys that exceed a partition for some seconds, and keys that are hot by \
                  turns, as dates are."
                     .to_owned(),
-            ),
+            );
         }
         if self.items < FEW_ITEMS {
             let are = if self.items == 1 { "is" } else { "are" };
@@ -249,6 +221,44 @@ impl Facts<'_> {
                 counted(self.items, "item")
             ));
         }
+        advice
+    }
+
+    /// How to relieve an uneven partition key, now or if its rates rise.
+    fn sharding(&self, is_for_later: bool) -> Vec<String> {
+        let first = self.needs_shards();
+        let needs = first.map_or_else(String::new, |overload| {
+            let (fewest, policy) =
+                (counted(overload.fewest_shards, "shard"), count(overload.shards_by_policy));
+            format!(
+                " {} needs at least {fewest}, and would get {policy} on a table that has served as much before.",
+                quoted(&overload.partition_key)
+            )
+        });
+        let shard = if is_for_later { "If the rates rise, shard it" } else { "Shard it" };
+        let mut advice = vec![format!(
+            "{shard}: this product gives a key more shards by itself as soon as it is throttled, or beforehand by the \
+             shard-scaler's action \"set\".{needs}"
+        )];
+        let highest = u64::from(ScalingPolicy::default().max_shards.get());
+        if first.is_some_and(|overload| overload.shards_by_policy > highest) {
+            advice.push(format!(
+                "Raise MAX_SHARDS: by default, a key gets at most {highest} shards."
+            ));
+        }
+        let field = match self.cause() {
+            Cause::ByTurns => {
+                "Or choose a partition key that does not follow the time: append a field that differs between items."
+            }
+            Cause::FewValues => {
+                "Or choose a partition key with many more values: append a field that differs between items."
+            }
+            Cause::OneDominates => {
+                "Or choose a partition key that divides the hottest key's items: append a field that differs between \
+                 them."
+            }
+        };
+        advice.push(field.to_owned());
         advice
     }
 }
