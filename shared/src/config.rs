@@ -1,5 +1,6 @@
 //! The configuration of a table: the defaults, or the environment of a function.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::core::capacity::CapacityScope;
@@ -190,6 +191,11 @@ pub enum ConfigError {
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
 const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
+// What is allowed, from the names themselves.
+static PLACEMENTS: LazyLock<String> = LazyLock::new(|| listed(&Placement::NAMES));
+static GROWTHS: LazyLock<String> = LazyLock::new(|| listed(&Growth::NAMES));
+static WRITES: LazyLock<String> = LazyLock::new(|| listed(&Writes::NAMES));
+static SCALING_ACTORS: LazyLock<String> = LazyLock::new(|| listed(&ScalingActors::NAMES));
 
 impl TableConfig {
     /// A configuration with the default of every optional setting. The names are not checked: if a
@@ -309,8 +315,7 @@ impl TableConfig {
             "N" => Some(SortKeyType::Number),
             _ => None,
         })?;
-        let placements = "calculated, random, modulo-sha256, modulo-md5 or code-points";
-        read.set(&mut config.placement, "SHARD_PLACEMENT", placements, |value| {
+        read.set(&mut config.placement, "SHARD_PLACEMENT", &PLACEMENTS, |value| {
             named(&Placement::NAMES, value)
         })?;
         let separators = "1 to 16 bytes without a digit";
@@ -325,19 +330,16 @@ impl TableConfig {
         read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| {
             number(v, 0, 86_400)
         })?;
-        let policies = "proportional, plus-one or doubling";
-        read.set(&mut config.policy.growth, "SCALING_POLICY", policies, |value| {
+        read.set(&mut config.policy.growth, "SCALING_POLICY", &GROWTHS, |value| {
             named(&Growth::NAMES, value)
         })?;
         let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
         read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
-        read.set(&mut config.writes, "WRITES", "items or appends", |value| {
-            named(&Writes::NAMES, value)
-        })?;
+        read.set(&mut config.writes, "WRITES", &WRITES, |value| named(&Writes::NAMES, value))?;
         read.set(&mut config.register_keys, "REGISTER_KEYS", "true or false", |value| {
             value.parse().ok()
         })?;
-        read.set(&mut config.scaling, "SCALING", "writer, alarm or both", |v| {
+        read.set(&mut config.scaling, "SCALING", &SCALING_ACTORS, |v| {
             named(&ScalingActors::NAMES, v)
         })?;
         let indexes = "up to 20 different index names of 3 to 255 letters, digits, '_', '-' and '.', separated by commas";
@@ -449,6 +451,16 @@ fn named<T: Copy>(names: &[(&'static str, T)], value: &str) -> Option<T> {
     names.iter().find(|(name, _)| *name == value).map(|(_, named)| *named)
 }
 
+/// Lists names for people: `a, b or c`.
+fn listed<T>(names: &[(&'static str, T)]) -> String {
+    let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,6 +505,9 @@ mod tests {
             with("TABLE_NAME", ""),
             Err(ConfigError::Missing { variable: "TABLE_NAME", .. })
         ));
+        let error = |variable| with(variable, "x").unwrap_err().to_string();
+        assert_eq!(error("WRITES"), r#"WRITES is "x"; allowed: items or appends"#);
+        assert_eq!(error("SCALING"), r#"SCALING is "x"; allowed: writer, alarm or both"#);
     }
 
     #[test]
