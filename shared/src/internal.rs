@@ -37,12 +37,14 @@ pub use crate::protocol::view::{
     APPEND_LEASE, CROWD_BACKOFF, DRIFT_MARGIN, LONGEST_READ, MAX_LEASE, Moment, OBSERVER_PAUSE,
     SIGNATURE_VALIDITY, View,
 };
-pub use crate::sharded_table::drain::{DrainRefused, Drained};
+pub use crate::sharded_table::begin_drain::DrainRefused;
+pub use crate::sharded_table::drain::Drained;
 pub use crate::sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use crate::sharded_table::pace::{DrainBudget, DrainPace};
 pub use crate::sharded_table::read::{Page, ReadError};
 pub use crate::sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
-pub use crate::sharded_table::scale::{EVIDENCE_LASTS, ScaleError, ScaleOutcome};
+pub use crate::sharded_table::scale::{ScaleError, ScaleOutcome};
+pub use crate::sharded_table::scale_by_policy::EVIDENCE_LASTS;
 pub use crate::sharded_table::survey::{Rebuilt, SurveyPage};
 pub use crate::sharded_table::update::Updated;
 pub use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::drain::OwnDrain;
+use super::drain_state::OwnDrain;
 use super::views::Record;
 use super::{Deadline, Inner};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};

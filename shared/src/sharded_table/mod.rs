@@ -1,8 +1,11 @@
 //! The use cases: append, read and scale, over the two tables.
 
 pub(crate) mod append;
+pub(crate) mod begin_drain;
 mod directory;
 pub(crate) mod drain;
+mod drain_moves;
+mod drain_state;
 pub(crate) mod events;
 mod keys;
 mod mode;
@@ -11,6 +14,7 @@ pub(crate) mod read;
 mod replicas;
 pub(crate) mod retry;
 pub(crate) mod scale;
+pub(crate) mod scale_by_policy;
 pub(crate) mod survey;
 mod throughput;
 pub(crate) mod update;

@@ -12,36 +12,26 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::events::{ScalingReason, ScalingStep};
-use super::keys::{KeyJob, KeyState, Quiet};
+use super::keys::KeyJob;
 use super::retry::{Backoff, retrying};
 use super::views::Record;
-use super::{Deadline, Inner, TableEngine};
+use super::{Deadline, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};
-use crate::core::policy::{
-    LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER,
-};
-use crate::core::pressure::{Pressure, Seen};
-use crate::core::throughput::WarmThroughput;
+use crate::core::policy::ScalingDecision;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
-use crate::protocol::view::{CROWD_BACKOFF, Moment, OBSERVER_PAUSE};
+use crate::protocol::view::OBSERVER_PAUSE;
+use crate::table::RawMetadata;
 use crate::table::error::TableError;
-use crate::table::{Evidence, RawMetadata, Shortage, Together};
 use crate::telemetry;
 
 /// The longest time for the whole change before its actor gives up and leaves it to others.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
 /// How often writers that wait for an open check for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
-/// Older observations do not count, because the process may have been suspended since.
-const LONGEST_DECISION: Duration = Duration::from_secs(10);
-/// The longest that one report of a shortage keeps other instances from deciding themselves.
-const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
-/// Pooled observations older than this are discarded.
-pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 
 /// The result of a request to change a key's shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,46 +112,6 @@ impl TableEngine {
         }
     }
 
-    /// Applies the policy to observations of a key, and makes the change.
-    ///
-    /// # Errors
-    /// [`ScaleError::Table`] if the tables could not be used.
-    pub async fn scale_by_policy(
-        &self,
-        key: &PartitionKey,
-        seen: Pressure,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, ScaleError> {
-        let scaled = self.scale_by_report(key, |_| Ok::<_, ScaleOutcome>(seen), deadline).await?;
-        Ok(scaled.unwrap_or_else(|outcome| outcome))
-    }
-
-    /// As [`scale_by_policy`](Self::scale_by_policy), if the observations depend on the key's
-    /// metadata, which is read once: `judge` converts it into a pressure, or into a reason to leave
-    /// the key alone.
-    ///
-    /// # Errors
-    /// As [`scale_by_policy`](Self::scale_by_policy).
-    pub async fn scale_by_report<T>(
-        &self,
-        key: &PartitionKey,
-        judge: impl FnOnce(&ShardMetadata) -> Result<Pressure, T>,
-        deadline: Deadline,
-    ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
-        let job = self.inner.job(key, deadline);
-        self.inner.claimed(None, deadline).await?;
-        // It has the table's warm throughput. This process's value may be hours old, or missing.
-        job.view_from_now().await?;
-        let record = job.record_from_now().await?;
-        match judge(&record.metadata) {
-            Ok(pressure) => {
-                let seen = Seen { partitions: job.partitions(), ..pressure.into() };
-                Ok(Ok(job.apply_policy(&record, seen, ScalingReason::Reported(pressure)).await?))
-            }
-            Err(reason) => Ok(Err(reason)),
-        }
-    }
-
     /// A page of the keys that have metadata, in no order, and the key to continue after. One
     /// request. A key that is registered meanwhile may be missing. A key whose metadata is damaged
     /// is missing: the log names it, and a rebuild repairs it.
@@ -208,252 +158,11 @@ impl TableEngine {
     }
 }
 
-/// The pooled observations of a key, and what follows from them at once.
-enum SeenTogether {
-    /// Decide from this.
-    Pressure(Pressure),
-    /// Another instance has closed the key.
-    Closing,
-    /// Another instance has reported that the table is short of partitions.
-    Short {
-        /// Epoch seconds.
-        until: u64,
-    },
-}
-
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl KeyJob<'_> {
-    /// Starts to relieve a throttled key in the background, unless this instance is doing so
-    /// already.
-    pub(super) fn relieve(&self) {
-        let (warm, now) = (self.warm(), self.inner.environment.now());
-        let is_quiet = {
-            let mut known = self.state.known();
-            known.observe_partitions(warm.map(WarmThroughput::partitions), now.monotonic);
-            known.quiet.is_some_and(|quiet| quiet.holds(warm, now))
-        };
-        if is_quiet || !self.inner.config.scaling.includes_writer() {
-            return;
-        }
-        self.in_background(&self.state.scaling, |inner, key, state| async move {
-            inner.gather(&state).await;
-            let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
-            match job.relieve_now().await {
-                Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
-                    job.be_quiet(until, true);
-                }
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
-                    let again = inner.environment.now().wall + LOOK_AGAIN;
-                    job.be_quiet(again.as_secs(), false);
-                }
-                Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded) => {}
-                Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
-            }
-        });
-    }
-
-    async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
-        let (mut seen, at) = (self.seen(), self.inner.environment.now());
-        if ScalingPolicy::is_calm(seen) {
-            return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
-        }
-        // The page first: of many instances, most find that another one has closed already, and
-        // leave the key's items alone.
-        let view = self.view_from_now().await?;
-        if view.layout.closing.is_some() {
-            return self.wait_for_open().await;
-        }
-        if self.is_out_of_date(seen, at) {
-            return Ok(ScaleOutcome::Superseded);
-        }
-        if !ScalingPolicy::is_sure(seen.pressure) {
-            seen.pressure = match self.seen_together(seen, view.layout.generation).await? {
-                SeenTogether::Pressure(together) => together,
-                SeenTogether::Closing => return self.wait_for_open().await,
-                SeenTogether::Short { until } => {
-                    let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
-                    return Ok(ScaleOutcome::Unchanged(short));
-                }
-            };
-            if ScalingPolicy::is_calm(seen) {
-                self.be_quiet(
-                    self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
-                    false,
-                );
-                return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
-            }
-        }
-        let record = self.record_from_now().await?;
-        if self.is_out_of_date(seen, at) {
-            return Ok(ScaleOutcome::Superseded);
-        }
-        self.apply_policy(&record, seen, ScalingReason::Throttled(seen.pressure)).await
-    }
-
-    fn seen(&self) -> Seen {
-        let (partitions, now) = (self.partitions(), self.inner.environment.now().monotonic);
-        let mut known = self.state.known();
-        known.observe_partitions(partitions, now);
-        Seen { partitions, ..known.pressure.seen(now) }
-    }
-
-    /// Whether the observations of an instant are outdated: too old, or from a table with another
-    /// number of partitions.
-    fn is_out_of_date(&self, seen: Seen, at: Moment) -> bool {
-        let is_late =
-            self.inner.environment.now().since(at).is_none_or(|age| age > LONGEST_DECISION);
-        is_late || self.partitions() != seen.partitions
-    }
-
-    /// The table's number of partitions, from the key's page of the directory.
-    fn partitions(&self) -> Option<u32> {
-        self.warm().map(WarmThroughput::partitions)
-    }
-
-    /// The table's warm throughput, from the key's page of the directory.
-    fn warm(&self) -> Option<WarmThroughput> {
-        self.inner.known_page(self.key)?.known()?.warm()
-    }
-
-    /// Makes no decision before that epoch second.
-    fn be_quiet(&self, until: u64, is_short: bool) {
-        let since = self.inner.environment.now();
-        let lasts = Duration::from_secs(until).saturating_sub(since.wall);
-        let quiet = Quiet { since, lasts, warm: self.warm(), is_short };
-        self.state.known().quiet = Some(quiet);
-    }
-
-    fn now_millis(&self) -> u64 {
-        millis(self.inner.environment.now().wall)
-    }
-
-    /// The pooled observations of the key. An instance with few attempts knows little by itself,
-    /// but ten thousand such instances know the demand.
-    async fn seen_together(&self, seen: Seen, generation: u64) -> Result<SeenTogether, TableError> {
-        let (inner, now) = (self.inner, self.now_millis());
-        let Seen { pressure: own, partitions, .. } = seen;
-        let soon = || self.deadline.min(Instant::now() + TOGETHER);
-        let read = || {
-            retrying(&inner.environment, soon(), || {
-                inner.tables.get_evidence(self.key, generation, partitions)
-            })
-        };
-        let short = |together: Together| {
-            // A report that is valid for longer than possible was written by a wrong clock.
-            let latest = now + 2 * millis(LONGEST_SHORTAGE);
-            let until = together.short_until.filter(|until| (now + 1..=latest).contains(until))?;
-            Some(SeenTogether::Short { until: until.div_ceil(1_000) })
-        };
-        // If many instances find their table short again, each reads, but only one writes.
-        let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
-        if was_short && let Some(short) = read().await.ok().and_then(short) {
-            return Ok(short);
-        }
-        let untold = self.state.known().pressure.take_untold(inner.environment.now().monotonic);
-        let evidence = Evidence {
-            seen: untold,
-            generation,
-            partitions,
-            now,
-            oldest: now.saturating_sub(millis(EVIDENCE_LASTS)),
-        };
-        let add =
-            retrying(&inner.environment, soon(), || inner.tables.add_evidence(self.key, evidence))
-                .await;
-        match add {
-            Ok(together) => {
-                if let Some(short) = short(together) {
-                    return Ok(short);
-                }
-                if ScalingPolicy::is_sure(together.seen) {
-                    return Ok(SeenTogether::Pressure(together.seen));
-                }
-            }
-            // Enough instances add their observations without this one.
-            Err(error) if error.is_retryable() => {
-                return Ok(SeenTogether::Pressure(Pressure::default()));
-            }
-            Err(error) => return Err(error),
-        }
-        // The other instances need a moment for theirs.
-        sleep(TOGETHER).await;
-        if self.view_from_now().await?.layout.closing.is_some() {
-            return Ok(SeenTogether::Closing);
-        }
-        let together = read().await.unwrap_or_default();
-        Ok(short(together).unwrap_or_else(|| {
-            let is_more = together.seen.attempts > own.attempts;
-            SeenTogether::Pressure(if is_more { together.seen } else { own })
-        }))
-    }
-
-    /// Reports that the table is short of partitions, unless another instance has just done so.
-    async fn report_shortage(
-        &self,
-        record: &Record,
-        partitions: Option<u32>,
-        until: u64,
-        write_units: Option<u64>,
-    ) -> Result<bool, TableError> {
-        let (inner, now) = (self.inner, self.now_millis());
-        // The generation as instances see it: a key that is not listed has none.
-        let generation = self.view_of(record).layout.generation;
-        // If the partitions are not known, an instance decides nothing for minutes. Others may have
-        // observed that the last growth helped.
-        let stands_until = until.saturating_mul(1_000).min(now + millis(LONGEST_SHORTAGE));
-        let latest = now + 2 * millis(LONGEST_SHORTAGE);
-        let shortage = Shortage { generation, partitions, now, until: stands_until, latest };
-        let claim = || inner.tables.claim_shortage(self.key, shortage);
-        let is_first = retrying(&inner.environment, self.deadline, claim).await?;
-        if is_first {
-            tracing::warn!(
-                until,
-                write_units,
-                "the table is short of partitions, not this key of shards"
-            );
-            telemetry::short_of_partitions(write_units);
-        }
-        Ok(is_first)
-    }
-
-    async fn apply_policy(
-        &self,
-        record: &Record,
-        seen: Seen,
-        reason: ScalingReason,
-    ) -> Result<ScaleOutcome, TableError> {
-        let (metadata, policy) = (&record.metadata, &self.inner.config.policy);
-        let decision = policy.decide(metadata, seen, self.inner.environment.now().epoch_seconds());
-        match decision {
-            ScalingDecision::ScaleOut(to) => {
-                tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
-                let growth = Change::Close { to, growth: policy.record(metadata, seen) };
-                return self.change_width(record, growth, reason).await;
-            }
-            ScalingDecision::Closing(_) => return self.wait_out(record).await,
-            ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
-            ScalingDecision::ShortOfPartitions { until, write_units } => {
-                if !self.report_shortage(record, seen.partitions, until, write_units).await? {
-                    return Ok(ScaleOutcome::Unchanged(decision));
-                }
-            }
-            ScalingDecision::AtMaximum => telemetry::at_max_shards(),
-            ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
-        }
-        self.inner.tell(
-            self.key,
-            metadata.number_of_shards,
-            ScalingStep::Unchanged(decision),
-            reason,
-        );
-        Ok(ScaleOutcome::Unchanged(decision))
-    }
-
     /// Close, wait, open.
     pub(super) async fn change_width(
         &self,
@@ -545,7 +254,7 @@ impl KeyJob<'_> {
 
     /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
     /// may be missing in its page.
-    async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
+    pub(super) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
         let ends = self.patience();
         if ends >= self.deadline {
             return Err(TableError::Transient(
@@ -690,23 +399,6 @@ impl KeyJob<'_> {
             }
             Err(TableError::ConditionFailed) => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-}
-
-impl Inner {
-    /// Waits a random pause, and again until there are enough observations to decide.
-    async fn gather(&self, state: &KeyState) {
-        let first_throttle = self.environment.now();
-        loop {
-            sleep(self.environment.jitter(CROWD_BACKOFF)).await;
-            let now = self.environment.now();
-            let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
-            if waited >= LONGEST_GATHERING
-                || ScalingPolicy::is_sure(state.known().pressure.seen(now.monotonic).pressure)
-            {
-                return;
-            }
         }
     }
 }

@@ -6,8 +6,8 @@ use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
 use super::condition::{Claim, Expression};
 use super::error::TableError;
-use super::writes::{LeaseLasts, Sent};
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use super::writes::{LeaseLasts, Place, Sent};
+use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::value::{value_size, write_units};
 use crate::protocol::copies::Copy;
 use crate::protocol::drain;
@@ -85,18 +85,19 @@ impl Tables {
         (at > now_seconds.saturating_sub(LONGEST_EXPIRED)).then_some(at)
     }
 
-    /// Copies an item home under a width, unless home has a copy that is at least as new. Version
-    /// and write id are kept.
+    /// Copies an item from a shard to its home, unless home has a copy that is at least as new.
+    /// Version and write id are kept.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     pub(crate) async fn copy_home(
         &self,
-        key: &PartitionKey,
         copy: &StoredCopy,
-        (from, home, width): (ShardNumber, ShardNumber, ShardCount),
+        from: ShardNumber,
+        home: Place<'_>,
         lasts: LeaseLasts,
     ) -> Result<Sent, TableError> {
+        let Place { partition_key: key, sort_key, shard: home, width } = home;
         if copy.stored.is_empty() {
             return Err(TableError::Rejected(
                 "a copy of which only the version is remembered cannot be moved".into(),
@@ -119,7 +120,7 @@ impl Tables {
             (true, false) => claimed(Expression::absent(&self.config.partition_key_name)),
             (false, _) => self.expression(&drain::copy_home(&copy.copy).condition, (key, home)),
         };
-        self.put((key, &copy.sort_key, home), stored, condition, Some(lasts)).await
+        self.put((key, sort_key, home), stored, condition, Some(lasts)).await
     }
 
     /// Deletes a copy if it is unchanged: its version, or all its attributes if it has no version;
