@@ -4,14 +4,16 @@
 //! step, carries it out, and reports the result, until the write is [`Done`](Next::Done). See
 //! docs/protocol.md, "Writing".
 
+mod request;
+mod response;
+
 use super::applied::Once;
-use super::copies::{Answer, Condition, Copy, Effect, Request};
-use super::drain::{Waits, may_begin_at};
+use super::copies::Request;
+use super::drain::Waits;
 use super::layout::Places;
 use super::version::Version;
 use super::view::{Moment, View};
-use super::write_id::{WriteId, WriteRelation};
-use crate::core::key::ShardNumber;
+use super::write_id::WriteId;
 
 /// The kind of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -197,28 +199,13 @@ impl Write {
         if let Some(outcome) = self.over {
             return Next::Done(outcome);
         }
-        let era = view.layout.era;
-        if let Some((since, of_era, outcome)) = self.late {
-            if !view.is_asked_since(since, now) {
-                return Next::Look(Some(since));
-            }
-            // The page may be behind: it still has the closing, but the next era may have begun.
-            let lasts = era == of_era && view.layout.closing.is_none();
-            return Next::Done(if lasts { outcome } else { Outcome::Unknown(ENDED_LATE) });
-        }
-        if let Some((since, of_era)) = self.look_after {
-            if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {
-                self.verified = true;
-                return Next::Verify(since);
-            }
-            if era < of_era {
-                return Next::Done(Outcome::Lost);
-            }
-            (self.look_after, self.verified) = (None, false);
+        if let Some(next) = self.newer_view(view, now) {
+            return next;
         }
         if !view.is_valid(now, self.waits.lease) {
             return Next::Look(None);
         }
+        let era = view.layout.era;
         if self.version.is_some_and(|version| version.era() != era) {
             if self.unanswered {
                 return Next::Done(Outcome::Unknown(ERA_CHANGED));
@@ -242,292 +229,35 @@ impl Write {
             self.go_above(version);
         }
         let version = self.take_version(era, now);
-        let found = self.found.as_ref().map(|(_, found)| found);
-        let request = match &self.kind {
-            Kind::Update(update) => self.of_update(update, version, places, view, now),
-            Kind::Put => Request {
-                effect: Effect::Put { version, write_id: None },
-                condition: Condition::AbsentOrBelow(version),
-            },
-            Kind::Create(_) | Kind::CreateOnce => {
-                let write_id = if let Kind::Create(id) = &self.kind {
-                    Some(id.as_str().to_owned())
-                } else {
-                    None
-                };
-                let condition = Condition::Unchanged(found.and_then(|found| found.home));
-                Request { effect: Effect::Put { version, write_id }, condition }
-            }
-            Kind::Delete { .. } if places.old.is_empty() => {
-                Request { effect: Effect::Remove, condition: Condition::AbsentOrBelow(version) }
-            }
-            Kind::Delete { .. } => match found {
-                Some(Found { home: None, stands_elsewhere: false, .. }) => {
-                    return self.ends(Outcome::Done, view, now);
-                }
-                Some(Found { home, stands_elsewhere: false, .. }) => {
-                    Request { effect: Effect::Remove, condition: Condition::Unchanged(*home) }
-                }
-                _ => {
-                    let write_id = self.buried_id.clone();
-                    let condition = Condition::Buries { version, write_id: write_id.clone() };
-                    Request { effect: Effect::Bury { version, write_id }, condition }
-                }
-            },
-        };
-        Next::Send(request)
-    }
-
-    fn of_update(
-        &self,
-        update: &Update,
-        version: Version,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) -> Request {
-        let found = self.found.as_ref().map(|(_, found)| found);
-        let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
-        match (update.how, found) {
-            (How::Add, None) => {
-                // A copy of this era is the newest one at any place, so it is the only relevant
-                // one.
-                let from = if places.old.is_empty() {
-                    Version::LOWEST
-                } else {
-                    Version::lowest_of(view.layout.era)
-                };
-                let once = update.once;
-                Request {
-                    effect: Effect::Add { once },
-                    condition: Condition::Stands { from, once },
-                }
-            }
-            (How::Add | How::Replace, _) => {
-                Request { effect: Effect::Put { version, write_id: None }, condition: unchanged }
-            }
-            (How::Remove { may_look }, Some(found))
-                if !places.old.is_empty()
-                    && (found.stands_elsewhere || !self.may_leave_nothing(may_look, view, now)) =>
-            {
-                let write_id = found.write_id.clone();
-                Request { effect: Effect::Bury { version, write_id }, condition: unchanged }
-            }
-            (How::Remove { .. }, _) => Request { effect: Effect::Remove, condition: unchanged },
+        match self.request(version, places, view, now) {
+            Some(request) => Next::Send(request),
+            None => self.ends(Outcome::Done, view, now),
         }
     }
 
-    /// Takes the copies at the item's places: the response to [`Next::Read`].
-    pub fn read(
-        &mut self,
-        copies: &[(ShardNumber, Copy)],
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
-        // After the lease, a drain may have moved and purged an item between two of the reads.
-        if !view.is_valid(now, self.waits.lease) {
-            return;
+    /// The step before anything else while a newer view must confirm an outcome, or show the era of
+    /// a copy.
+    fn newer_view(&mut self, view: &View, now: Moment) -> Option<Next> {
+        let era = view.layout.era;
+        if let Some((since, of_era, outcome)) = self.late {
+            if !view.is_asked_since(since, now) {
+                return Some(Next::Look(Some(since)));
+            }
+            // The page may be behind: it still has the closing, but the next era may have begun.
+            let lasts = era == of_era && view.layout.closing.is_none();
+            return Some(Next::Done(if lasts { outcome } else { Outcome::Unknown(ENDED_LATE) }));
         }
-        let ours = || copies.iter().filter(|(_, copy)| copy.is_ours);
-        let newest = ours().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
-        if newest.is_some_and(|newest| self.is_of_later_era(newest, view, now)) {
-            return;
+        if let Some((since, of_era)) = self.look_after {
+            if !view.is_asked_since(since, now) || (era < of_era && !self.verified) {
+                self.verified = true;
+                return Some(Next::Verify(since));
+            }
+            if era < of_era {
+                return Some(Next::Done(Outcome::Lost));
+            }
+            (self.look_after, self.verified) = (None, false);
         }
-        let home = ours().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
-        let found = Found {
-            home: home.map(|copy| copy.version),
-            write_id: home.and_then(|copy| copy.write_id.clone()),
-            stands_elsewhere: ours().any(|(shard, _)| *shard != places.home),
-        };
-        self.found = Some((view.identity(), found));
-        if let Kind::Update(Update { once, .. }) = self.kind {
-            self.resume(newest, once, view, now);
-            return;
-        }
-        if let Some(newest) = newest
-            && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
-        {
-            let own_is_below = ours()
-                .any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
-            self.judge(newest, own_is_below, view, now);
-        }
-    }
-
-    /// Derives the state of an update's earlier attempts from the newest copy.
-    fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
-        let stands = newest.map(|copy| copy.version);
-        if newest.is_some_and(|copy| copy.is_item() && copy.has_applied(once)) {
-            self.stored = stands;
-            self.ends(Outcome::Done, view, now);
-            return;
-        }
-        if self.unanswered && stands != self.base {
-            if stands.is_some() && stands == self.version {
-                self.stored = stands;
-                self.ends(Outcome::Done, view, now);
-                return;
-            }
-            // The base of the attempt is gone, so the attempt can no longer be applied. It was not
-            // applied either, if the item would remember it.
-            let would_know = |once: Once| {
-                newest
-                    .and_then(|copy| copy.applied.as_ref())
-                    .is_some_and(|applied| applied.knows_of(once))
-            };
-            if !once.is_some_and(would_know) {
-                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
-                return;
-            }
-        }
-        self.base = stands;
-        if let Some(stands) = stands {
-            self.go_above(stands);
-        }
-    }
-
-    /// The driver declines an update because of what it read.
-    pub fn declined(&mut self, view: &View, now: Moment) {
-        self.ends(Outcome::Declined, view, now);
-    }
-
-    /// Takes the response to the request of [`Next::Send`].
-    pub fn answered(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
-        match answer {
-            Answer::Applied => {
-                if let Effect::Put { version, .. } = request.effect {
-                    self.stored = Some(version);
-                }
-                self.ends(Outcome::Done, view, now);
-            }
-            Answer::Rejected => {}
-            Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
-                self.over = Some(Outcome::Unknown(ADDED_ONCE));
-            }
-            Answer::Unanswered if request.effect == Effect::Remove => {
-                // Another attempt could remove what is stored after the first was applied.
-                self.over = Some(Outcome::Unknown(DELETED_ONCE));
-            }
-            Answer::Unanswered => self.unanswered = true,
-            Answer::Refused(stands) => self.refused(request, stands, places, view, now),
-        }
-    }
-
-    fn refused(
-        &mut self,
-        request: &Request,
-        stands: Option<Copy>,
-        places: &Places,
-        view: &View,
-        now: Moment,
-    ) {
-        // The stored copies have changed.
-        self.found = None;
-        let is_update = matches!(self.kind, Kind::Update(_));
-        if is_update {
-            // Once the item is at home in this era, an update in place may succeed, unless an
-            // earlier attempt has an unknown outcome.
-            let how_add = matches!(self.kind, Kind::Update(Update { how: How::Add, .. }));
-            let in_place = matches!(request.effect, Effect::Add { .. });
-            self.must_read = in_place || !how_add || self.unanswered;
-        }
-        let Some(copy) = stands else { return };
-        if !copy.is_ours {
-            // If no place has a copy of the item, there is nothing to delete.
-            if matches!(self.kind, Kind::Delete { .. })
-                && !self.occupied
-                && !self.unanswered
-                && !places.old.is_empty()
-            {
-                self.occupied = true;
-                return;
-            }
-            let outcome = if self.unanswered {
-                Outcome::Unknown(REPETITION_REFUSED)
-            } else {
-                Outcome::Occupied
-            };
-            self.over = Some(outcome);
-            return;
-        }
-        if self.is_of_later_era(&copy, view, now) {
-            return;
-        }
-        let sent = match &request.effect {
-            Effect::Put { version, .. } | Effect::Bury { version, .. } => Some(*version),
-            Effect::Remove | Effect::Add { .. } => None,
-        };
-        if sent == Some(copy.version) {
-            self.stored = sent;
-            self.ends(Outcome::Done, view, now);
-            return;
-        }
-        match self.kind {
-            Kind::Update(Update { once, .. }) if copy.is_item() && copy.has_applied(once) => {
-                self.stored = Some(copy.version);
-                self.ends(Outcome::Done, view, now);
-            }
-            Kind::Update(_) => {}
-            // A tombstone elsewhere may hide the copy at home, so all places are read again.
-            Kind::Create(_) | Kind::CreateOnce if !places.old.is_empty() => {}
-            Kind::Create(_) | Kind::CreateOnce => {
-                let found = Found { home: Some(copy.version), ..Found::default() };
-                self.found = Some((view.identity(), found));
-                self.judge(&copy, false, view, now);
-            }
-            Kind::Put | Kind::Delete { .. }
-                if self.version.is_some_and(|version| copy.version < version) =>
-            {
-                self.buried_id = copy.write_id;
-            }
-            Kind::Put | Kind::Delete { .. } if self.unanswered => {
-                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
-            }
-            Kind::Put | Kind::Delete { .. } => {
-                self.go_above(copy.version);
-                self.buried_id = copy.write_id;
-            }
-        }
-    }
-
-    /// The meaning of the newest copy for a create-only write.
-    fn judge(&mut self, newest: &Copy, own_is_below: bool, view: &View, now: Moment) {
-        let is_at_home =
-            self.found.as_ref().is_some_and(|(_, found)| found.home == Some(newest.version));
-        let outcome = match (self.relation(newest), newest.is_tombstone) {
-            // The copy arrived late, and another creation may have read before. It counts at home
-            // only.
-            (WriteRelation::Same, false) if !is_at_home && matches!(self.kind, Kind::Create(_)) => {
-                self.go_above(newest.version);
-                return;
-            }
-            // An earlier attempt stored it. It may have been deleted since.
-            (WriteRelation::Same, is_tombstone) => {
-                self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(_)))
-                    .then_some(newest.version);
-                Outcome::Done
-            }
-            (_, true) if own_is_below => Outcome::Done,
-            (_, _) if self.unanswered => Outcome::Unknown(REPETITION_REFUSED),
-            (_, true) => {
-                self.go_above(newest.version);
-                return;
-            }
-            (WriteRelation::OtherContent, false) => Outcome::KeyReused,
-            (WriteRelation::Other, false) if own_is_below => Outcome::Unknown(OWN_IS_BELOW),
-            (WriteRelation::Other, false) => {
-                self.stored = Some(newest.version);
-                Outcome::Exists
-            }
-        };
-        self.ends(outcome, view, now);
+        None
     }
 
     /// A statement about stored copies is valid under the lease only. After it, a newer view must
@@ -540,53 +270,6 @@ impl Write {
             self.late = Some((now, view.layout.era, outcome));
             Next::Look(Some(now))
         }
-    }
-
-    /// Whether a copy shows that the view is out of date.
-    fn is_of_later_era(&mut self, copy: &Copy, view: &View, now: Moment) -> bool {
-        let is_later = copy.version.era() > view.layout.era;
-        if is_later {
-            self.look_after = Some((now, copy.version.era()));
-        }
-        is_later
-    }
-
-    /// Whether the stored copies must be known before anything is sent.
-    fn reads_first(&self, view: &View, places: &Places, now: Moment) -> bool {
-        if let Kind::Update(Update { how, expects, .. }) = &self.kind {
-            let has_one_place = places.old.is_empty();
-            let may_send = match (how, expects) {
-                (How::Add, None) => true,
-                // A client's statement about a later era is no proof of one.
-                (How::Replace | How::Remove { .. }, Some(version)) => {
-                    has_one_place && version.era() <= view.layout.era
-                }
-                (How::Add, Some(_)) | (How::Replace | How::Remove { .. }, None) => false,
-            };
-            return self.must_read || !may_send;
-        }
-        if places.old.is_empty() {
-            return false;
-        }
-        match self.kind {
-            Kind::Create(_) | Kind::CreateOnce => true,
-            // A place that was found empty must stay empty: no drain may copy anything there, and
-            // no late put may arrive.
-            Kind::Delete { .. } if self.occupied => true,
-            Kind::Delete { may_look } => self.may_leave_nothing(may_look, view, now),
-            Kind::Put | Kind::Update(_) => false,
-        }
-    }
-
-    /// Whether several places that were found empty stay empty: no drain may copy anything there,
-    /// and no late put may arrive.
-    fn may_leave_nothing(&self, may_look: bool, view: &View, now: Moment) -> bool {
-        // For a key that is not listed, nothing shows whether it is being migrated.
-        may_look
-            && view.layout.generation > 0
-            && !self.unanswered
-            && !view.layout.draining
-            && may_begin_at(&view.layout, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
     }
 
     fn take_version(&mut self, era: u64, now: Moment) -> Version {
@@ -603,14 +286,6 @@ impl Write {
 
     fn go_above(&mut self, version: Version) {
         self.above = self.above.max(Some(version));
-    }
-
-    fn relation(&self, copy: &Copy) -> WriteRelation {
-        match &self.kind {
-            Kind::CreateOnce => WriteRelation::Same,
-            Kind::Create(id) => id.relation(copy.write_id.as_deref()),
-            Kind::Put | Kind::Delete { .. } | Kind::Update(_) => WriteRelation::Other,
-        }
     }
 }
 

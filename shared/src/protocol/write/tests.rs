@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::applied::{Applied, UpdateId};
+use super::super::copies::{Answer, Condition, Copy, Effect};
 use super::super::layout::Layout;
 use super::*;
-use crate::core::key::ShardCount;
+use crate::core::key::{ShardCount, ShardNumber};
 
 const WAITS: Waits = Waits {
     lease: Duration::from_secs(1),

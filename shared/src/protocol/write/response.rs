@@ -1,0 +1,251 @@
+//! The meaning of responses: of a read of the item's places, and of a request to its home.
+
+use super::super::applied::Once;
+use super::super::copies::{Answer, Copy, Effect, Request};
+use super::super::layout::Places;
+use super::super::view::{Moment, View};
+use super::super::write_id::WriteRelation;
+use super::{
+    ADDED_ONCE, DELETED_ONCE, Found, How, Kind, OWN_IS_BELOW, Outcome, REPETITION_REFUSED, Update,
+    Write,
+};
+use crate::core::key::ShardNumber;
+
+impl Write {
+    /// Takes the copies at the item's places: the response to [`Next::Read`].
+    pub fn read(
+        &mut self,
+        copies: &[(ShardNumber, Copy)],
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
+        // After the lease, a drain may have moved and purged an item between two of the reads.
+        if !view.is_valid(now, self.waits.lease) {
+            return;
+        }
+        let ours = || copies.iter().filter(|(_, copy)| copy.is_ours);
+        let newest = ours().map(|(_, copy)| copy).max_by_key(|copy| copy.version);
+        if newest.is_some_and(|newest| self.is_of_later_era(newest, view, now)) {
+            return;
+        }
+        let home = ours().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
+        let found = Found {
+            home: home.map(|copy| copy.version),
+            write_id: home.and_then(|copy| copy.write_id.clone()),
+            stands_elsewhere: ours().any(|(shard, _)| *shard != places.home),
+        };
+        self.found = Some((view.identity(), found));
+        if let Kind::Update(Update { once, .. }) = self.kind {
+            self.resume(newest, once, view, now);
+            return;
+        }
+        if let Some(newest) = newest
+            && matches!(self.kind, Kind::Create(_) | Kind::CreateOnce)
+        {
+            let own_is_below = ours()
+                .any(|(_, copy)| copy != newest && self.relation(copy) == WriteRelation::Same);
+            self.judge(newest, own_is_below, view, now);
+        }
+    }
+
+    /// Derives the state of an update's earlier attempts from the newest copy.
+    fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
+        let stands = newest.map(|copy| copy.version);
+        if newest.is_some_and(|copy| copy.is_item() && copy.has_applied(once)) {
+            self.stored = stands;
+            self.ends(Outcome::Done, view, now);
+            return;
+        }
+        if self.unanswered && stands != self.base {
+            if stands.is_some() && stands == self.version {
+                self.stored = stands;
+                self.ends(Outcome::Done, view, now);
+                return;
+            }
+            // The base of the attempt is gone, so the attempt can no longer be applied. It was not
+            // applied either, if the item would remember it.
+            let would_know = |once: Once| {
+                newest
+                    .and_then(|copy| copy.applied.as_ref())
+                    .is_some_and(|applied| applied.knows_of(once))
+            };
+            if !once.is_some_and(would_know) {
+                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+                return;
+            }
+        }
+        self.base = stands;
+        if let Some(stands) = stands {
+            self.go_above(stands);
+        }
+    }
+
+    /// The driver declines an update because of what it read.
+    pub fn declined(&mut self, view: &View, now: Moment) {
+        self.ends(Outcome::Declined, view, now);
+    }
+
+    /// Takes the response to the request of [`Next::Send`].
+    pub fn answered(
+        &mut self,
+        request: &Request,
+        answer: Answer,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
+        match answer {
+            Answer::Applied => {
+                if let Effect::Put { version, .. } = request.effect {
+                    self.stored = Some(version);
+                }
+                self.ends(Outcome::Done, view, now);
+            }
+            Answer::Rejected => {}
+            Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
+                self.over = Some(Outcome::Unknown(ADDED_ONCE));
+            }
+            Answer::Unanswered if request.effect == Effect::Remove => {
+                // Another attempt could remove what is stored after the first was applied.
+                self.over = Some(Outcome::Unknown(DELETED_ONCE));
+            }
+            Answer::Unanswered => self.unanswered = true,
+            Answer::Refused(stands) => self.refused(request, stands, places, view, now),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        request: &Request,
+        stands: Option<Copy>,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) {
+        // The stored copies have changed.
+        self.found = None;
+        let is_update = matches!(self.kind, Kind::Update(_));
+        if is_update {
+            // Once the item is at home in this era, an update in place may succeed, unless an
+            // earlier attempt has an unknown outcome.
+            let how_add = matches!(self.kind, Kind::Update(Update { how: How::Add, .. }));
+            let in_place = matches!(request.effect, Effect::Add { .. });
+            self.must_read = in_place || !how_add || self.unanswered;
+        }
+        let Some(copy) = stands else { return };
+        if !copy.is_ours {
+            self.refused_by_another_key(places);
+            return;
+        }
+        if self.is_of_later_era(&copy, view, now) {
+            return;
+        }
+        let sent = match &request.effect {
+            Effect::Put { version, .. } | Effect::Bury { version, .. } => Some(*version),
+            Effect::Remove | Effect::Add { .. } => None,
+        };
+        if sent == Some(copy.version) {
+            self.stored = sent;
+            self.ends(Outcome::Done, view, now);
+            return;
+        }
+        self.refused_by(copy, places, view, now);
+    }
+
+    /// A copy of another key is at home.
+    fn refused_by_another_key(&mut self, places: &Places) {
+        // If no place has a copy of the item, there is nothing to delete.
+        if matches!(self.kind, Kind::Delete { .. })
+            && !self.occupied
+            && !self.unanswered
+            && !places.old.is_empty()
+        {
+            self.occupied = true;
+            return;
+        }
+        let outcome =
+            if self.unanswered { Outcome::Unknown(REPETITION_REFUSED) } else { Outcome::Occupied };
+        self.over = Some(outcome);
+    }
+
+    /// A copy of the item, which this attempt has not stored, is at home.
+    fn refused_by(&mut self, copy: Copy, places: &Places, view: &View, now: Moment) {
+        match self.kind {
+            Kind::Update(Update { once, .. }) if copy.is_item() && copy.has_applied(once) => {
+                self.stored = Some(copy.version);
+                self.ends(Outcome::Done, view, now);
+            }
+            Kind::Update(_) => {}
+            // A tombstone elsewhere may hide the copy at home, so all places are read again.
+            Kind::Create(_) | Kind::CreateOnce if !places.old.is_empty() => {}
+            Kind::Create(_) | Kind::CreateOnce => {
+                let found = Found { home: Some(copy.version), ..Found::default() };
+                self.found = Some((view.identity(), found));
+                self.judge(&copy, false, view, now);
+            }
+            Kind::Put | Kind::Delete { .. }
+                if self.version.is_some_and(|version| copy.version < version) =>
+            {
+                self.buried_id = copy.write_id;
+            }
+            Kind::Put | Kind::Delete { .. } if self.unanswered => {
+                self.over = Some(Outcome::Unknown(REPETITION_REFUSED));
+            }
+            Kind::Put | Kind::Delete { .. } => {
+                self.go_above(copy.version);
+                self.buried_id = copy.write_id;
+            }
+        }
+    }
+
+    /// The meaning of the newest copy for a create-only write.
+    fn judge(&mut self, newest: &Copy, own_is_below: bool, view: &View, now: Moment) {
+        let is_at_home =
+            self.found.as_ref().is_some_and(|(_, found)| found.home == Some(newest.version));
+        let outcome = match (self.relation(newest), newest.is_tombstone) {
+            // The copy arrived late, and another creation may have read before. It counts at home
+            // only.
+            (WriteRelation::Same, false) if !is_at_home && matches!(self.kind, Kind::Create(_)) => {
+                self.go_above(newest.version);
+                return;
+            }
+            // An earlier attempt stored it. It may have been deleted since.
+            (WriteRelation::Same, is_tombstone) => {
+                self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(_)))
+                    .then_some(newest.version);
+                Outcome::Done
+            }
+            (_, true) if own_is_below => Outcome::Done,
+            (_, _) if self.unanswered => Outcome::Unknown(REPETITION_REFUSED),
+            (_, true) => {
+                self.go_above(newest.version);
+                return;
+            }
+            (WriteRelation::OtherContent, false) => Outcome::KeyReused,
+            (WriteRelation::Other, false) if own_is_below => Outcome::Unknown(OWN_IS_BELOW),
+            (WriteRelation::Other, false) => {
+                self.stored = Some(newest.version);
+                Outcome::Exists
+            }
+        };
+        self.ends(outcome, view, now);
+    }
+
+    /// Whether a copy shows that the view is out of date.
+    fn is_of_later_era(&mut self, copy: &Copy, view: &View, now: Moment) -> bool {
+        let is_later = copy.version.era() > view.layout.era;
+        if is_later {
+            self.look_after = Some((now, copy.version.era()));
+        }
+        is_later
+    }
+
+    fn relation(&self, copy: &Copy) -> WriteRelation {
+        match &self.kind {
+            Kind::CreateOnce => WriteRelation::Same,
+            Kind::Create(id) => id.relation(copy.write_id.as_deref()),
+            Kind::Put | Kind::Delete { .. } | Kind::Update(_) => WriteRelation::Other,
+        }
+    }
+}
