@@ -20,6 +20,7 @@ mod partitions;
 mod request;
 mod response;
 mod table_growth;
+mod wanted_throughput;
 mod warm_throughput;
 
 pub use access::Access;
