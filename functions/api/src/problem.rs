@@ -251,7 +251,7 @@ impl Problem {
     /// the response.
     #[must_use]
     pub fn from_write(error: WriteError) -> Self {
-        let current = error.stands;
+        let current = error.current;
         match error.kind {
             WriteErrorKind::Capacity(scope) => Self::unavailable(
                 "no_capacity",

@@ -104,7 +104,7 @@ impl WriteError {
             Kind::Unknown(cause) => WriteErrorKind::Unknown(cause.into()),
             Kind::Table(error) => WriteErrorKind::Table(error.into()),
         };
-        Self { kind, attempts: error.attempts, throttled: error.throttled, current: error.stands }
+        Self { kind, attempts: error.attempts, throttled: error.throttled, current: error.current }
     }
 
     pub(crate) const fn before_sending(kind: WriteErrorKind) -> Self {

@@ -29,12 +29,12 @@ pub enum Merge {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The stored attribute has another type than the added value.
-    #[error("it is {stands}, to which {added} cannot be added")]
+    #[error("it is {stored}, to which {added} cannot be added")]
     WrongType {
         /// The attribute.
         attribute: String,
         /// Its type.
-        stands: &'static str,
+        stored: &'static str,
         /// The type of the added value.
         added: &'static str,
     },
@@ -115,17 +115,17 @@ fn merge(target: &mut Attributes, changes: &BTreeMap<String, Merge>) {
     }
 }
 
-fn add(attribute: &str, stands: Option<Value>, added: &Value) -> Result<Value, PatchError> {
-    let wrong = |stands: &Value| PatchError::WrongType {
+fn add(attribute: &str, stored: Option<Value>, added: &Value) -> Result<Value, PatchError> {
+    let wrong = |stored: &Value| PatchError::WrongType {
         attribute: attribute.to_owned(),
-        stands: stands.type_name(),
+        stored: stored.type_name(),
         added: added.type_name(),
     };
-    let Some(stands) = stands else {
+    let Some(stored) = stored else {
         let is_summand = matches!(added, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_));
         return if is_summand { Ok(added.clone()) } else { Err(wrong(&Value::Null)) };
     };
-    Ok(match (stands, added) {
+    Ok(match (stored, added) {
         (Value::N(one), Value::N(other)) => {
             let sum = |one: &str, other: &str| one.parse::<Number>()?.plus(&other.parse()?);
             let sum = sum(&one, other);
@@ -140,7 +140,7 @@ fn add(attribute: &str, stands: Option<Value>, added: &Value) -> Result<Value, P
             let number = |text: &String| text.parse::<Number>().ok();
             Value::Ns(union(set, more, |one, other| number(one) == number(other)))
         }
-        (stands, _) => return Err(wrong(&stands)),
+        (stored, _) => return Err(wrong(&stored)),
     })
 }
 
@@ -234,10 +234,10 @@ mod tests {
             ),
             (Some(n("1e38")), n("1"), Err(NumberError::Digits)),
         ];
-        for (stands, added, expected) in rows {
+        for (stored, added, expected) in rows {
             let expected =
                 expected.map_err(|cause| PatchError::Sum { attribute: "a".into(), cause });
-            assert_eq!(add("a", stands.clone(), &added), expected, "{stands:?} {added:?}");
+            assert_eq!(add("a", stored.clone(), &added), expected, "{stored:?} {added:?}");
         }
         let wrong = add("a", Some(Value::S("x".into())), &n("1")).unwrap_err();
         assert_eq!(wrong.to_string(), "it is a string, to which a number cannot be added");

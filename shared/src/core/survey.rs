@@ -134,10 +134,10 @@ impl KeyFindings {
     #[must_use]
     pub fn width(&self) -> ShardCount {
         let widest = ShardCount::new(self.widest.get()).unwrap_or(ShardCount::ONE);
-        let told = self.newest.1;
-        let items = self.items.get(&told).copied().unwrap_or_default();
-        let by_chance = (f64::from(widest.get()) / f64::from(told.get())).powf(items as f64);
-        if told > widest && by_chance > NOT_BY_CHANCE { told } else { widest }
+        let latest = self.newest.1;
+        let items = self.items.get(&latest).copied().unwrap_or_default();
+        let by_chance = (f64::from(widest.get()) / f64::from(latest.get())).powf(items as f64);
+        if latest > widest && by_chance > NOT_BY_CHANCE { latest } else { widest }
     }
 
     /// The highest era of the items. A write under metadata of an earlier era would be superseded

@@ -73,11 +73,11 @@ pub enum Tags {
 }
 
 impl Tags {
-    fn name(&self, stands: Option<&ItemTag>) -> bool {
-        match (self, stands) {
+    fn name(&self, current: Option<&ItemTag>) -> bool {
+        match (self, current) {
             (_, None) => false,
             (Self::Any, Some(_)) => true,
-            (Self::Of(tags), Some(stands)) => tags.contains(stands),
+            (Self::Of(tags), Some(current)) => tags.contains(current),
         }
     }
 }
@@ -114,9 +114,9 @@ impl Conditions {
 
     /// Whether the conditions hold for the stored item; `None` if there is none.
     #[must_use]
-    pub fn hold(&self, stands: Option<&ItemTag>) -> bool {
-        self.matches.as_ref().is_none_or(|tags| tags.name(stands))
-            && !self.differs.as_ref().is_some_and(|tags| tags.name(stands))
+    pub fn hold(&self, current: Option<&ItemTag>) -> bool {
+        self.matches.as_ref().is_none_or(|tags| tags.name(current))
+            && !self.differs.as_ref().is_some_and(|tags| tags.name(current))
     }
 
     /// The only version for which the conditions hold, if the tags determine one.

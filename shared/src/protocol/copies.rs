@@ -44,22 +44,22 @@ pub enum Condition {
     Unchanged(Option<Version>),
     /// An item of this version or a higher one. If the update must be applied once, the item must
     /// also accept its id.
-    Stands { from: Version, once: Option<Once> },
+    AtLeast { from: Version, once: Option<Once> },
 }
 
 impl Condition {
     /// Whether the condition holds for this copy. `table` sends the same condition to DynamoDB as
     /// an expression.
-    pub fn holds(&self, stands: Option<&Copy>) -> bool {
-        match (self, stands) {
+    pub fn holds(&self, stored: Option<&Copy>) -> bool {
+        match (self, stored) {
             (Self::AbsentOrBelow(_) | Self::Buries { .. } | Self::Unchanged(None), None) => true,
             (Self::AbsentOrBelow(version), Some(copy)) => copy.version < *version,
             (Self::Buries { version, write_id }, Some(copy)) => {
                 copy.version < *version && copy.write_id == *write_id
             }
-            (Self::Unchanged(version), stands) => stands.map(|copy| copy.version) == *version,
-            (Self::Stands { .. }, None) => false,
-            (Self::Stands { from, once }, Some(copy)) => {
+            (Self::Unchanged(version), stored) => stored.map(|copy| copy.version) == *version,
+            (Self::AtLeast { .. }, None) => false,
+            (Self::AtLeast { from, once }, Some(copy)) => {
                 let takes =
                     |once: &Once| copy.applied.as_ref().is_some_and(|applied| applied.takes(*once));
                 copy.is_item() && copy.version >= *from && once.as_ref().is_none_or(takes)

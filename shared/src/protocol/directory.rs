@@ -41,8 +41,8 @@ pub fn page_of(key: &PartitionKey, pages: u32) -> u32 {
 /// Whether an entry may replace this one. An entry changes to a higher generation only. `table`
 /// gives DynamoDB the same condition.
 #[must_use]
-pub fn supersedes(new: &Layout, stands: Option<&Layout>) -> bool {
-    stands.is_none_or(|stands| stands.generation < new.generation)
+pub fn supersedes(new: &Layout, stored: Option<&Layout>) -> bool {
+    stored.is_none_or(|stored| stored.generation < new.generation)
 }
 
 /// A layout that is being written to every copy of its page.
@@ -75,7 +75,7 @@ impl Publication {
 
     /// Records that a copy has this layout or a later one: the entry was written, or refused by a
     /// newer one.
-    pub fn is_told(&mut self, copy: u32) {
+    pub fn note_written(&mut self, copy: u32) {
         self.missing.remove(&copy);
     }
 }
@@ -116,7 +116,7 @@ mod tests {
         let mut publication = Publication::new(layout.clone(), 3);
         assert_eq!((publication.layout(), publication.missing().len()), (&layout, 3));
         for (copy, left) in [(1, 2), (1, 2), (0, 1), (2, 0)] {
-            publication.is_told(copy);
+            publication.note_written(copy);
             assert_eq!(publication.missing().len(), left, "after {copy}");
         }
     }
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn an_entry_changes_to_a_higher_generation_only() {
         let of = |generation| Layout { generation, ..Layout::unlisted(ShardCount::ONE) };
-        for (new, stands, supersedes_it) in
+        for (new, stored, supersedes_it) in
             [(1, None, true), (2, Some(1), true), (1, Some(1), false), (1, Some(2), false)]
         {
             assert_eq!(
-                supersedes(&of(new), stands.map(of).as_ref()),
+                supersedes(&of(new), stored.map(of).as_ref()),
                 supersedes_it,
-                "{new} on {stands:?}"
+                "{new} on {stored:?}"
             );
         }
     }

@@ -222,9 +222,10 @@ impl ShardMetadata {
                 let kept = [Some(self.number_of_shards), keep_first.then_some(ShardCount::ONE)]
                     .into_iter()
                     .flatten();
-                let told = kept.filter_map(|width| Some((next.shard_history.last(width)?, width)));
-                next.shard_history =
-                    told.fold(ShardHistory::default(), |told, (at, width)| told.with(at, width));
+                let history =
+                    kept.filter_map(|width| Some((next.shard_history.last(width)?, width)));
+                next.shard_history = history
+                    .fold(ShardHistory::default(), |history, (at, width)| history.with(at, width));
                 next.settled = true;
                 (next.drain_stopped_at, next.unmovable_at, next.drained_at) =
                     (None, None, Some(now));
@@ -243,7 +244,7 @@ impl ShardMetadata {
                 next.era = self.era.max(*era);
                 next.shard_history = history
                     .entries()
-                    .fold(next.shard_history, |told, entry| told.with(entry.at, entry.count));
+                    .fold(next.shard_history, |history, entry| history.with(entry.at, entry.count));
                 next.settled = false;
                 next.generation = next.generation.max(now);
             }
@@ -255,14 +256,14 @@ impl ShardMetadata {
     /// Every width under which an item may be stored now or soon: the widths of the history, the
     /// write width, and the width of the next era.
     pub fn widths(&self) -> impl Iterator<Item = ShardCount> + '_ {
-        let told = self.shard_history.entries().map(|entry| entry.count);
-        told.chain([self.number_of_shards]).chain(self.closing())
+        let history = self.shard_history.entries().map(|entry| entry.count);
+        history.chain([self.number_of_shards]).chain(self.closing())
     }
 
     /// The part that writers and readers use.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        let told = self.shard_history.entries().map(|entry| entry.count);
+        let history = self.shard_history.entries().map(|entry| entry.count);
         Layout {
             generation: self.generation,
             era: self.era,
@@ -272,7 +273,7 @@ impl ShardMetadata {
             opens_at: None,
             draining: self.draining().is_some(),
             settled: self.settled,
-            widths: told.chain([self.number_of_shards]).collect(),
+            widths: history.chain([self.number_of_shards]).collect(),
             last_updated: self.last_updated,
             drain_stopped_at: self.drain_stopped_at,
             drained_at: self.drained_at,

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReadEnd {
     /// The result is correct.
-    Stands,
+    Correct,
     /// The view has expired. Request a new one now, and check again.
     Look,
     /// A width has changed meanwhile. Read again under the newer view.
@@ -37,9 +37,9 @@ pub fn read_end(
         return ReadEnd::TooLong;
     }
     match newer {
-        _ if view.is_valid(now, lease) => ReadEnd::Stands,
+        _ if view.is_valid(now, lease) => ReadEnd::Correct,
         None => ReadEnd::Look,
-        Some(newer) if view.still_holds(newer) => ReadEnd::Stands,
+        Some(newer) if view.still_holds(newer) => ReadEnd::Correct,
         Some(_) => ReadEnd::Again,
     }
 }

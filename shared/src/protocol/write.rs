@@ -152,7 +152,7 @@ struct Found {
     home: Option<Version>,
     /// The version of the copy at home.
     write_id: Option<String>,
-    stands_elsewhere: bool,
+    is_elsewhere: bool,
 }
 
 impl Write {

@@ -205,7 +205,10 @@ impl<T: FromValue + Send + 'static> Query<T> {
     ) -> impl Stream<Item = Result<Entry<T>, ReadError>> + Send + Unpin + 'static {
         Box::pin(stream::try_unfold(Reading::Unchecked(Box::new(self)), |reading| async move {
             let mut reading = match reading {
-                Reading::Unchecked(query) => Reading::begin(query.checked()?),
+                Reading::Unchecked(query) => {
+                    let (table, query, within) = query.checked()?;
+                    Reading::begin(table, query, within)
+                }
                 reading @ Reading::Pages { .. } => reading,
             };
             Ok(reading.next().await?.map(|entry| (entry, reading)))
@@ -227,7 +230,7 @@ enum Reading<T> {
 }
 
 impl<T: FromValue + Send + 'static> Reading<T> {
-    fn begin((table, query, within): (ShardedTable, PageQuery, Within)) -> Self {
+    fn begin(table: ShardedTable, query: PageQuery, within: Within) -> Self {
         Self::Pages {
             table,
             query: Box::new(query),

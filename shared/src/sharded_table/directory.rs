@@ -260,7 +260,7 @@ impl Inner {
             let mut failed = None;
             while let Some(sent) = sending.join_next().await {
                 match sent.map_err(|died| TableError::Transient(died.to_string().into()))? {
-                    (copy, Ok(())) => publication.is_told(copy),
+                    (copy, Ok(())) => publication.note_written(copy),
                     (_, Err(error)) => failed = Some(error),
                 }
             }
@@ -330,8 +330,8 @@ impl Inner {
                     filled.without_item.remove(&key);
                 }
                 for at in copies(page_of(&key, table.pages)) {
-                    let stands = stored.get(&at).and_then(|page| page.entries.get(&key)?.as_ref());
-                    if layout.is_listed(self.config.adopt_shards) && supersedes(&layout, stands) {
+                    let entry = stored.get(&at).and_then(|page| page.entries.get(&key)?.as_ref());
+                    if layout.is_listed(self.config.adopt_shards) && supersedes(&layout, entry) {
                         filled.behind += 1;
                         retrying(&self.environment, deadline, || {
                             self.tables.put_entry(at, &key, &layout)
@@ -348,8 +348,8 @@ impl Inner {
         // A copy is complete only if it also lists the keys whose items are lost.
         for (key, layout) in &filled.without_item {
             for at in copies(page_of(key, table.pages)) {
-                let stands = stored.get(&at).and_then(|page| page.entries.get(key)?.as_ref());
-                if supersedes(layout, stands) {
+                let entry = stored.get(&at).and_then(|page| page.entries.get(key)?.as_ref());
+                if supersedes(layout, entry) {
                     retrying(&self.environment, deadline, || {
                         self.tables.put_entry(at, key, layout)
                     })
@@ -396,21 +396,20 @@ impl Inner {
             retrying(&self.environment, deadline, || self.tables.get_raw_metadata(key)).await?;
         let seen = read.as_ref().and_then(|raw| raw.parse().ok());
         let damaged = read.filter(|_| seen.is_none());
-        let told = entry
-            .widths
-            .iter()
-            .fold(ShardHistory::default(), |told, width| told.with(entry.last_updated, *width));
+        let history = entry.widths.iter().fold(ShardHistory::default(), |history, width| {
+            history.with(entry.last_updated, *width)
+        });
         let known = ShardMetadata {
             number_of_shards: entry.number_of_shards,
             read_shards: entry.read_shards,
             era: entry.era,
             generation: entry.generation,
-            shard_history: told.clone(),
+            shard_history: history.clone(),
             last_updated: entry.last_updated,
             ..ShardMetadata::unregistered_with(self.config.adopt_shards)
         };
         let to = entry.closing.unwrap_or(entry.number_of_shards);
-        let rebuild = Change::Rebuild { to, history: told, era: entry.era };
+        let rebuild = Change::Rebuild { to, history, era: entry.era };
         let job = self.job(key, deadline);
         if let Some(closed) =
             job.change_from(&known, (seen.as_ref(), damaged.as_ref()), &rebuild).await?

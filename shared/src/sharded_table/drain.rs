@@ -288,7 +288,7 @@ impl DrainRun<'_> {
                 let (from, to) = (*self.from.get_or_insert(metadata.read_shards), done.read_shards);
                 if !metadata.settled {
                     tracing::info!(%from, %to, "drained");
-                    job.inner.tell(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
+                    job.inner.report(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
                 Ok(done.draining().is_none().then_some(Drained::Done {
                     from,

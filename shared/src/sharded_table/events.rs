@@ -59,7 +59,7 @@ impl TableEngine {
 }
 
 impl Inner {
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         key: &PartitionKey,
         from: ShardCount,

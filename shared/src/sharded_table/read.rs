@@ -86,7 +86,7 @@ impl TableEngine {
         let began = self.inner.environment.now();
         loop {
             let (page, era, view) = PageRun::new(&job, query, start.clone()).run().await?;
-            if job.stands(began, era, &view).await? {
+            if job.is_correct(began, era, &view).await? {
                 job.end().await;
                 return Ok(page);
             }
@@ -147,7 +147,7 @@ impl TableEngine {
                 None => job.get_beside_a_look(target).await?,
             };
             let era = found.as_ref().map_or(0, |copy| copy.stored.version.era());
-            if job.stands(began, era, &view).await? {
+            if job.is_correct(began, era, &view).await? {
                 job.end().await;
                 return Ok(found.map(|copy| copy.stored));
             }
@@ -239,7 +239,7 @@ impl<'a> PageRun<'a> {
                         .unwrap_or(0);
                     // A copy at a shard that is not a place of the item does not count: its write
                     // was never acknowledged.
-                    page.items.retain(|stored| inner.may_stand(key, stored, shard, &view));
+                    page.items.retain(|stored| inner.is_at_a_place(key, stored, shard, &view));
                     self.merge.supply(shard, page);
                 }
                 Ok(Some(Ok((_, Err(error))))) => failed = Some(error),
@@ -319,7 +319,7 @@ impl Inner {
         candidates
     }
 
-    fn may_stand(
+    fn is_at_a_place(
         &self,
         key: &PartitionKey,
         stored: &Stored<Item>,
@@ -379,7 +379,7 @@ impl Inner {
 
 impl KeyJob<'_> {
     /// Whether the result of a read, up to this era, is correct. If not, the read repeats.
-    async fn stands(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
+    async fn is_correct(&self, began: Moment, era: u64, view: &View) -> Result<bool, ReadError> {
         let config = &self.inner.config;
         if !knows_era(view, era) {
             // The page is behind the key's item, or both are lost.
@@ -399,7 +399,7 @@ impl KeyJob<'_> {
                 newer.as_deref(),
                 self.inner.environment.now(),
             ) {
-                ReadEnd::Stands => return Ok(true),
+                ReadEnd::Correct => return Ok(true),
                 ReadEnd::Again => return Ok(false),
                 ReadEnd::TooLong => return Err(ReadError::Capacity(CapacityScope::Unknown)),
                 ReadEnd::Look => newer = Some(self.view_from_now().await?),

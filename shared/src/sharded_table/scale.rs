@@ -184,7 +184,7 @@ impl KeyJob<'_> {
                 "the key's page of the directory is full: the key cannot grow"
             );
             let full = ScalingDecision::DirectoryFull;
-            self.inner.tell(
+            self.inner.report(
                 self.key,
                 record.metadata.number_of_shards,
                 ScalingStep::Unchanged(full),
@@ -196,7 +196,7 @@ impl KeyJob<'_> {
             return Ok(ScaleOutcome::Superseded);
         };
         if let Some(to) = closed.closing() {
-            self.inner.tell(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
+            self.inner.report(self.key, closed.number_of_shards, ScalingStep::Closed(to), reason);
         }
         // Every copy of the page has the closing. Now the wait for all earlier views begins.
         sleep(self.inner.environment.opening_wait()).await;
@@ -306,11 +306,11 @@ impl KeyJob<'_> {
     /// # Errors
     /// [`TableError::Lost`] if the item is missing, or older than the page's entry.
     pub(super) async fn is_in_step(&self, record: &Record) -> Result<bool, TableError> {
-        let told = self.view_from_now().await?.layout.generation;
-        if told <= record.metadata.generation {
+        let listed = self.view_from_now().await?.layout.generation;
+        if listed <= record.metadata.generation {
             return Ok(true);
         }
-        if self.record_from_now().await?.metadata.generation < told {
+        if self.record_from_now().await?.metadata.generation < listed {
             return Err(TableError::Lost(
                 "its item is gone, or older than its page of the directory".into(),
             ));
@@ -332,7 +332,7 @@ impl KeyJob<'_> {
                     if to > from {
                         telemetry::scaled_out(to);
                     }
-                    self.inner.tell(self.key, from, ScalingStep::Opened(to), reason);
+                    self.inner.report(self.key, from, ScalingStep::Opened(to), reason);
                     return Ok(ScaleOutcome::Scaled { from, to });
                 }
                 // Another actor opened it, or an earlier attempt of this one that got no response.

@@ -315,7 +315,7 @@ impl KeyJob<'_> {
             ScalingDecision::AtMaximum => telemetry::at_max_shards(),
             ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
         }
-        self.inner.tell(
+        self.inner.report(
             self.key,
             metadata.number_of_shards,
             ScalingStep::Unchanged(decision),

@@ -168,17 +168,17 @@ impl TableEngine {
                 ))));
             }
             // The entry of the key's page, if the item is lost. The new item must supersede it.
-            let told = job.listed().await?;
+            let listed = job.listed().await?;
             let known = ShardMetadata {
-                generation: known.generation.max(told.layout.generation),
-                era: known.era.max(told.layout.era),
+                generation: known.generation.max(listed.layout.generation),
+                era: known.era.max(listed.layout.era),
                 ..known
             };
-            let to = width.max(known.read_shards).max(told.layout.read_shards);
+            let to = width.max(known.read_shards).max(listed.layout.read_shards);
             // Items may also be stored under a width that only the page's entry has.
-            let history = told.layout.widths.iter().fold(findings.history(), |history, width| {
-                if told.layout.generation > 0 {
-                    history.with(told.layout.last_updated, *width)
+            let history = listed.layout.widths.iter().fold(findings.history(), |history, width| {
+                if listed.layout.generation > 0 {
+                    history.with(listed.layout.last_updated, *width)
                 } else {
                     history
                 }

@@ -14,7 +14,7 @@ use crate::protocol::view::Moment;
 use crate::protocol::write::{How, Kind, Update};
 use crate::sharded_table::read::ReadError;
 use crate::table::error::TableError;
-use crate::table::{Content, Standing};
+use crate::table::{Content, RawCopy};
 
 /// An item that was updated.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,7 +149,7 @@ impl TableEngine {
         };
         match written {
             Ok(written) => Ok((written, *changing)),
-            Err(error) => Err(WriteError { stands: changing.stands, ..error }),
+            Err(error) => Err(WriteError { current: changing.current, ..error }),
         }
     }
 }
@@ -172,17 +172,17 @@ pub(super) type Newest = (Stored<Item>, Option<Applied>);
 /// two copies of another program, the bare one is newer, because that program continues to write
 /// it.
 pub(super) fn newest(
-    standing: Vec<(ShardNumber, Standing)>,
-    as_item: impl FnOnce(Standing) -> Result<Stored<Item>, TableError>,
+    copies: Vec<(ShardNumber, RawCopy)>,
+    as_item: impl FnOnce(RawCopy) -> Result<Stored<Item>, TableError>,
 ) -> Result<Option<Newest>, TableError> {
-    let ours = standing.into_iter().filter(|(_, standing)| standing.copy.is_ours);
-    let newest = ours
-        .max_by_key(|(shard, standing)| (standing.copy.version, *shard == ShardNumber::UNSHARDED));
-    let Some((_, standing)) = newest.filter(|(_, standing)| standing.copy.is_item()) else {
+    let ours = copies.into_iter().filter(|(_, raw)| raw.copy.is_ours);
+    let newest =
+        ours.max_by_key(|(shard, raw)| (raw.copy.version, *shard == ShardNumber::UNSHARDED));
+    let Some((_, raw)) = newest.filter(|(_, raw)| raw.copy.is_item()) else {
         return Ok(None);
     };
-    let applied = standing.copy.applied.as_deref().cloned();
-    Ok(Some((as_item(standing)?, applied)))
+    let applied = raw.copy.applied.as_deref().cloned();
+    Ok(Some((as_item(raw)?, applied)))
 }
 
 /// The kind of a conditional write.
@@ -207,7 +207,7 @@ pub(super) struct Changing<'a> {
     /// The item after an addition in place.
     added: Option<Stored<Item>>,
     /// The tag of the copy that was read.
-    stands: Option<ItemTag>,
+    current: Option<ItemTag>,
     is_declined: bool,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Changing<'a> {
             applied: None,
             sent: None,
             added: None,
-            stands: None,
+            current: None,
             is_declined: false,
         }
     }
@@ -269,12 +269,12 @@ impl<'a> Changing<'a> {
     ) -> Result<(), Option<WriteErrorKind>> {
         let newest =
             newest.and_then(|(stored, applied)| Some((stored.version, stored.item?, applied)));
-        self.stands =
+        self.current =
             newest.as_ref().map(|(version, item, _)| ItemTag::of(*version, &item.attributes));
         if newest.is_none() && matches!(self.what, What::Patch(_)) {
             return Err(Some(WriteErrorKind::Absent));
         }
-        if !self.conditions.hold(self.stands.as_ref()) {
+        if !self.conditions.hold(self.current.as_ref()) {
             return Err(Some(WriteErrorKind::Precondition));
         }
         match (self.what, newest) {

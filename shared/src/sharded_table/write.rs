@@ -24,7 +24,7 @@ use crate::protocol::version::{TIE_BREAKERS, Version};
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::{Cause, TableError};
-use crate::table::{Content, LeaseLasts, Place, Sent, Standing};
+use crate::table::{Content, LeaseLasts, Place, RawCopy, Sent};
 use crate::telemetry;
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
@@ -58,7 +58,7 @@ pub struct WriteError {
     /// Attempts that were throttled.
     pub throttled: u32,
     /// The tag of the item that prevented the write, if there is one.
-    pub stands: Option<ItemTag>,
+    pub current: Option<ItemTag>,
 }
 
 /// Why a write failed, or why its outcome is unknown.
@@ -121,7 +121,7 @@ impl Error for WriteError {
 impl WriteErrorKind {
     /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
-        WriteError { kind: self, attempts, throttled, stands: None }
+        WriteError { kind: self, attempts, throttled, current: None }
     }
 }
 
@@ -298,7 +298,7 @@ impl<'a> Attempts<'a> {
             }),
         };
         let written = ended.map_err(|kind| WriteError {
-            stands: self
+            current: self
                 .version
                 .filter(|_| matches!(kind, WriteErrorKind::Exists))
                 .and_then(ItemTag::of_version),
@@ -395,19 +395,16 @@ impl<'a> WriteRun<'a> {
                     view = self.look(None).await?;
                 }
                 Next::Read => {
-                    let standing = Box::pin(self.read(&places)).await?;
-                    let copies: Vec<_> = standing
-                        .iter()
-                        .map(|(shard, standing)| (*shard, standing.copy.clone()))
-                        .collect();
+                    let stored = Box::pin(self.read(&places)).await?;
+                    let copies: Vec<_> =
+                        stored.iter().map(|(shard, raw)| (*shard, raw.copy.clone())).collect();
                     let now = inner.environment.now();
                     self.write.read(&copies, &places, &view, now);
                     if let Deed::Change(changing) = &mut self.deed
                         && self.write.has_read()
                         && !self.write.is_over()
                     {
-                        let newest =
-                            newest(standing, |standing| inner.tables.as_item(key, standing))?;
+                        let newest = newest(stored, |raw| inner.tables.as_item(key, raw))?;
                         self.attempts.declined = changing
                             .judge(newest, inner.own_bytes(key, sort_key), now)
                             .err()
@@ -472,12 +469,12 @@ impl<'a> WriteRun<'a> {
         job.view(|view, now| view.is_asked_since(since, now)).await
     }
 
-    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, Standing)>, TableError> {
+    async fn read(&self, places: &Places) -> Result<Vec<(ShardNumber, RawCopy)>, TableError> {
         let Attempts { job: KeyJob { inner, key, deadline, .. }, sort_key, .. } = &self.attempts;
         let mut missing: Vec<ShardNumber> = places.all().into_iter().collect();
         let (mut found, mut backoff) = (Vec::new(), Backoff::default());
         loop {
-            let look = || inner.tables.find_standing(key, sort_key, &missing);
+            let look = || inner.tables.get_raw_copies(key, sort_key, &missing);
             let (copies, unprocessed) = retrying(&inner.environment, *deadline, look).await?;
             found.extend(copies);
             missing = unprocessed;

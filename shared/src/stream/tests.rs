@@ -66,7 +66,7 @@ fn said(decoded: &Decoded) -> String {
 fn the_changes_of_users_are_told_from_what_a_drain_does() {
     let decoded: Vec<Decoded> =
         sample("stream-dynamodb").iter().map(|record| decode(record).unwrap()).collect();
-    let told: Vec<String> = decoded.iter().map(said).collect();
+    let decoded_as: Vec<String> = decoded.iter().map(said).collect();
     let expected = [
         "put order-1141",
         "put order-1140",
@@ -82,7 +82,7 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
         "expiry order-1142",
         "delete order-1141",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(decoded_as, expected);
     let Decoded::Change(replaced) = &decoded[2] else { panic!("{:?}", decoded[2]) };
     let fruit = |item: &Option<crate::internal::Item>| {
         format!("{:?}", item.as_ref().expect("an image").attributes)
@@ -100,10 +100,10 @@ fn the_changes_of_users_are_told_from_what_a_drain_does() {
 #[test]
 fn a_kinesis_stream_gives_the_same_changes_though_it_repeats_and_reorders_them() {
     let mut tracker = ChangeTracker::new(NonZeroUsize::new(100).unwrap());
-    let mut told = Vec::new();
+    let mut decoded_as = Vec::new();
     for record in sample("stream-kinesis") {
         if let Decoded::Change(change) = decode(&record).unwrap() {
-            told.push(format!(
+            decoded_as.push(format!(
                 "{:?}: {} {}",
                 tracker.see(&change),
                 change.kind.as_str(),
@@ -123,7 +123,7 @@ fn a_kinesis_stream_gives_the_same_changes_though_it_repeats_and_reorders_them()
         "InOrder: expiry order-1142",
         "InOrder: delete order-1141",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(decoded_as, expected);
 }
 
 #[test]
@@ -287,12 +287,12 @@ fn version(era: u64, clock: u64) -> Json {
 
 /// Of a key that grew to two shards at 10,000 and to eight at 100,000.
 fn grown_twice(settled: bool, read_at: u64) -> KeyWidths {
-    let told: &[&str] = if settled { &["100000:8"] } else { &["9998:1", "10000:2", "100000:8"] };
+    let entries: &[&str] = if settled { &["100000:8"] } else { &["9998:1", "10000:2", "100000:8"] };
     let metadata = ShardMetadata {
         number_of_shards: count(8),
         era: 3,
         last_updated: 100_000,
-        shard_history: ShardHistory::parse(told.iter().copied()).unwrap(),
+        shard_history: ShardHistory::parse(entries.iter().copied()).unwrap(),
         settled,
         drained_at: settled.then_some(102_000),
         ..ShardMetadata::unregistered()
@@ -346,8 +346,9 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
         (remove(5, &goes, 3, 101_500), "delete"),
     ];
     for (record, expected) in rows {
-        let told = said(&decode_with(&config(), &record, &grown_twice(false, 101_500)).unwrap());
-        assert_eq!(told.split(' ').next(), Some(expected), "{record}");
+        let decoded_as =
+            said(&decode_with(&config(), &record, &grown_twice(false, 101_500)).unwrap());
+        assert_eq!(decoded_as.split(' ').next(), Some(expected), "{record}");
     }
 }
 
@@ -380,8 +381,8 @@ fn a_consumer_that_is_behind_a_drain_is_told_what_is_not_certain() {
         (remove, "delete? WidthForgotten"),
     ];
     for (record, expected) in rows {
-        let told = said(&decode_with(&config(), &record, &widths).unwrap());
-        assert!(told.starts_with(expected), "{told}");
+        let decoded_as = said(&decode_with(&config(), &record, &widths).unwrap());
+        assert!(decoded_as.starts_with(expected), "{decoded_as}");
     }
 }
 
@@ -438,8 +439,9 @@ fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
         ),
     ];
     for (record, settled, expected) in rows {
-        let told = said(&decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap());
-        assert_eq!(told, expected, "{record}");
+        let decoded_as =
+            said(&decode_with(&config, &record, &grown_twice(settled, 101_000)).unwrap());
+        assert_eq!(decoded_as, expected, "{record}");
     }
 }
 

@@ -168,9 +168,9 @@ mod tests {
         let mut tracker = tracker(10);
         let seen =
             [put("a", 2, 5), put("a", 1, 9), put("b", 1, 9), put("a", 2, 5), put("a", 2, 10)];
-        let told: Vec<Tracked> = seen.iter().map(|change| tracker.see(change)).collect();
+        let results: Vec<Tracked> = seen.iter().map(|change| tracker.see(change)).collect();
         use Tracked::{Duplicate, InOrder, Late};
-        assert_eq!(told, [InOrder, Late, InOrder, Duplicate, InOrder]);
+        assert_eq!(results, [InOrder, Late, InOrder, Duplicate, InOrder]);
     }
 
     #[test]

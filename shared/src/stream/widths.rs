@@ -6,7 +6,7 @@ use super::error::StreamError;
 use super::json::Field;
 use crate::config::TableConfig;
 use crate::core::key::ShardCount;
-use crate::protocol::history::ShardHistory;
+use crate::protocol::history::{HistoryEntry, ShardHistory};
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::metadata::ShardMetadata;
 
@@ -56,7 +56,8 @@ impl KeyWidths {
         Self {
             is_draining: metadata.draining().is_some(),
             ..Self::new(
-                (metadata.era, metadata.number_of_shards, metadata.last_updated),
+                metadata.era,
+                HistoryEntry { at: metadata.last_updated, count: metadata.number_of_shards },
                 &metadata.shard_history,
                 metadata.drained_at,
                 read_at,
@@ -119,37 +120,34 @@ impl KeyWidths {
             None => Vec::new(),
             Some(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
         };
-        let told = ShardHistory::parse(entries)
+        let history = ShardHistory::parse(entries)
             .map_err(|error| history.is(format!("cannot be read: {error}")))?;
-        let (era, last_updated) =
-            (number("era")?.unwrap_or(FIRST_ERA), number("last_updated")?.unwrap_or(0));
+        let era = number("era")?.unwrap_or(FIRST_ERA);
+        let last = HistoryEntry { at: number("last_updated")?.unwrap_or(0), count: width };
         let is_draining = root
             .get("draining")
             .value
             .and_then(|flag| flag.get("BOOL")?.as_bool())
             .unwrap_or(false);
-        Ok(Self {
-            is_draining,
-            ..Self::new((era, width, last_updated), &told, number("drained_at")?, read_at)
-        })
+        Ok(Self { is_draining, ..Self::new(era, last, &history, number("drained_at")?, read_at) })
     }
 
     fn new(
-        (era, width, last_updated): (u64, ShardCount, u64),
+        era: u64,
+        last: HistoryEntry,
         history: &ShardHistory,
         drained_at: Option<u64>,
         read_at: u64,
     ) -> Self {
-        let before = history.entries().filter(|entry| entry.at < last_updated);
+        let before = history.entries().filter(|entry| entry.at < last.at);
         let since =
-            before.map(|entry| (entry.at, entry.count)).chain([(last_updated, width)]).collect();
+            before.map(|entry| (entry.at, entry.count)).chain([(last.at, last.count)]).collect();
         Self { era, since, drained_at, is_draining: false, read_at }
     }
 
     /// The eras with their widths, the last one first.
     fn eras(&self) -> impl Iterator<Item = (u64, u64, ShardCount)> + '_ {
-        let told = self.since.iter().rev().enumerate();
-        told.map(|(back, (at, width))| {
+        self.since.iter().rev().enumerate().map(|(back, (at, width))| {
             (self.era.saturating_sub(back as u64).max(FIRST_ERA), *at, *width)
         })
     }
@@ -212,8 +210,8 @@ mod tests {
         let settled = (Change::FinishDrain { keep_first: false, purge: false }, 40);
         let era = |era, width| InForce::Era { era, width: count(width) };
         let before = widths(&grown);
-        let told: Vec<InForce> = [0, 11, 12, 21, 22, 99].map(|at| before.at(at)).into();
-        assert_eq!(told, [era(1, 1), era(1, 1), era(2, 8), era(2, 8), era(3, 2), era(3, 2)]);
+        let found: Vec<InForce> = [0, 11, 12, 21, 22, 99].map(|at| before.at(at)).into();
+        assert_eq!(found, [era(1, 1), era(1, 1), era(2, 8), era(2, 8), era(3, 2), era(3, 2)]);
         assert_eq!((before.of_era(2), before.of_era(4)), (Some(count(8)), None));
         let after = widths(&[&grown[..], &[begun, settled]].concat());
         assert_eq!((after.at(21), after.at(22)), (InForce::Below(3), era(3, 2)));

@@ -86,15 +86,15 @@ impl Expression {
             Condition::Unchanged(None) => Self::absent(partition_key_name),
             Condition::Unchanged(Some(Version::NONE)) => Self::unversioned(partition_key_name),
             Condition::Unchanged(Some(version)) => Self::exactly(*version),
-            Condition::Stands { from, once } => Self::stands(*from, *once),
+            Condition::AtLeast { from, once } => Self::at_least(*from, *once),
         }
     }
 
     /// An item of at least this version that accepts the update's id.
-    fn stands(from: Version, once: Option<Once>) -> Self {
-        let stands =
+    fn at_least(from: Version, once: Option<Once>) -> Self {
+        let is_stored =
             Self::of("#v >= :v AND attribute_not_exists(#d)").version(from).name("#d", DELETED);
-        let Some(once) = once else { return stands };
+        let Some(once) = once else { return is_stored };
         let taken =
             "#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id)";
         let millis = |at: u64| AttributeValue::N(at.to_string());
@@ -107,7 +107,7 @@ impl Expression {
             .value(":s", millis(once.sent_at))
             .name("#i", IDS)
             .value(":id", AttributeValue::B(Blob::new(once.id.bytes())));
-        stands.and(taken)
+        is_stored.and(taken)
     }
 
     /// No item.
@@ -208,7 +208,7 @@ impl Tables {
             }
             // If there is no item, there is none of another key.
             Condition::Unchanged(None) => demanded,
-            Condition::Unchanged(Some(_)) | Condition::Stands { .. } => {
+            Condition::Unchanged(Some(_)) | Condition::AtLeast { .. } => {
                 self.claimed(demanded, Claim::Ours, place)
             }
         }
@@ -283,11 +283,11 @@ mod tests {
             ),
             (demanded(&Condition::Unchanged(Some(version))), "#v = :v"),
             (
-                demanded(&Condition::Stands { from: version, once: None }),
+                demanded(&Condition::AtLeast { from: version, once: None }),
                 "#v >= :v AND attribute_not_exists(#d)",
             ),
             (
-                demanded(&Condition::Stands { from: version, once: Some(once) }),
+                demanded(&Condition::AtLeast { from: version, once: Some(once) }),
                 "(#v >= :v AND attribute_not_exists(#d)) AND (#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id))",
             ),
             (same, "#v = :v AND #a0 = :a0 AND attribute_not_exists(#a1)"),

@@ -6,7 +6,7 @@ use super::Tables;
 use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
 use super::condition::{Claim, Expression};
 use super::error::TableError;
-use super::writes::{LeaseLasts, Place, Sent};
+use super::writes::{At, LeaseLasts, Place, Sent};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::value::{value_size, write_units};
 use crate::protocol::copies::Copy;
@@ -120,7 +120,8 @@ impl Tables {
             (true, false) => claimed(Expression::absent(&self.config.partition_key_name)),
             (false, _) => self.expression(&drain::copy_home(&copy.copy).condition, (key, home)),
         };
-        self.put((key, sort_key, home), stored, condition, Some(lasts)).await
+        let at = At { partition_key: key, sort_key, shard: home };
+        self.put(at, stored, condition, Some(lasts)).await
     }
 
     /// Deletes a copy if it is unchanged: its version, or all its attributes if it has no version;
@@ -152,7 +153,8 @@ impl Tables {
         let ttl = self.config.ttl_attribute.as_ref().zip(copy.ttl.as_ref());
         let all = ttl.into_iter().chain(compared).map(|(name, value)| (name.as_str(), Some(value)));
         let condition = self.claimed(same.and_same(all), Claim::Ours, (key, shard));
-        self.delete((key, &copy.sort_key, shard), condition, Some(lasts)).await
+        let at = At { partition_key: key, sort_key: &copy.sort_key, shard };
+        self.delete(at, condition, Some(lasts)).await
     }
 
     fn stored_copy(&self, stored: SdkItem) -> Result<StoredCopy, TableError> {

@@ -111,7 +111,7 @@ impl Tables {
             let same = counted(Expression::of("#g = :g AND #b >= :o"));
             match self.update_evidence(&item, generation, "ADD #a :a, #t :t, #c :c", same).await {
                 Err(TableError::ConditionFailed) => {}
-                told => return told,
+                result => return result,
             }
             let other = counted(Expression::of("attribute_not_exists(#g) OR #g < :g OR #b < :o"));
             let begin = "SET #g = :g, #b = :n, #a = :a, #t = :t, #c = :c";
@@ -120,7 +120,7 @@ impl Tables {
                 .await
             {
                 Err(TableError::ConditionFailed) => {}
-                told => return told,
+                result => return result,
             }
         }
         // Other instances know a later generation.

@@ -40,7 +40,7 @@ pub(crate) struct FoundCopy {
 
 /// The copy at a place, with its attributes.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct RawCopy {
     pub(crate) copy: Copy,
     item: SdkItem,
 }
@@ -149,27 +149,27 @@ impl Tables {
 
     /// The copies at an item's places, including those of another key, strongly consistent; and
     /// each item as it is stored.
-    pub(crate) async fn find_standing(
+    pub(crate) async fn get_raw_copies(
         &self,
         key: &PartitionKey,
         sort_key: &SortKey,
         shards: &[ShardNumber],
-    ) -> Result<Found<Standing>, TableError> {
+    ) -> Result<Found<RawCopy>, TableError> {
         let target = GetTarget { partition_key: key, sort_key, consistent: true };
         let (found, unprocessed) = self.get_all(target, shards).await?;
-        let standing = |(shard, item): (ShardNumber, SdkItem)| {
-            Ok::<_, TableError>((shard, Standing { copy: self.copy(&item, key, shard)?, item }))
+        let raw = |(shard, item): (ShardNumber, SdkItem)| {
+            Ok::<_, TableError>((shard, RawCopy { copy: self.copy(&item, key, shard)?, item }))
         };
-        Ok((found.into_iter().map(standing).collect::<Result<_, _>>()?, unprocessed))
+        Ok((found.into_iter().map(raw).collect::<Result<_, _>>()?, unprocessed))
     }
 
     /// An item as the caller sees it.
     pub(crate) fn as_item(
         &self,
         key: &PartitionKey,
-        standing: Standing,
+        raw: RawCopy,
     ) -> Result<Stored<Item>, TableError> {
-        attributes::item_from_sdk(&self.config, key, standing.item)
+        attributes::item_from_sdk(&self.config, key, raw.item)
     }
 
     async fn get_all(

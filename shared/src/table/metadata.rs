@@ -107,8 +107,8 @@ impl Tables {
             let same = same.name("#u", LOAD_UNITS).value(":units", number(units));
             let added =
                 self.update_metadata(key.as_str(), "SET #u = #u + :units".to_owned(), same).await?;
-            let Err(stands) = added else { return Ok(()) };
-            let before = RawMetadata(stands).parse()?;
+            let Err(stored) = added else { return Ok(()) };
+            let before = RawMetadata(stored).parse()?;
             if before.load.takes(minute) {
                 noted = before.load.minute;
                 continue;
@@ -192,12 +192,12 @@ impl Tables {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         // Boxed: the SDK's futures nest deeply.
         let Err(error) = Box::pin(request.send()).await else { return Ok(Ok(())) };
-        let stands = match error.as_service_error() {
+        let stored = match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
                 failed.item().cloned()
             }
             _ => None,
         };
-        stands.map(Err).ok_or_else(|| TableError::from_sdk(error))
+        stored.map(Err).ok_or_else(|| TableError::from_sdk(error))
     }
 }

@@ -29,7 +29,7 @@ use error::TableError;
 pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
 pub(crate) use evidence::{Evidence, Shortage, Together};
-pub(crate) use items::{FoundCopy, GetTarget, ShardQueryPage, Standing, newer};
+pub(crate) use items::{FoundCopy, GetTarget, RawCopy, ShardQueryPage, newer};
 pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
 pub(crate) use page::{ENTRY_PREFIX, PageCopy, StoredPage};
 pub use scan::ScanPosition;

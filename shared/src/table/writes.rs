@@ -35,7 +35,12 @@ pub(crate) struct Place<'a> {
 }
 
 /// An item on a shard.
-type At<'a> = (&'a PartitionKey, &'a SortKey, ShardNumber);
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) partition_key: &'a PartitionKey,
+    pub(super) sort_key: &'a SortKey,
+    pub(super) shard: ShardNumber,
+}
 
 /// The result of a request, as far as the table knows it.
 #[derive(Debug)]
@@ -135,7 +140,7 @@ impl Tables {
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
-        let at = (partition_key, sort_key, shard);
+        let at = At { partition_key, sort_key, shard };
         let condition = self.expression(&request.condition, (partition_key, shard));
         let (version, write_id, content) = match (&request.effect, content) {
             (Effect::Put { version, write_id }, Some(content)) => {
@@ -208,7 +213,7 @@ impl Tables {
         if matches!(refused, Ok(None)) {
             return Ok((Sent::Refused(None), None));
         }
-        Ok((self.conclude((partition_key, sort_key, shard), refused).await?, None))
+        Ok((self.conclude(At { partition_key, sort_key, shard }, refused).await?, None))
     }
 
     /// Stores an item on a shard, if the condition holds.
@@ -231,8 +236,7 @@ impl Tables {
         condition: Expression,
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
-        let (key, sort_key, shard) = at;
-        let key = self.key(self.shard_key(key, shard)?, sort_key);
+        let key = self.key(self.shard_key(at.partition_key, at.shard)?, at.sort_key);
         let delete =
             self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
         let refused = send!(delete, DeleteItemError, condition, lasts);
@@ -243,19 +247,20 @@ impl Tables {
     /// protocol does, so this reads the copy if necessary.
     async fn conclude(
         &self,
-        (partition_key, sort_key, shard): At<'_>,
+        at: At<'_>,
         refused: Result<Option<SdkItem>, TableError>,
     ) -> Result<Sent, TableError> {
-        let stands = match refused {
+        let stored = match refused {
             Ok(None) => {
+                let At { partition_key, sort_key, shard } = at;
                 self.get_one(GetTarget { partition_key, sort_key, consistent: true }, shard).await
             }
             shown_or_failed => shown_or_failed,
         };
-        match stands {
+        match stored {
             Ok(None) => Ok(Sent::Refused(None)),
             Ok(Some(stored)) => {
-                Ok(Sent::Refused(Some(self.copy(&stored, partition_key, shard)?)))
+                Ok(Sent::Refused(Some(self.copy(&stored, at.partition_key, at.shard)?)))
             }
             Err(TableError::Capacity(scope)) => Ok(Sent::Throttled(scope)),
             Err(TableError::Conflict) => Ok(Sent::Conflict),

@@ -116,8 +116,8 @@ impl ProtocolModel {
                 Condition::Buries { version: without_era(*version), write_id: write_id.clone() }
             }
             Condition::Unchanged(version) => Condition::Unchanged(version.map(without_era)),
-            Condition::Stands { from, once } => {
-                Condition::Stands { from: without_era(*from), once: *once }
+            Condition::AtLeast { from, once } => {
+                Condition::AtLeast { from: without_era(*from), once: *once }
             }
         };
         let existing =

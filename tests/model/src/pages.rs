@@ -112,7 +112,7 @@ impl ProtocolModel {
         story: &mut Story,
     ) {
         let Step::Publishing(publication, then) = &mut state.actor(actor).step else { return };
-        publication.is_told(copy);
+        publication.note_written(copy);
         if publication.missing().is_empty() {
             let then = then.clone();
             self.go_on(state, actor, then, story);

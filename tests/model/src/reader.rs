@@ -131,7 +131,7 @@ impl ProtocolModel {
         let now = self.now(state, actor);
         let began = (self.at(actor, reading.began), LONGEST_READ);
         let end = |newer| read_end(began, (&view, LEASE), newer, now);
-        let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Stands };
+        let mut ending = if self.rules.read_end { end(None) } else { ReadEnd::Correct };
         let eras = reading.newest.iter().flatten().map(|(stored, _)| stored.copy.version.era());
         let era = eras.max().unwrap_or(0);
         // A read that took too long always fails.
@@ -144,7 +144,7 @@ impl ProtocolModel {
             ending = end(state.actors[actor].view.as_deref());
         }
         match ending {
-            ReadEnd::Stands => self.return_read(state, actor, op, (&reading, &view.layout), story),
+            ReadEnd::Correct => self.return_read(state, actor, op, (&reading, &view.layout), story),
             ReadEnd::Look => None,
             ReadEnd::Again => {
                 let view = state.actors[actor].view.clone()?;

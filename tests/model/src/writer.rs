@@ -269,8 +269,8 @@ impl ProtocolModel {
             sent.effect = Effect::Remove;
         }
         match &mut sent.condition {
-            Condition::Stands { once, .. } if !self.rules.additions_are_noted => *once = None,
-            Condition::Stands { from, .. } if !self.rules.additions_need_their_era => {
+            Condition::AtLeast { once, .. } if !self.rules.additions_are_noted => *once = None,
+            Condition::AtLeast { from, .. } if !self.rules.additions_need_their_era => {
                 *from = Version::LOWEST
             }
             Condition::Unchanged(_) if !self.rules.update_needs_home_unchanged => {
@@ -283,7 +283,7 @@ impl ProtocolModel {
             Condition::AbsentOrBelow(_)
             | Condition::Buries { .. }
             | Condition::Unchanged(_)
-            | Condition::Stands { .. } => {}
+            | Condition::AtLeast { .. } => {}
         }
         story.log(format_args!("{} sends it to shard {home}", self.name(actor)));
         let content = match sent.effect {

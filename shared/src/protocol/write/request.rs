@@ -36,8 +36,8 @@ impl Write {
                 Request { effect: Effect::Remove, condition: Condition::AbsentOrBelow(version) }
             }
             Kind::Delete { .. } => match found {
-                Some(Found { home: None, stands_elsewhere: false, .. }) => return None,
-                Some(Found { home, stands_elsewhere: false, .. }) => {
+                Some(Found { home: None, is_elsewhere: false, .. }) => return None,
+                Some(Found { home, is_elsewhere: false, .. }) => {
                     Request { effect: Effect::Remove, condition: Condition::Unchanged(*home) }
                 }
                 _ => {
@@ -71,7 +71,7 @@ impl Write {
                 let once = update.once;
                 Request {
                     effect: Effect::Add { once },
-                    condition: Condition::Stands { from, once },
+                    condition: Condition::AtLeast { from, once },
                 }
             }
             (How::Add | How::Replace, _) => {
@@ -79,7 +79,7 @@ impl Write {
             }
             (How::Remove { may_look }, Some(found))
                 if !places.old.is_empty()
-                    && (found.stands_elsewhere || !self.may_leave_nothing(may_look, view, now)) =>
+                    && (found.is_elsewhere || !self.may_leave_nothing(may_look, view, now)) =>
             {
                 let write_id = found.write_id.clone();
                 Request { effect: Effect::Bury { version, write_id }, condition: unchanged }

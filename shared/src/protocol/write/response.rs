@@ -33,7 +33,7 @@ impl Write {
         let found = Found {
             home: home.map(|copy| copy.version),
             write_id: home.and_then(|copy| copy.write_id.clone()),
-            stands_elsewhere: ours().any(|(shard, _)| *shard != places.home),
+            is_elsewhere: ours().any(|(shard, _)| *shard != places.home),
         };
         self.found = Some((view.identity(), found));
         if let Kind::Update(Update { once, .. }) = self.kind {
@@ -51,15 +51,15 @@ impl Write {
 
     /// Derives the state of an update's earlier attempts from the newest copy.
     fn resume(&mut self, newest: Option<&Copy>, once: Option<Once>, view: &View, now: Moment) {
-        let stands = newest.map(|copy| copy.version);
+        let stored = newest.map(|copy| copy.version);
         if newest.is_some_and(|copy| copy.is_item() && copy.has_applied(once)) {
-            self.stored = stands;
+            self.stored = stored;
             self.ends(Outcome::Done, view, now);
             return;
         }
-        if self.unanswered && stands != self.base {
-            if stands.is_some() && stands == self.version {
-                self.stored = stands;
+        if self.unanswered && stored != self.base {
+            if stored.is_some() && stored == self.version {
+                self.stored = stored;
                 self.ends(Outcome::Done, view, now);
                 return;
             }
@@ -75,9 +75,9 @@ impl Write {
                 return;
             }
         }
-        self.base = stands;
-        if let Some(stands) = stands {
-            self.go_above(stands);
+        self.base = stored;
+        if let Some(stored) = stored {
+            self.go_above(stored);
         }
     }
 
@@ -111,14 +111,14 @@ impl Write {
                 self.over = Some(Outcome::Unknown(DELETED_ONCE));
             }
             Answer::Unanswered => self.unanswered = true,
-            Answer::Refused(stands) => self.refused(request, stands, places, view, now),
+            Answer::Refused(stored) => self.refused(request, stored, places, view, now),
         }
     }
 
     fn refused(
         &mut self,
         request: &Request,
-        stands: Option<Copy>,
+        stored: Option<Copy>,
         places: &Places,
         view: &View,
         now: Moment,
@@ -133,7 +133,7 @@ impl Write {
             let in_place = matches!(request.effect, Effect::Add { .. });
             self.must_read = in_place || !how_add || self.unanswered;
         }
-        let Some(copy) = stands else { return };
+        let Some(copy) = stored else { return };
         if !copy.is_ours {
             self.refused_by_another_key(places);
             return;

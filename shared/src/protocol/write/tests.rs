@@ -23,7 +23,7 @@ fn view(era: u64, asked_at: u64) -> View {
     View { layout: Layout { era, ..Layout::unlisted(ShardCount::ONE) }, asked_at: at(asked_at) }
 }
 
-fn stands(version: Version) -> Copy {
+fn stored(version: Version) -> Copy {
     Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None }
 }
 
@@ -40,7 +40,7 @@ fn an_update_pulls_what_stands_at_an_old_place() {
     let (places, seen, old) = (two_places(), view(2, 0), Version::new(1, 5, 5));
     let mut write = update(How::Replace, None);
     assert_eq!(write.next(&seen, &places, at(10)), Next::Read);
-    write.read(&[(ShardNumber::UNSHARDED, stands(old))], &places, &seen, at(10));
+    write.read(&[(ShardNumber::UNSHARDED, stored(old))], &places, &seen, at(10));
     let Next::Send(request) = write.next(&seen, &places, at(10)) else { panic!("{write:?}") };
     assert_eq!(request.condition, Condition::Unchanged(None));
     let Effect::Put { version, .. } = request.effect else { panic!("{request:?}") };
@@ -55,7 +55,7 @@ fn an_addition_is_made_in_place_only_where_the_copy_is_the_newest_for_sure() {
         let Next::Send(request) = write.next(&view(3, 0), &places, at(10)) else {
             panic!("{write:?}")
         };
-        assert_eq!(request.condition, Condition::Stands { from, once: None });
+        assert_eq!(request.condition, Condition::AtLeast { from, once: None });
         write.answered(&request, Answer::Refused(None), &places, &view(3, 0), at(20));
         assert_eq!(write.next(&view(3, 0), &places, at(20)), Next::Read);
         let mut unanswered = update(How::Add, None);
@@ -73,11 +73,11 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
     let once = |id| Once { id: UpdateId::from_bytes([id; 8]), sent_at: 1_000 };
     let remembers = |id, known_since| Copy {
         applied: Some(Box::new(Applied { known_since, ..Applied::with(None, once(id), 1_000) })),
-        ..stands(Version::new(1, 9, 9))
+        ..stored(Version::new(1, 9, 9))
     };
-    let (base, places, seen) = (stands(Version::new(1, 5, 5)), two_places(), view(1, 0));
+    let (base, places, seen) = (stored(Version::new(1, 5, 5)), two_places(), view(1, 0));
     let own = |sent: &Request| match sent.effect {
-        Effect::Put { version, .. } => stands(version),
+        Effect::Put { version, .. } => stored(version),
         Effect::Bury { .. } | Effect::Remove | Effect::Add { .. } => panic!("{sent:?}"),
     };
     type Row<'a> = (&'a str, Option<Once>, &'a dyn Fn(&Request) -> Copy, Option<Outcome>);
@@ -85,7 +85,7 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
     let rows: [Row<'_>; 6] = [
         ("the same", None, &|_| base.clone(), None),
         ("its own", None, &own, Some(Outcome::Done)),
-        ("another", None, &|_| stands(Version::new(1, 9, 9)), unknown),
+        ("another", None, &|_| stored(Version::new(1, 9, 9)), unknown),
         ("another, which would know", Some(once(1)), &|_| remembers(2, 1_000), None),
         ("another, which would not", Some(once(1)), &|_| remembers(2, 1_001), unknown),
         ("another, which knows", Some(once(1)), &|_| remembers(1, 1_001), Some(Outcome::Done)),
@@ -101,7 +101,7 @@ fn an_update_without_a_response_is_repeated_while_that_stands_from_which_it_was_
         assert_eq!(write.next(&seen, &places, at(30)), Next::Send(request.clone()), "{about}");
         write.answered(
             &request,
-            Answer::Refused(Some(stands(Version::LOWEST))),
+            Answer::Refused(Some(stored(Version::LOWEST))),
             &places,
             &seen,
             at(40),
@@ -182,7 +182,7 @@ fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
         let Next::Send(request) = write.next(&view(1, 0), &places, at(10)) else {
             panic!("{write:?}")
         };
-        let later = stands(Version::new(2, 1, 1));
+        let later = stored(Version::new(2, 1, 1));
         write.answered(&request, Answer::Refused(Some(later)), &places, &view(1, 0), at(20));
         assert_eq!(write.next(&view(1, 0), &places, at(20)), Next::Verify(at(20)));
         let next = write.next(&view(era_of_item, 25), &places, at(30));
