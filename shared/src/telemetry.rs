@@ -23,7 +23,7 @@ pub(crate) fn write(result: &Result<Written, WriteError>) {
             | WriteErrorKind::Absent
             | WriteErrorKind::Patch(_),
         ) => return,
-        Err(WriteErrorKind::Capacity(_)) => ("no-capacity", false),
+        Err(WriteErrorKind::Capacity(_) | WriteErrorKind::Deadline(_)) => ("no-capacity", false),
         Err(WriteErrorKind::Contended) => ("contended", false),
         Err(WriteErrorKind::Unknown(_)) => ("unknown", false),
         Err(WriteErrorKind::Table(_)) => ("failed", true),

@@ -262,6 +262,11 @@ impl Problem {
                     scope.name()
                 ),
             ),
+            WriteErrorKind::Deadline(cause) => {
+                tracing::warn!(cause = with_sources(&cause), "a write ran into its deadline");
+                let detail = "nothing was changed: the deadline passed; try again";
+                Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
+            }
             WriteErrorKind::Unknown(cause) => {
                 tracing::warn!(cause = with_sources(&cause), "the outcome of a write is unknown");
                 let detail = "the write may or may not take effect: no conclusive response came in time; \
@@ -300,6 +305,11 @@ impl Problem {
                     scope.name()
                 ),
             ),
+            ReadError::Deadline(cause) => {
+                tracing::warn!(cause = with_sources(&cause), "a read ran into its deadline");
+                let detail = "the deadline passed; try again";
+                Self::unavailable("no_capacity", "No capacity in time", detail.to_owned())
+            }
             ReadError::Table(error) => Self::from_table(&error),
         }
     }
@@ -438,5 +448,33 @@ impl Problem {
             response = response.header("etag", etag(tag));
         }
         response.body(Body::from(body)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_passed_is_named_and_may_be_tried_again() {
+        let late = || "a page of the directory did not come".into();
+        let write = WriteError {
+            kind: WriteErrorKind::Deadline(late()),
+            attempts: 0,
+            throttled: 0,
+            current: None,
+        };
+        let read = ReadError::Deadline(late());
+        for (problem, detail) in [
+            (Problem::from_write(write), "nothing was changed: the deadline passed; try again"),
+            (Problem::from_read(read), "the deadline passed; try again"),
+        ] {
+            assert_eq!((problem.code(), problem.detail()), ("no_capacity", detail));
+            let response = problem.into_response();
+            assert_eq!(
+                (response.status().as_u16(), &response.headers()["retry-after"]),
+                (503, &"1".parse().unwrap())
+            );
+        }
     }
 }

@@ -87,13 +87,19 @@ impl WriteError {
     /// ```
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self.kind, WriteErrorKind::Capacity { .. } | WriteErrorKind::Contended)
+        matches!(
+            self.kind,
+            WriteErrorKind::Capacity { .. }
+                | WriteErrorKind::Deadline(_)
+                | WriteErrorKind::Contended
+        )
     }
 
     pub(crate) fn of(error: write::WriteError) -> Self {
         use write::WriteErrorKind as Kind;
         let kind = match error.kind {
             Kind::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
+            Kind::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
             Kind::Contended => WriteErrorKind::Contended,
             Kind::Exists => WriteErrorKind::Exists,
             Kind::IdempotencyKeyReused => WriteErrorKind::IdempotencyKeyReused,
@@ -114,6 +120,7 @@ impl WriteError {
     pub(crate) fn of_table(error: TableError) -> Self {
         Self::before_sending(match read::ReadError::from(error) {
             read::ReadError::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
+            read::ReadError::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
             read::ReadError::Table(error) => WriteErrorKind::Table(error.into()),
         })
     }
@@ -149,7 +156,8 @@ impl Error for WriteError {
 ///         WriteErrorKind::Absent => 404,
 ///         WriteErrorKind::AppendOnly => 405,
 ///         WriteErrorKind::Exists | WriteErrorKind::Precondition => 412,
-///         WriteErrorKind::Capacity { .. } | WriteErrorKind::Contended | WriteErrorKind::Unknown(_) => 503,
+///         WriteErrorKind::Capacity { .. } | WriteErrorKind::Deadline(_) => 503,
+///         WriteErrorKind::Contended | WriteErrorKind::Unknown(_) => 503,
 ///         _ => 500,
 ///     }
 /// }
@@ -165,6 +173,10 @@ pub enum WriteErrorKind {
         /// The last limit that was exceeded: `key-range`, `table`, `account` or another.
         limit: &'static str,
     },
+    /// The deadline passed, and nothing was throttled. Try again later. The source says what was
+    /// missing.
+    #[error("the deadline passed")]
+    Deadline(#[source] Source),
     /// Other writes of the same item were running until the deadline. Try again.
     #[error("other writes of the same item were under way until the deadline")]
     Contended,
@@ -223,12 +235,16 @@ pub enum WriteErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Capacity or a response did not come before the deadline. Try again later.
-    #[error("no answer before the deadline ({limit})")]
+    /// Capacity did not come before the deadline. Try again later.
+    #[error("no capacity before the deadline ({limit})")]
     Capacity {
         /// The last limit that was exceeded: `key-range`, `table`, `account` or another.
         limit: &'static str,
     },
+    /// The deadline passed, and nothing was throttled. Try again later. The source says what was
+    /// missing.
+    #[error("the deadline passed")]
+    Deadline(#[source] Source),
     /// The item exists, but does not fit the requested type.
     #[error("the item {sort_key:?} of {partition_key:?}, attribute {attribute}: {why}", partition_key = .partition_key.as_str(), sort_key = .sort_key.to_string())]
     #[non_exhaustive]
@@ -262,12 +278,13 @@ impl ReadError {
     /// ```
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Capacity { .. })
+        matches!(self, Self::Capacity { .. } | Self::Deadline(_))
     }
 
     pub(crate) fn of(error: read::ReadError) -> Self {
         match error {
             read::ReadError::Capacity(scope) => Self::Capacity { limit: scope.name() },
+            read::ReadError::Deadline(cause) => Self::Deadline(cause.into()),
             read::ReadError::Table(error) => Self::Table(error.into()),
         }
     }

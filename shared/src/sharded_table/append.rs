@@ -10,7 +10,6 @@ use super::keys::KeyJob;
 use super::write::{Attempts, Deed, End, Payload, WriteError, WriteErrorKind, WriteRun, Written};
 use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
-use crate::core::capacity::CapacityScope;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::value::Item;
@@ -122,20 +121,9 @@ impl TableEngine {
 
 impl Inner {
     async fn may_write(&self, deadline: Deadline) -> Result<(), WriteError> {
-        self.claimed(None, deadline).await.map_err(|error| {
-            let scope = if let TableError::Capacity(scope) = error {
-                scope
-            } else {
-                CapacityScope::Unknown
-            };
-            let nothing_sent = error.is_retryable();
-            let kind = if nothing_sent {
-                WriteErrorKind::Capacity(scope)
-            } else {
-                WriteErrorKind::Table(error)
-            };
-            kind.after(0, 0)
-        })
+        self.claimed(None, deadline)
+            .await
+            .map_err(|error| WriteErrorKind::unchanged(error).after(0, 0))
     }
 
     pub(super) async fn may_point_write(&self, deadline: Deadline) -> Result<(), WriteError> {

@@ -51,9 +51,12 @@ pub struct Page {
 /// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Capacity or a response did not come before the deadline. Try again later.
-    #[error("no answer before the deadline ({})", .0.name())]
+    /// Capacity did not come before the deadline. Try again later.
+    #[error("no capacity before the deadline ({})", .0.name())]
     Capacity(CapacityScope),
+    /// The deadline passed, and nothing was throttled. Try again later.
+    #[error("the deadline passed: {0}")]
+    Deadline(Cause),
     /// Repeating the read does not help.
     #[error(transparent)]
     Table(TableError),
@@ -61,13 +64,17 @@ pub enum ReadError {
 
 impl From<TableError> for ReadError {
     fn from(error: TableError) -> Self {
-        if let TableError::Capacity(scope) = error {
-            return Self::Capacity(scope);
-        }
-        if error.is_retryable() {
-            Self::Capacity(CapacityScope::Unknown)
-        } else {
-            Self::Table(error)
+        match error {
+            TableError::Capacity(scope) => Self::Capacity(scope),
+            TableError::Transient(cause) => Self::Deadline(cause),
+            error @ TableError::Conflict => Self::Deadline(error.to_string().into()),
+            error @ (TableError::ConditionFailed
+            | TableError::Lost(_)
+            | TableError::Occupied
+            | TableError::Rejected(_)
+            | TableError::Damaged(_)
+            | TableError::Unsupported(_)
+            | TableError::Unusable(_)) => Self::Table(error),
         }
     }
 }
@@ -249,7 +256,8 @@ impl<'a> PageRun<'a> {
                 Ok(None) => break,
                 Err(_) => {
                     telemetry::missed_deadline();
-                    failed = Some(TableError::Transient("the deadline passed".into()));
+                    let why = "a shard did not respond in time";
+                    failed = Some(TableError::Transient(why.into()));
                 }
             }
             if failed.is_some() {
@@ -361,7 +369,9 @@ impl Inner {
             {
                 Ok(Ok(page)) => return Ok(page),
                 Ok(Err(error)) => failed = Some((index, error)),
-                Err(_) => return Err(TableError::Transient("the deadline passed".into())),
+                Err(_) => {
+                    return Err(TableError::Transient("a replica did not respond in time".into()));
+                }
             }
         }
         let answer =
@@ -401,7 +411,10 @@ impl KeyJob<'_> {
             ) {
                 ReadEnd::Correct => return Ok(true),
                 ReadEnd::Again => return Ok(false),
-                ReadEnd::TooLong => return Err(ReadError::Capacity(CapacityScope::Unknown)),
+                ReadEnd::TooLong => {
+                    let why = "the read took longer than a drain waits for reads";
+                    return Err(ReadError::Deadline(why.into()));
+                }
                 ReadEnd::Look => newer = Some(self.view_from_now().await?),
             }
         }
@@ -450,6 +463,33 @@ impl KeyJob<'_> {
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_without_a_response_names_the_deadline_and_a_throttled_one_its_limit() {
+        for (error, text) in [
+            (TableError::Transient("no page came".into()), "the deadline passed: no page came"),
+            (
+                TableError::Conflict,
+                "the deadline passed: another request was changing the same item",
+            ),
+            (
+                TableError::Capacity(CapacityScope::KeyRange),
+                "no capacity before the deadline (key-range)",
+            ),
+            // DynamoDB gave no reason.
+            (
+                TableError::Capacity(CapacityScope::Unknown),
+                "no capacity before the deadline (unknown)",
+            ),
+        ] {
+            assert_eq!(ReadError::from(error).to_string(), text);
         }
     }
 }

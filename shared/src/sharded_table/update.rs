@@ -114,6 +114,9 @@ impl TableEngine {
             Err(ReadError::Capacity(scope)) => {
                 Err(WriteErrorKind::Capacity(scope).after(attempts, throttled))
             }
+            Err(ReadError::Deadline(cause)) => {
+                Err(WriteErrorKind::Deadline(cause).after(attempts, throttled))
+            }
             Err(ReadError::Table(error)) => {
                 Err(WriteErrorKind::Table(error).after(attempts, throttled))
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::keys::KeyJob;
+use super::read::ReadError;
 use super::retry::{Backoff, retrying};
 use super::update::{Changing, newest};
 use crate::config::Writes;
@@ -68,6 +69,9 @@ pub enum WriteErrorKind {
     /// was exceeded. Try again later.
     #[error("no capacity before the deadline ({})", .0.name())]
     Capacity(CapacityScope),
+    /// Nothing was changed: the deadline passed, and nothing was throttled. Try again later.
+    #[error("the deadline passed: {0}")]
+    Deadline(Cause),
     /// Nothing was changed: other writes of the same item were running until the deadline. Try
     /// again.
     #[error("other writes of the same item were under way until the deadline")]
@@ -110,7 +114,7 @@ impl fmt::Display for WriteError {
 impl Error for WriteError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         // The cause itself is part of the message.
-        if let WriteErrorKind::Unknown(cause) = &self.kind {
+        if let WriteErrorKind::Unknown(cause) | WriteErrorKind::Deadline(cause) = &self.kind {
             cause.source()
         } else {
             self.kind.source()
@@ -119,6 +123,15 @@ impl Error for WriteError {
 }
 
 impl WriteErrorKind {
+    /// The kind of an error before anything was changed.
+    pub(super) fn unchanged(error: TableError) -> Self {
+        match ReadError::from(error) {
+            ReadError::Capacity(scope) => Self::Capacity(scope),
+            ReadError::Deadline(cause) => Self::Deadline(cause),
+            ReadError::Table(error) => Self::Table(error),
+        }
+    }
+
     /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
         WriteError { kind: self, attempts, throttled, current: None }
@@ -290,11 +303,9 @@ impl<'a> Attempts<'a> {
                         last.map_or_else(|| why.into(), |last| Cause::by(why, last)),
                     )
                 }
-                Some(TableError::Capacity(scope)) => WriteErrorKind::Capacity(scope),
                 Some(TableError::Conflict) => WriteErrorKind::Contended,
-                Some(error) if !error.is_retryable() => WriteErrorKind::Table(error),
-                // Nothing was sent to the main table, or every attempt was refused.
-                Some(_) | None => WriteErrorKind::Capacity(CapacityScope::Unknown),
+                Some(error) => WriteErrorKind::unchanged(error),
+                None => WriteErrorKind::Deadline("there was no time to send the write".into()),
             }),
         };
         let written = ended.map_err(|kind| WriteError {

@@ -78,7 +78,7 @@ impl Classified for TableError {
 impl Classified for ReadError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Capacity(_) => ErrorClass::TryAgain,
+            Self::Capacity(_) | Self::Deadline(_) => ErrorClass::TryAgain,
             Self::Table(error) => error.class(),
         }
     }

@@ -126,7 +126,9 @@ pub(super) fn outcome(world: &World, which: usize, error: &WriteError) -> Outcom
         WriteErrorKind::Exists => Outcome::Exists,
         WriteErrorKind::Unknown(_) => Outcome::Unknown,
         WriteErrorKind::Precondition => Outcome::Differs,
-        WriteErrorKind::Capacity(_) | WriteErrorKind::Contended => Outcome::Refused,
+        WriteErrorKind::Capacity(_) | WriteErrorKind::Deadline(_) | WriteErrorKind::Contended => {
+            Outcome::Refused
+        }
         kind @ (WriteErrorKind::AppendOnly
         | WriteErrorKind::IdempotencyKeyReused
         | WriteErrorKind::Absent

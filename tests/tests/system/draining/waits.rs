@@ -103,7 +103,7 @@ async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothin
     };
     assert_eq!(read(Duration::from_secs(1)).await.expect("a page").items.len(), 1);
     let late = read(Duration::from_secs(3)).await;
-    assert!(matches!(late, Err(ReadError::Capacity(_))), "{late:?}");
+    assert!(matches!(late, Err(ReadError::Deadline(_))), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]

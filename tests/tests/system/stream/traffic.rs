@@ -67,7 +67,10 @@ pub(super) async fn write(
             Err(WriteErrorKind::Unknown(_)) => Some(Heard::Unknown),
             // The request changed nothing.
             Err(
-                WriteErrorKind::Exists | WriteErrorKind::Contended | WriteErrorKind::Capacity(_),
+                WriteErrorKind::Exists
+                | WriteErrorKind::Contended
+                | WriteErrorKind::Capacity(_)
+                | WriteErrorKind::Deadline(_),
             ) => None,
             Err(error) => panic!("{text}: {error}"),
         };
