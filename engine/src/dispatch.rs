@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::key_condition;
 use crate::response::Response;
 
 /// Runs one operation; fails with the error response.
@@ -13,6 +14,11 @@ pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<V
         ($($name:literal => $method:ident),+ $(,)?) => {
             match operation {
                 $($name => run(body, |request| db.$method(request)),)+
+                "Query" => {
+                    let response = run(body, |request| db.query(request))?;
+                    key_condition::check_values(body)?;
+                    Ok(response)
+                }
                 "ListStreams" => run(body, |request| db.list_streams(request)),
                 _ => Err(unknown_operation()),
             }
@@ -28,7 +34,6 @@ pub(crate) fn dispatch(db: &Database, operation: &str, body: &Value) -> Result<V
         "GetItem" => get_item,
         "DeleteItem" => delete_item,
         "UpdateItem" => update_item,
-        "Query" => query,
         "Scan" => scan,
         "BatchGetItem" => batch_get_item,
         "BatchWriteItem" => batch_write_item,

@@ -14,6 +14,7 @@ mod cloudwatch;
 mod connector;
 mod dispatch;
 mod engine;
+mod key_condition;
 mod key_heat;
 mod partition_limits;
 mod partitions;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::access::Access;
+use crate::key_condition;
 use crate::partitions::StoredKey;
 
 /// One key that an operation touches.
@@ -162,15 +163,11 @@ impl<F: Fn(&str) -> Option<KeyNames>> Finder<F> {
         let name = (self.key_names)(table)?.partition_key;
         let key = match body.get("KeyConditionExpression").and_then(Value::as_str) {
             Some(expression) => {
-                let names = body.get("ExpressionAttributeNames");
-                let resolve = |word: &str| {
-                    names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word) == name
-                };
-                let spaced = expression.replace('=', " = ").replace(['(', ')', ','], " ");
-                let words: Vec<&str> = spaced.split_whitespace().collect();
+                let resolve = |word: &str| key_condition::attribute(body, word) == name;
+                let words = key_condition::words(expression);
                 let value = words.windows(3).find_map(|window| match window {
-                    [left, "=", right] if resolve(left) => Some(*right),
-                    [left, "=", right] if resolve(right) => Some(*left),
+                    [left, sign, right] if sign == "=" && resolve(left) => Some(right),
+                    [left, sign, right] if sign == "=" && resolve(right) => Some(left),
                     _ => None,
                 })?;
                 body.get("ExpressionAttributeValues")?.get(value)?

@@ -1,8 +1,8 @@
-//! A write that runs out of time, with nothing throttled, says that the deadline passed.
+//! Requests that fail without a request to DynamoDB, and what they report.
 
 use std::error::Error;
 
-use sharding::{Attributes, WriteError};
+use sharding::{Attributes, ReadError, WriteError};
 use tokio::time::Instant;
 
 #[expect(unreachable_pub, reason = "the examples of the documentation include it, too")]
@@ -28,6 +28,24 @@ fn a_write_without_time_names_the_deadline_and_no_limit() {
         assert_says_so(&write, "a later write");
         let absent = table.get::<Attributes>("seats", "1B").consistent(true).await?;
         assert!(absent.is_none(), "nothing was changed");
+        Ok(())
+    });
+}
+
+/// DynamoDB refuses to compare a key with an empty value.
+#[test]
+fn an_empty_prefix_or_bound_is_never_sent() {
+    in_process::with_table(async |table| {
+        let query = || table.query::<Attributes>("seats");
+        for (what, query) in [
+            ("prefix", query().prefix("")),
+            ("from", query().from("")),
+            ("to", query().to("")),
+            ("after", query().after("")),
+        ] {
+            let refused = query.await.expect_err(what);
+            assert!(matches!(refused, ReadError::Invalid(_)), "{what}: {refused}");
+        }
         Ok(())
     });
 }

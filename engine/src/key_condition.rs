@@ -1,0 +1,136 @@
+//! Key conditions of queries: their words, and empty key values, which DynamoDB refuses and the
+//! database accepts.
+
+use serde_json::Value;
+
+use crate::response::Response;
+
+/// The words of an expression. A comparison is a word of its own.
+pub(crate) fn words(expression: &str) -> Vec<String> {
+    let spaced = expression.replace(['(', ')', ','], " ");
+    let spaced =
+        ["<", ">", "="].iter().fold(spaced, |text, sign| text.replace(sign, &format!(" {sign} ")));
+    spaced.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The attribute that a word of an expression names, with or without a placeholder.
+pub(crate) fn attribute<'a>(body: &'a Value, word: &'a str) -> &'a str {
+    let names = body.get("ExpressionAttributeNames");
+    names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word)
+}
+
+/// Fails if a query compares a key with an empty value. A query is checked once it has succeeded, so
+/// every other mistake is reported first.
+pub(crate) fn check_values(body: &Value) -> Result<(), Response> {
+    let Some((attribute, kind)) = empty_value(body) else { return Ok(()) };
+    let message = format!(
+        "One or more parameter values are not valid. The AttributeValue for a key attribute \
+         cannot contain an empty {kind} value. Key: {attribute}"
+    );
+    Err(Response::error(400, "ValidationException", &message))
+}
+
+/// The key attribute that is compared with an empty value, and the type of the value.
+fn empty_value(body: &Value) -> Option<(String, &'static str)> {
+    let Some(expression) = body.get("KeyConditionExpression").and_then(Value::as_str) else {
+        let conditions = body.get("KeyConditions")?.as_object()?;
+        return conditions.iter().find_map(|(attribute, condition)| {
+            let values = condition.get("AttributeValueList")?.as_array()?;
+            Some((attribute.clone(), values.iter().find_map(empty)?))
+        });
+    };
+    let values = body.get("ExpressionAttributeValues")?;
+    // The attribute of a comparison, and an empty value to its left.
+    let (mut name, mut left, mut is_between) = (None, None, false);
+    for word in words(expression) {
+        let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
+        if is("BETWEEN") {
+            is_between = true;
+        } else if is("AND") && is_between {
+            is_between = false;
+        } else if is("AND") {
+            (name, left) = (None, None);
+        } else if word.starts_with(':') {
+            let Some(kind) = values.get(&word).and_then(empty) else { continue };
+            if let Some(name) = name {
+                return Some((name, kind));
+            }
+            left = Some(kind);
+        } else if !is("begins_with") && !["<", ">", "="].contains(&word.as_str()) {
+            let attribute = attribute(body, &word).to_owned();
+            if let Some(kind) = left {
+                return Some((attribute, kind));
+            }
+            name = Some(attribute);
+        }
+    }
+    None
+}
+
+/// The type of an empty value.
+fn empty(value: &Value) -> Option<&'static str> {
+    let is_empty = |kind: &str| value.get(kind).and_then(Value::as_str) == Some("");
+    [("S", "string"), ("B", "binary")]
+        .into_iter()
+        .find_map(|(kind, name)| is_empty(kind).then_some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::Engine;
+
+    #[test]
+    fn a_query_that_compares_a_key_with_an_empty_value_is_refused() {
+        let engine = Engine::in_memory().expect("an engine");
+        let send = |operation: &str, body: &Value| {
+            let target = format!("DynamoDB_20120810.{operation}");
+            let response = engine.respond("/", Some(&target), body.to_string().as_bytes());
+            (response.status, String::from_utf8_lossy(&response.body).into_owned())
+        };
+        let keys = json!([{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]);
+        let types = json!([{"AttributeName": "pk", "AttributeType": "S"}, {"AttributeName": "sk", "AttributeType": "S"}]);
+        let table = json!({"TableName": "items", "KeySchema": keys, "AttributeDefinitions": types,
+            "BillingMode": "PAY_PER_REQUEST"});
+        assert_eq!(send("CreateTable", &table).0, 200);
+        let query = |expression: &str, empty: &str| {
+            let mut values = json!({":p": {"S": "k"}});
+            for word in words(expression).iter().filter(|word| word.starts_with(':')) {
+                values[word] = json!({"S": if word == empty { "" } else { "k" }});
+            }
+            let mut body = json!({"TableName": "items", "KeyConditionExpression": expression,
+                "ExpressionAttributeValues": values});
+            if expression.contains('#') {
+                body["ExpressionAttributeNames"] = json!({"#s": "sk"});
+            }
+            send("Query", &body)
+        };
+        for (expression, empty, key) in [
+            ("pk = :p AND begins_with(#s, :x)", ":x", "sk"),
+            ("pk = :p AND #s BETWEEN :f AND :t", ":f", "sk"),
+            ("(#s BETWEEN :f AND :t) AND (pk = :p)", ":f", "sk"),
+            ("pk = :p AND sk>=:f", ":f", "sk"),
+            (":f = sk AND :p = pk", ":f", "sk"),
+            ("pk = :p", ":p", "pk"),
+        ] {
+            assert_eq!(query(expression, "none").0, 200, "{expression}");
+            let (status, body) = query(expression, empty);
+            let end = format!("cannot contain an empty string value. Key: {key}\"");
+            assert!(
+                status == 400 && body.contains("#ValidationException") && body.contains(&end),
+                "{expression}: {status} {body}"
+            );
+        }
+        let older = |prefix: &str| {
+            let is = |operator: &str, value: &str| json!({"ComparisonOperator": operator, "AttributeValueList": [{"S": value}]});
+            let conditions = json!({"pk": is("EQ", "k"), "sk": is("BEGINS_WITH", prefix)});
+            send("Query", &json!({"TableName": "items", "KeyConditions": conditions}))
+        };
+        assert_eq!((older("a").0, older("").0), (200, 400));
+        // Another mistake is reported first.
+        let (_, unknown) = query("pk = :p AND colour = :x", ":x");
+        assert!(unknown.contains("missed key schema element"), "{unknown}");
+    }
+}
