@@ -10,8 +10,7 @@ use crate::core::policy::{Growth, ScalingPolicy};
 use crate::protocol::drain::Waits;
 use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::sharded_table::pace::DrainPace;
-use crate::table::attributes::RESERVED;
-use crate::table::{ENTRY_PREFIX, METADATA_ATTRIBUTES};
+use crate::table::names::{ENTRY_PREFIX, METADATA_ATTRIBUTES, RESERVED};
 
 /// The functions that raise the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -41,17 +41,17 @@ pub use crate::sharded_table::begin_drain::DrainRefused;
 pub use crate::sharded_table::drain::Drained;
 pub use crate::sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep};
 pub use crate::sharded_table::pace::{DrainBudget, DrainPace};
-pub use crate::sharded_table::read::{Page, ReadError};
+pub use crate::sharded_table::read::Page;
+pub use crate::sharded_table::results::{ReadError, WriteError, WriteErrorKind, Written};
 pub use crate::sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub use crate::sharded_table::scale::{ScaleError, ScaleOutcome};
 pub use crate::sharded_table::scale_by_policy::EVIDENCE_LASTS;
 pub use crate::sharded_table::survey::{Rebuilt, SurveyPage};
 pub use crate::sharded_table::update::Updated;
-pub use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};
 pub use crate::sharded_table::{Deadline, TableEngine};
 pub use crate::table::ScanPosition;
-pub use crate::table::attributes::RESERVED as RESERVED_ATTRIBUTES;
 pub use crate::table::error::{Cause, TableError};
+pub use crate::table::names::RESERVED as RESERVED_ATTRIBUTES;
 
 /// How functions read their own variables.
 pub mod config {

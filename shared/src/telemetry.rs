@@ -6,7 +6,7 @@ use metrics::{counter, histogram};
 
 use crate::core::capacity::CapacityScope;
 use crate::core::key::ShardCount;
-use crate::sharded_table::write::{WriteError, WriteErrorKind, Written};
+use crate::sharded_table::results::{WriteError, WriteErrorKind, Written};
 
 /// Counts a write: its attempts beyond the first, and whether it succeeded in time.
 pub(crate) fn write(result: &Result<Written, WriteError>) {

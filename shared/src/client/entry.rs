@@ -5,7 +5,7 @@ use super::error::ReadError;
 use crate::core::key::{PartitionKey, SortKey};
 use crate::core::tag::ItemTag;
 use crate::core::value::{self, Item, Value};
-use crate::sharded_table::{update, write};
+use crate::sharded_table::{results, update};
 
 /// An item of a page or a stream: its sort key, and its attributes as a `T`.
 ///
@@ -126,7 +126,7 @@ pub struct Written {
 }
 
 impl Written {
-    pub(crate) fn of(written: write::Written, sort_key: SortKey) -> Self {
+    pub(crate) fn of(written: results::Written, sort_key: SortKey) -> Self {
         Self {
             sort_key,
             tag: written.version.and_then(ItemTag::of_version),

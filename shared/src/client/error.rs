@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::core::key::{KeyError, PartitionKey, SortKey};
 use crate::core::tag::ItemTag;
-use crate::sharded_table::{read, write};
+use crate::sharded_table::results;
 use crate::table::error::TableError;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -95,8 +95,8 @@ impl WriteError {
         )
     }
 
-    pub(crate) fn of(error: write::WriteError) -> Self {
-        use write::WriteErrorKind as Kind;
+    pub(crate) fn of(error: results::WriteError) -> Self {
+        use results::WriteErrorKind as Kind;
         let kind = match error.kind {
             Kind::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
             Kind::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
@@ -118,10 +118,10 @@ impl WriteError {
     }
 
     pub(crate) fn of_table(error: TableError) -> Self {
-        Self::before_sending(match read::ReadError::from(error) {
-            read::ReadError::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
-            read::ReadError::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
-            read::ReadError::Table(error) => WriteErrorKind::Table(error.into()),
+        Self::before_sending(match results::ReadError::from(error) {
+            results::ReadError::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
+            results::ReadError::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
+            results::ReadError::Table(error) => WriteErrorKind::Table(error.into()),
         })
     }
 }
@@ -281,11 +281,11 @@ impl ReadError {
         matches!(self, Self::Capacity { .. } | Self::Deadline(_))
     }
 
-    pub(crate) fn of(error: read::ReadError) -> Self {
+    pub(crate) fn of(error: results::ReadError) -> Self {
         match error {
-            read::ReadError::Capacity(scope) => Self::Capacity { limit: scope.name() },
-            read::ReadError::Deadline(cause) => Self::Deadline(cause.into()),
-            read::ReadError::Table(error) => Self::Table(error.into()),
+            results::ReadError::Capacity(scope) => Self::Capacity { limit: scope.name() },
+            results::ReadError::Deadline(cause) => Self::Deadline(cause.into()),
+            results::ReadError::Table(error) => Self::Table(error.into()),
         }
     }
 }

@@ -39,7 +39,7 @@ use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::core::value::{Attributes, Item, Value};
-use crate::table::attributes::RESERVED;
+use crate::table::names::RESERVED;
 
 /// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -7,7 +7,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::keys::KeyJob;
-use super::write::{Attempts, Deed, End, Payload, WriteError, WriteErrorKind, WriteRun, Written};
+use super::results::{WriteError, WriteErrorKind, Written};
+use super::write::{Attempts, End, WriteRun};
+use super::write_input::{Deed, Payload};
 use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
 use crate::core::idempotency::IdempotencyKey;

@@ -285,8 +285,8 @@ impl Inner {
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
-        if table.rebuilding && pages == Pages::NotLost {
-            return Err(super::mode::rebuilding());
+        if pages == Pages::NotLost {
+            table.check_rebuilt()?;
         }
         let copies = |page| (0..table.copies).map(move |copy| PageCopy { page, copy });
         let mut stored = HashMap::new();

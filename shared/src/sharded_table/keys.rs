@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::drain_state::OwnDrain;
-use super::views::Record;
+use super::record::Record;
 use super::{Deadline, Inner};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::pressure::PressureTracker;

@@ -11,7 +11,9 @@ mod keys;
 mod mode;
 pub(crate) mod pace;
 pub(crate) mod read;
+mod record;
 mod replicas;
+pub(crate) mod results;
 pub(crate) mod retry;
 pub(crate) mod scale;
 pub(crate) mod scale_by_policy;
@@ -19,7 +21,8 @@ pub(crate) mod survey;
 mod throughput;
 pub(crate) mod update;
 mod views;
-pub(crate) mod write;
+mod write;
+mod write_input;
 
 use std::sync::Arc;
 

@@ -40,9 +40,7 @@ impl TableEngine {
             retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?
         {
             inner.agree(&table)?;
-            if table.rebuilding {
-                return Err(rebuilding());
-            }
+            table.check_rebuilt()?;
             inner.know(&table);
         }
         Ok(())
@@ -108,8 +106,8 @@ impl Inner {
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         self.agree(&table)?;
-        if table.rebuilding && is_new {
-            return Err(rebuilding());
+        if is_new {
+            table.check_rebuilt()?;
         }
         self.know(&table);
         if !table.directory_made && is_new {
@@ -183,8 +181,4 @@ impl Inner {
             Writes::NAMES.iter().find(|(_, writes)| *writes == own).map_or("", |(name, _)| *name);
         Mode { writes: name.to_owned(), protocol: PROTOCOL }
     }
-}
-
-pub(super) fn rebuilding() -> TableError {
-    TableError::Unusable("its metadata is being rebuilt: start again when that has ended".into())
 }

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::keys::KeyJob;
+use super::results::ReadError;
 use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
@@ -46,37 +47,6 @@ pub struct Page {
     pub shards: usize,
     /// The read units that the page cost.
     pub consumed_capacity: f64,
-}
-
-/// Why a read failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// Capacity did not come before the deadline. Try again later.
-    #[error("no capacity before the deadline ({})", .0.name())]
-    Capacity(CapacityScope),
-    /// The deadline passed, and nothing was throttled. Try again later.
-    #[error("the deadline passed: {0}")]
-    Deadline(Cause),
-    /// Repeating the read does not help.
-    #[error(transparent)]
-    Table(TableError),
-}
-
-impl From<TableError> for ReadError {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Capacity(scope) => Self::Capacity(scope),
-            TableError::Transient(cause) => Self::Deadline(cause),
-            error @ TableError::Conflict => Self::Deadline(error.to_string().into()),
-            error @ (TableError::ConditionFailed
-            | TableError::Lost(_)
-            | TableError::Occupied
-            | TableError::Rejected(_)
-            | TableError::Damaged(_)
-            | TableError::Unsupported(_)
-            | TableError::Unusable(_)) => Self::Table(error),
-        }
-    }
 }
 
 impl TableEngine {
@@ -463,33 +433,6 @@ impl KeyJob<'_> {
             if !backoff.pause(&inner.environment, *deadline).await {
                 return Err(TableError::Capacity(CapacityScope::Unknown));
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_read_without_a_response_names_the_deadline_and_a_throttled_one_its_limit() {
-        for (error, text) in [
-            (TableError::Transient("no page came".into()), "the deadline passed: no page came"),
-            (
-                TableError::Conflict,
-                "the deadline passed: another request was changing the same item",
-            ),
-            (
-                TableError::Capacity(CapacityScope::KeyRange),
-                "no capacity before the deadline (key-range)",
-            ),
-            // DynamoDB gave no reason.
-            (
-                TableError::Capacity(CapacityScope::Unknown),
-                "no capacity before the deadline (unknown)",
-            ),
-        ] {
-            assert_eq!(ReadError::from(error).to_string(), text);
         }
     }
 }

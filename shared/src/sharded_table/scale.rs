@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::events::{ScalingReason, ScalingStep};
 use super::keys::KeyJob;
+use super::record::Record;
 use super::retry::{Backoff, retrying};
-use super::views::Record;
 use super::{Deadline, TableEngine};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::{PartitionKey, ShardCount};

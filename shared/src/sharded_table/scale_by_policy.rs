@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep};
 
 use super::events::{ScalingReason, ScalingStep};
 use super::keys::{KeyJob, KeyState, Quiet};
+use super::record::Record;
 use super::retry::retrying;
 use super::scale::{PATIENCE, ScaleError, ScaleOutcome, millis};
-use super::views::Record;
 use super::{Deadline, Inner, TableEngine};
 use crate::core::key::PartitionKey;
 use crate::core::policy::{

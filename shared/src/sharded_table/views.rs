@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::keys::KeyJob;
+use super::record::Record;
 use super::retry::retrying;
 use crate::protocol::layout::Layout;
 use crate::protocol::metadata::ShardMetadata;
@@ -23,28 +24,6 @@ const LOSS_PATIENCE: Duration = Duration::from_millis(500);
 /// A page that is behind the known state of a key for this long is repaired, because the actor that
 /// changed the key has died.
 const LONGEST_BEHIND: Duration = Duration::from_secs(3);
-
-/// A key's item, as it was read or written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    /// The metadata. A key without an item has the default.
-    pub(super) metadata: ShardMetadata,
-    pub(super) exists: bool,
-    /// Taken before the request was sent.
-    pub(super) asked_at: Moment,
-}
-
-impl Record {
-    pub(super) fn view(&self) -> View {
-        let layout = self.metadata.layout();
-        View { layout, asked_at: self.asked_at }
-    }
-
-    /// The condition of a change.
-    pub(super) fn seen(&self) -> Option<&ShardMetadata> {
-        self.exists.then_some(&self.metadata)
-    }
-}
 
 impl KeyJob<'_> {
     /// The view of a record. If the directory does not list the key, this is the view of a key that

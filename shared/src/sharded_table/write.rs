@@ -1,142 +1,31 @@
-//! Writes: their results, and the loop that carries one out.
+//! Writes: the attempts of one, and the loop that carries it out.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
 use super::keys::KeyJob;
-use super::read::ReadError;
+use super::results::{WriteError, WriteErrorKind, Written};
 use super::retry::{Backoff, retrying};
-use super::update::{Changing, newest};
+use super::write_input::{Deed, Payload, newest};
 use crate::config::Writes;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{ShardCount, ShardNumber, SortKey};
-use crate::core::merge::Stored;
-use crate::core::patch::PatchError;
 use crate::core::pressure::Pressure;
 use crate::core::tag::ItemTag;
-use crate::core::value::{Attributes, Item};
 use crate::protocol::copies::{Answer, Effect, Request};
 use crate::protocol::layout::Places;
 use crate::protocol::version::{TIE_BREAKERS, Version};
 use crate::protocol::view::{Moment, View};
 use crate::protocol::write::{Kind, Next, Outcome, Write};
 use crate::table::error::{Cause, TableError};
-use crate::table::{Content, LeaseLasts, Place, RawCopy, Sent};
+use crate::table::{Place, RawCopy, Sent};
 use crate::telemetry;
 
 /// A repetition that the deadline would cut off is not sent. Its outcome would be unknown, while
 /// all earlier attempts were refused.
 const LEAST_TIME: Duration = Duration::from_millis(250);
-
-/// A successful write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// The shard that holds the item. For a delete, the item's home.
-    pub shard: ShardNumber,
-    /// The write width under which it was placed.
-    pub number_of_shards: ShardCount,
-    /// Attempts, including the successful one.
-    pub attempts: u32,
-    /// Attempts that were throttled.
-    pub throttled: u32,
-    /// The version of the item that was stored. `None` for a delete, or if an earlier request may
-    /// have stored it and a later one replaced it.
-    pub version: Option<Version>,
-}
-
-/// A write that failed or has an unknown outcome, and its attempts. Its source is the source of its
-/// kind.
-#[derive(Debug)]
-pub struct WriteError {
-    /// Why, and whether trying again helps.
-    pub kind: WriteErrorKind,
-    /// Attempts: requests to the main table that may have been sent.
-    pub attempts: u32,
-    /// Attempts that were throttled.
-    pub throttled: u32,
-    /// The tag of the item that prevented the write, if there is one.
-    pub current: Option<ItemTag>,
-}
-
-/// Why a write failed, or why its outcome is unknown.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteErrorKind {
-    /// Nothing was changed: capacity did not come before the deadline. This is the last limit that
-    /// was exceeded. Try again later.
-    #[error("no capacity before the deadline ({})", .0.name())]
-    Capacity(CapacityScope),
-    /// Nothing was changed: the deadline passed, and nothing was throttled. Try again later.
-    #[error("the deadline passed: {0}")]
-    Deadline(Cause),
-    /// Nothing was changed: other writes of the same item were running until the deadline. Try
-    /// again.
-    #[error("other writes of the same item were under way until the deadline")]
-    Contended,
-    /// Nothing was changed: a create-only write found an item.
-    #[error("the item exists")]
-    Exists,
-    /// Nothing was changed: the item was created by a request with the same idempotency key and
-    /// other content. Choose a new key.
-    #[error("the idempotency key was used for an item with another content")]
-    IdempotencyKeyReused,
-    /// Nothing was changed: the table accepts appends only.
-    #[error("the table takes appends only")]
-    AppendOnly,
-    /// Nothing was changed: the item's state does not satisfy the write's conditions. Read it, and
-    /// decide anew.
-    #[error("the item is not in a state that the conditions allow")]
-    Precondition,
-    /// Nothing was changed: there is no item to update.
-    #[error("there is no such item")]
-    Absent,
-    /// Nothing was changed: the change does not fit the stored item, and repeating it does not
-    /// help.
-    #[error("the change does not fit the item")]
-    Patch(#[source] PatchError),
-    /// The outcome is unknown: an attempt had no response in time. A put may be repeated as it is.
-    #[error("the outcome is unknown: {0}")]
-    Unknown(Cause),
-    /// Nothing was changed, and repeating it does not help.
-    #[error(transparent)]
-    Table(TableError),
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.kind.fmt(f)
-    }
-}
-
-impl Error for WriteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The cause itself is part of the message.
-        if let WriteErrorKind::Unknown(cause) | WriteErrorKind::Deadline(cause) = &self.kind {
-            cause.source()
-        } else {
-            self.kind.source()
-        }
-    }
-}
-
-impl WriteErrorKind {
-    /// The kind of an error before anything was changed.
-    pub(super) fn unchanged(error: TableError) -> Self {
-        match ReadError::from(error) {
-            ReadError::Capacity(scope) => Self::Capacity(scope),
-            ReadError::Deadline(cause) => Self::Deadline(cause),
-            ReadError::Table(error) => Self::Table(error),
-        }
-    }
-
-    /// Adds the attempts that were made.
-    pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
-        WriteError { kind: self, attempts, throttled, current: None }
-    }
-}
 
 /// The result of a write, with the shard of the item and the width under which it was placed.
 pub(super) type End = (Outcome, (ShardNumber, ShardCount));
@@ -320,36 +209,11 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The content of a request.
-pub(super) enum Payload<'a> {
-    /// The content of a put. With a lease, the request is sent only while the lease is valid.
-    Content(Option<Content<'a>>, Option<LeaseLasts>),
-    /// The additions in place, and where to store the resulting item.
-    Additions(&'a Attributes, &'a mut Option<Stored<Item>>),
-}
-
 /// One write of an item, with its attempts.
 pub(super) struct WriteRun<'a> {
     attempts: Attempts<'a>,
     write: Write,
     deed: Deed<'a>,
-}
-
-/// The input of a write.
-pub(super) enum Deed<'a> {
-    Put(&'a Item),
-    Delete,
-    Change(Box<Changing<'a>>),
-}
-
-impl Deed<'_> {
-    fn content(&self) -> Option<Content<'_>> {
-        match self {
-            Self::Put(item) => Some(Content { item, applied: None }),
-            Self::Delete => None,
-            Self::Change(changing) => changing.content(),
-        }
-    }
 }
 
 impl<'a> WriteRun<'a> {

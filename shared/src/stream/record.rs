@@ -13,7 +13,7 @@ use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, ShardNumber, SortKey, SortKeyType};
 use crate::core::value::{Item, Value};
 use crate::protocol::version::Version;
-use crate::table::attributes::{DELETED, LOGICAL_KEY, RESERVED, VERSION};
+use crate::table::names::{DELETED, LOGICAL_KEY, RESERVED, VERSION};
 
 /// The principal that removes expired items: `userIdentity.principalId`. (DynamoDB developer guide,
 /// "DynamoDB Streams and Time to Live".)

@@ -6,7 +6,11 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::error::TableError;
-use super::writes::Place;
+use super::names::{
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, VERSION, WIDTH,
+    WRITE_ID,
+};
+use super::place::Place;
 use crate::config::TableConfig;
 use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::core::merge::Stored;
@@ -14,30 +18,6 @@ use crate::core::value::{Item, Value};
 use crate::protocol::applied::{Applied, UpdateId};
 use crate::protocol::copies::Copy;
 use crate::protocol::version::Version;
-
-/// The caller's logical key. Streams and indexes need it.
-pub(crate) const LOGICAL_KEY: &str = "_partition_key";
-/// The item's version.
-pub(crate) const VERSION: &str = "_version";
-/// The id of the write that created the item. A create-only write recognises its own earlier
-/// attempt by it. A tombstone keeps it.
-pub(crate) const WRITE_ID: &str = "_write_id";
-/// The write width under which the item was placed. Absent if that is the width of a key without
-/// metadata. A rebuild of lost metadata reads it.
-pub(crate) const WIDTH: &str = "_width";
-/// True on a tombstone: a deleted item that hides older copies on other shards.
-pub(crate) const DELETED: &str = "_deleted";
-/// The younger generation of the updates that were recently applied to the item.
-pub(crate) const APPLIED: &str = "_applied";
-/// The older generation, and the begin of both in epoch milliseconds, as a map.
-pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
-/// The members of that map.
-pub(crate) const BEGAN: &str = "began";
-pub(crate) const KNOWN_SINCE: &str = "known_since";
-pub(crate) const IDS: &str = "ids";
-/// Attributes that belong to the product. A caller's item cannot have them.
-pub const RESERVED: [&str; 7] =
-    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
 

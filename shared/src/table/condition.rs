@@ -11,9 +11,9 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
-use super::attributes::{
-    self, APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, SdkItem, VERSION,
-    WRITE_ID,
+use super::attributes::{self, SdkItem};
+use super::names::{
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, VERSION, WRITE_ID,
 };
 use crate::core::key::{PartitionKey, ShardNumber};
 use crate::core::value::Attributes;

@@ -3,10 +3,12 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::attributes::{self, SdkItem};
 use super::condition::{Claim, Expression};
 use super::error::TableError;
-use super::writes::{At, LeaseLasts, Place, Sent};
+use super::names::{LOGICAL_KEY, VERSION, WIDTH};
+use super::place::{At, Place};
+use super::writes::{LeaseLasts, Sent};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::value::{value_size, write_units};
 use crate::protocol::copies::Copy;

@@ -13,8 +13,9 @@ use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
-use super::metadata_item::{
-    ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, number,
+use super::metadata_item::number;
+use super::names::{
+    ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATION, SHORT_UNTIL, THROTTLED,
 };
 use crate::core::key::PartitionKey;
 use crate::core::pressure::Pressure;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
 use super::Tables;
-use super::attributes::{self, DELETED, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::attributes::{self, SdkItem};
 use super::error::{Cause, TableError};
+use super::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};

@@ -10,9 +10,8 @@ use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
-use super::metadata_item::{
-    GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS, OF_LOAD, RawMetadata, attributes, number,
-};
+use super::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
+use super::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS};
 use crate::core::key::{KeyError, PartitionKey};
 use crate::core::load::Load;
 use crate::protocol::metadata::ShardMetadata;

@@ -4,6 +4,11 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::attributes::SdkItem;
 use super::error::TableError;
+use super::names::{
+    BUSY_AT, CLOSING, DRAIN, DRAIN_STOPPED_AT, DRAINED_AT, DRAINING, ERA, FRUITLESS_GROWTHS,
+    GENERATION, LAST_UPDATED, LOAD_MINUTE, LOAD_PER_SHARD, LOAD_UNITS, NUMBER_OF_SHARDS,
+    READ_SHARDS, REJECTED_PERCENT, SETTLED, SHARD_HISTORY, SHRUNK_AT, UNMOVABLE_AT,
+};
 use crate::core::growth::GrowthRecord;
 use crate::core::key::ShardCount;
 use crate::core::load::Load;
@@ -11,66 +16,6 @@ use crate::protocol::history::ShardHistory;
 use crate::protocol::layout::FIRST_ERA;
 use crate::protocol::layout::HIGHEST_GENERATION;
 use crate::protocol::metadata::{Drain, Phase, ShardMetadata};
-
-/// Defines a constant for each attribute of the metadata table besides its key, and the list of all
-/// attributes.
-macro_rules! attribute_names {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub(super) const $name: &str = $text;)*
-        pub(crate) const ATTRIBUTES: &[&str] = &[$($name),*];
-    };
-}
-
-attribute_names! {
-    NUMBER_OF_SHARDS = "number_of_shards";
-    READ_SHARDS = "read_shards";
-    LAST_UPDATED = "last_updated";
-    SHARD_HISTORY = "shard_history";
-    ERA = "era";
-    GENERATION = "generation";
-    /// The width of the next era, while writers wait for it.
-    CLOSING = "closing";
-    DRAINING = "draining";
-    /// The progress of a drain: `"began busy_until emptied_at"` in epoch seconds, with `-` for a
-    /// time that is not set; then `in_doubt` if a move has an unknown outcome.
-    DRAIN = "drain";
-    DRAIN_STOPPED_AT = "drain_stopped_at";
-    DRAINED_AT = "drained_at";
-    SHRUNK_AT = "shrunk_at";
-    UNMOVABLE_AT = "unmovable_at";
-    SETTLED = "settled";
-    REJECTED_PERCENT = "rejected_percent";
-    FRUITLESS_GROWTHS = "fruitless_growths";
-    LOAD_MINUTE = "load_minute";
-    LOAD_UNITS = "load_units";
-    LOAD_PER_SHARD = "load_per_shard";
-    BUSY_AT = "busy_at";
-    /// In the table item: which writes the table accepts.
-    WRITES = "writes";
-    /// In the table item: the version of the protocol.
-    PROTOCOL = "protocol";
-    /// In the table item: the number of pages of the directory.
-    PAGES = "pages";
-    /// In the table item: how many copies of each page are written. In a page: how many may be
-    /// read.
-    COPIES = "copies";
-    /// In the table item: every page was created once, so a missing page is lost.
-    DIRECTORY_MADE = "directory_made";
-    /// In the table item: the metadata is being rebuilt.
-    REBUILDING = "rebuilding";
-    /// In a page: the table's warm throughput, as `"write_units read_units"`.
-    WARM_THROUGHPUT = "warm_throughput";
-    /// In an item of evidence: when the pool began, in milliseconds since 1970.
-    BEGUN = "begun";
-    ATTEMPTS = "attempts";
-    THROTTLED = "throttled";
-    ACCEPTED = "accepted";
-    /// In an item of evidence: until when the table counts as short of partitions for the key, in
-    /// milliseconds since 1970.
-    SHORT_UNTIL = "short_until";
-    /// The generation of the key under which the shortage was found.
-    SHORT_GENERATION = "short_generation";
-}
 
 /// The attributes in which writers record a key's demand, independent of the generation.
 pub(super) const OF_LOAD: [&str; 4] = [LOAD_MINUTE, LOAD_UNITS, LOAD_PER_SHARD, BUSY_AT];
@@ -279,6 +224,10 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::{
+        ACCEPTED, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, METADATA_ATTRIBUTES, PAGES, PROTOCOL,
+        REBUILDING, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, WARM_THROUGHPUT, WRITES,
+    };
     use super::*;
     use crate::core::key::tests::count as shards;
     use crate::protocol::metadata::Change;
@@ -325,7 +274,7 @@ mod tests {
         let of_evidence = [BEGUN, ATTEMPTS, THROTTLED, ACCEPTED, SHORT_UNTIL, SHORT_GENERATION];
         let all: Vec<&str> =
             set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
-        assert_eq!(all, ATTRIBUTES);
+        assert_eq!(all, METADATA_ATTRIBUTES);
     }
 
     #[test]

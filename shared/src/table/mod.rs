@@ -8,7 +8,9 @@ mod evidence;
 mod items;
 mod metadata;
 mod metadata_item;
+pub(crate) mod names;
 mod page;
+mod place;
 mod scan;
 mod table_item;
 mod writes;
@@ -30,11 +32,12 @@ pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
 pub(crate) use evidence::{Evidence, Shortage, Together};
 pub(crate) use items::{FoundCopy, GetTarget, RawCopy, ShardQueryPage, newer};
-pub(crate) use metadata_item::{ATTRIBUTES as METADATA_ATTRIBUTES, RawMetadata};
-pub(crate) use page::{ENTRY_PREFIX, PageCopy, StoredPage};
+pub(crate) use metadata_item::RawMetadata;
+pub(crate) use page::{PageCopy, StoredPage};
+pub(crate) use place::Place;
 pub use scan::ScanPosition;
 pub(crate) use table_item::{Mode, TABLE_KEY, TableItem};
-pub(crate) use writes::{LeaseLasts, Place, Sent};
+pub(crate) use writes::{LeaseLasts, Sent};
 
 /// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);

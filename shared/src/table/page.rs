@@ -8,13 +8,11 @@ use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::{Cause, TableError};
-use super::metadata_item::{COPIES, WARM_THROUGHPUT, number};
+use super::metadata_item::number;
+use super::names::{COPIES, ENTRY_PREFIX, WARM_THROUGHPUT};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
-
-/// The prefix of an entry's attribute name. The key follows.
-pub(crate) const ENTRY_PREFIX: &str = "key:";
 
 /// One copy of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

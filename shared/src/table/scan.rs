@@ -3,8 +3,9 @@
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
 use super::Tables;
-use super::attributes::{self, LOGICAL_KEY, SdkItem, VERSION, WIDTH};
+use super::attributes::{self, SdkItem};
 use super::error::TableError;
+use super::names::{LOGICAL_KEY, VERSION, WIDTH};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::protocol::version::Version;
 

@@ -6,7 +6,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::Tables;
 use super::condition::Expression;
 use super::error::TableError;
-use super::metadata_item::{COPIES, DIRECTORY_MADE, PAGES, PROTOCOL, REBUILDING, WRITES, number};
+use super::metadata_item::number;
+use super::names::{COPIES, DIRECTORY_MADE, PAGES, PROTOCOL, REBUILDING, WRITES};
 
 /// The prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
@@ -32,6 +33,17 @@ pub(crate) struct TableItem {
     pub(crate) directory_made: bool,
     /// The metadata is being rebuilt, so no other process may use the table.
     pub(crate) rebuilding: bool,
+}
+
+impl TableItem {
+    /// Fails while the metadata is being rebuilt.
+    pub(crate) fn check_rebuilt(&self) -> Result<(), TableError> {
+        if self.rebuilding {
+            let why = "its metadata is being rebuilt: start again when that has ended";
+            return Err(TableError::Unusable(why.into()));
+        }
+        Ok(())
+    }
 }
 
 impl Tables {

@@ -17,30 +17,13 @@ use super::attributes::{self, Content, SdkItem};
 use super::condition::Expression;
 use super::error::TableError;
 use super::items::GetTarget;
+use super::place::{At, Place};
 use crate::core::capacity::CapacityScope;
-use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
+use crate::core::key::{PartitionKey, ShardNumber};
 use crate::core::merge::Stored;
 use crate::core::value::{Attributes, Item};
 use crate::protocol::applied::Once;
 use crate::protocol::copies::{Condition, Copy, Effect, Request};
-
-/// The place of an item that a request is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) partition_key: &'a PartitionKey,
-    pub(crate) sort_key: &'a SortKey,
-    pub(crate) shard: ShardNumber,
-    /// The write width under which the item is placed. Items and tombstones store it.
-    pub(crate) width: ShardCount,
-}
-
-/// An item on a shard.
-#[derive(Clone, Copy)]
-pub(super) struct At<'a> {
-    pub(super) partition_key: &'a PartitionKey,
-    pub(super) sort_key: &'a SortKey,
-    pub(super) shard: ShardNumber,
-}
 
 /// The result of a request, as far as the table knows it.
 #[derive(Debug)]
