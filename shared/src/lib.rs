@@ -6,7 +6,6 @@ mod core;
 mod environment;
 #[doc(hidden)]
 pub mod internal;
-#[doc(hidden)]
 mod protocol;
 pub mod request;
 mod sharded_table;
@@ -14,14 +13,14 @@ pub mod stream;
 mod table;
 mod telemetry;
 
+pub use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
+pub use crate::core::number::{Number, NumberError};
+pub use crate::core::placement::Placement;
+pub use crate::core::query::Order;
+pub use crate::core::tag::ItemTag;
+pub use crate::core::value::Value;
 pub use client::ShardedTable;
 pub use client::content::Attributes;
 pub use client::entry::{Entry, Page, Tagged, Updated, Written};
 pub use client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 pub use config::{ConfigError, TableConfig, Writes};
-pub use core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
-pub use core::number::{Number, NumberError};
-pub use core::placement::Placement;
-pub use core::query::Order;
-pub use core::tag::ItemTag;
-pub use core::value::Value;

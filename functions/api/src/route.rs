@@ -2,9 +2,9 @@
 
 use crate::problem::Problem;
 
-/// The operation of a request, named after its `operationId` in `openapi.yaml`.
+/// The operation of a request, named after its `operationId` in `functions/api/openapi.yaml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "openapi.yaml describes each operation")]
+#[expect(missing_docs, reason = "functions/api/openapi.yaml describes each operation")]
 pub enum Operation {
     StoreItem,
     StoreItems,
@@ -18,7 +18,7 @@ pub enum Operation {
 
 /// The function that serves an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the functions are named")]
+#[expect(missing_docs, reason = "each variant is the name of a function")]
 pub enum Function {
     Writer,
     Reader,
@@ -45,7 +45,8 @@ pub fn route(method: &str, path: &str) -> Option<(Function, Operation)> {
     ROUTES.iter().find(|row| (row.0, row.1) == (method, path)).map(|row| (row.2, row.3))
 }
 
-/// The problem of a request without a route: 405 with the methods of its path, or 404.
+/// Returns the problem for a request that matches no route: 405 with the allowed methods if the path
+/// exists, otherwise 404.
 #[must_use]
 pub fn no_route(method: &str, path: &str) -> Problem {
     let methods: Vec<&str> = ROUTES.iter().filter(|row| row.1 == path).map(|row| row.0).collect();

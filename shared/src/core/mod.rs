@@ -1,4 +1,12 @@
-//! The pure core: no IO, no clock, no randomness. Time and chance come in as arguments, decisions go out as values.
+//! The pure core: no IO, no clock, no randomness. Callers pass time and random values in as
+//! arguments, and the core returns its decisions as values.
+//!
+//! - Requests and items: `capacity`, `content`, `cursor`, `idempotency`, `key`, `merge`, `number`,
+//!   `patch`, `query`, `spacing`, `tag`, `value`.
+//! - Where items are stored: `placement`, `survey`.
+//! - The number of shards of a key: `pressure` and `load` (observations), `policy` (the decision),
+//!   `doubt` and `growth` (whether more shards help), `sizing`, `collisions` and `throughput` (the
+//!   table's partitions).
 
 pub(crate) mod capacity;
 pub mod collisions;

@@ -1,4 +1,4 @@
-//! The use cases: append, read and scale, over the two tables.
+//! The use cases over the two tables: write, read, scale, drain and survey.
 
 pub(crate) mod append;
 pub(crate) mod begin_drain;
@@ -43,7 +43,7 @@ use replicas::Replicas;
 /// The instant by which an operation must have a response.
 pub type Deadline = tokio::time::Instant;
 
-/// The use cases of one table, each with its deadline. [`ShardedTable`](crate::ShardedTable) is the
+/// The use cases of one sharded table. Each operation has a deadline. [`ShardedTable`](crate::ShardedTable) is the
 /// typed interface over it.
 ///
 /// Cheap to clone. Clones share the state of the keys. Work that must not delay a response
@@ -66,8 +66,8 @@ struct Inner {
 }
 
 impl TableEngine {
-    /// A table that is accessed with this client. Retries and attempt timeouts are the table's own,
-    /// whatever the client's settings are.
+    /// A table that is accessed with this client. The engine uses its own retries and attempt
+    /// timeouts, and ignores those of the client.
     #[must_use]
     pub fn new(client: &Client, config: TableConfig) -> Self {
         Self::with_environment(client, config, Environment::system())
