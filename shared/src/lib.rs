@@ -6,6 +6,8 @@ mod core;
 mod environment;
 #[doc(hidden)]
 pub mod internal;
+// Hidden: its types are public only for `internal`, and their fields need no documents.
+#[doc(hidden)]
 mod protocol;
 pub mod request;
 mod sharded_table;
