@@ -147,9 +147,9 @@ async fn while_the_metadata_table_is_unavailable_a_key_is_used_until_its_lease_e
     let in_time = || Deadline::now() + Duration::from_secs(3);
     let put_late =
         table.put(&item("late", 1), in_time()).await.expect_err("the key may have grown");
-    assert!(matches!(put_late.kind, WriteErrorKind::Deadline(_)), "{put_late:?}");
+    assert!(matches!(put_late.kind, WriteErrorKind::Capacity(_)), "{put_late:?}");
     let read_late = table.get(&key(), &sort_key("before"), true, in_time()).await;
-    assert!(matches!(read_late, Err(ReadError::Deadline(_))), "{read_late:?}");
+    assert!(matches!(read_late, Err(ReadError::Capacity(_))), "{read_late:?}");
     is_down.store(false, Ordering::Relaxed);
     let expected = Expected::from([("before".to_owned(), 1), ("within".to_owned(), 1)]);
     assert_finds(&table, &expected, "the rejected write has stored nothing").await;
