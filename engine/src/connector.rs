@@ -3,16 +3,21 @@
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
+    HttpConnector, HttpConnectorFuture, SharedHttpClient, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use http::StatusCode;
 
 use crate::engine::Engine;
+
+/// An HTTP client of the SDK that sends every request to this connector.
+#[must_use]
+pub fn http_client(connector: impl HttpConnector + 'static) -> SharedHttpClient {
+    let connector = SharedHttpConnector::new(connector);
+    http_client_fn(move |_, _| connector.clone())
+}
 
 /// An HTTP client of the SDK that responds from an engine in this process.
 #[derive(Debug, Clone)]
@@ -38,17 +43,7 @@ impl InProcess {
     /// Converts the client to the type that an SDK configuration takes.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
-        SharedHttpClient::new(self)
-    }
-}
-
-impl HttpClient for InProcess {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
+        http_client(self)
     }
 }
 

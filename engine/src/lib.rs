@@ -25,7 +25,7 @@ mod wanted_throughput;
 mod warm_throughput;
 
 pub use access::Access;
-pub use connector::InProcess;
+pub use connector::{InProcess, http_client};
 pub use engine::{Engine, EngineError, Traffic};
 pub use key_heat::KeyHeat;
 pub use partition_limits::{PartitionLimits, WarmRequest, WhileWarming};

@@ -4,20 +4,17 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
+use embedded_dynamodb::http_client;
 use local::clients_over;
 use sharding::internal::{Clock, Moment};
 
 /// A client of the server.
 #[must_use]
 pub fn client() -> Client {
-    clients_over(SharedHttpClient::new(AtOnce)).dynamodb
+    clients_over(http_client(AtOnce)).dynamodb
 }
 
 /// A table in which no key has grown and that has no items.
@@ -26,16 +23,6 @@ struct AtOnce;
 
 const TABLE_ITEM: &str = r#"{"Item":{"partition_key":{"S":"_sharding:table"},"writes":{"S":"items"},"protocol":{"N":"2"},"pages":{"N":"4"},"copies":{"N":"1"},"directory_made":{"BOOL":true}}}"#;
 const PAGE: &str = r#"{"Item":{"partition_key":{"S":"_sharding:page"},"copies":{"N":"1"}}}"#;
-
-impl HttpClient for AtOnce {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
 
 impl HttpConnector for AtOnce {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {

@@ -3,13 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpClient};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use embedded_dynamodb::InProcess;
+use embedded_dynamodb::{InProcess, http_client};
 
 /// The beginning of the keys of evidence items, which instances share. They are no part of the
 /// protocol, and are not counted.
@@ -39,17 +35,7 @@ impl CountingMetadata {
     /// As an HTTP client for an SDK configuration.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
-        SharedHttpClient::new(self)
-    }
-}
-
-impl HttpClient for CountingMetadata {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
+        http_client(self)
     }
 }
 

@@ -11,14 +11,17 @@ pub mod pages;
 mod services;
 pub mod simulation;
 mod size;
+mod stored;
 mod values;
 pub mod warm_write;
 mod wire;
 
 pub use counting::CountingMetadata;
 pub use edition::{Response, TestEdition, config};
+pub use embedded_dynamodb::http_client;
 pub use lambda::{Function, event, event_of_now};
 pub use services::Services;
 pub use size::{large_or, large_tests};
-pub use values::{count, numbered, soon, sort_key};
+pub use stored::{engine_with_tables, numbers, read_items, scan_stored};
+pub use values::{count, numbered, partition_key, soon, sort_key, valued_item};
 pub use wire::{Call, Fate, TestClock, Wire};

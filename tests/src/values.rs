@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use sharding::internal::{Deadline, ShardCount, SortKey, SortKeyType};
+use sharding::internal::{
+    Attributes, Deadline, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value,
+};
 
 /// A deadline that is long enough for an operation of milliseconds.
 #[must_use]
@@ -27,6 +29,22 @@ pub fn count(n: u32) -> ShardCount {
 #[must_use]
 pub fn sort_key(text: &str) -> SortKey {
     SortKey::parse(SortKeyType::String, text).expect("a sort key")
+}
+
+/// A partition key.
+///
+/// # Panics
+/// If the text is not a valid partition key.
+#[must_use]
+pub fn partition_key(text: &str) -> PartitionKey {
+    PartitionKey::new(text).expect("a key")
+}
+
+/// An item whose only attribute is the number `value`.
+#[must_use]
+pub fn valued_item(key: PartitionKey, text: &str, value: u64) -> Item {
+    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
+    Item { partition_key: key, sort_key: sort_key(text), attributes }
 }
 
 /// The texts of numbered sort keys, in order.

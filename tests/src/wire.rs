@@ -4,15 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpClient};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use embedded_dynamodb::InProcess;
+use embedded_dynamodb::{InProcess, http_client};
 use serde_json::Value;
 use sharding::internal::{Clock, Moment};
 use tokio::time::Instant;
@@ -76,7 +72,7 @@ impl Wire {
     /// As an HTTP client for an SDK configuration.
     #[must_use]
     pub fn into_shared(self) -> SharedHttpClient {
-        SharedHttpClient::new(self)
+        http_client(self)
     }
 
     /// The calls so far, in order.
@@ -93,16 +89,6 @@ impl Wire {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Call>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl HttpClient for Wire {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
     }
 }
 

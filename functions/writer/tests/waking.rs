@@ -6,15 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use api::SdkConfig;
 use aws_sdk_lambda::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use serde_json::Value;
-use system_tests::event;
+use system_tests::{event, http_client};
 use tokio::time::Instant;
 use writer::ShardScaler;
 
@@ -39,23 +35,13 @@ impl Lambda {
             .region(Region::new("us-east-1"))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .endpoint_url("http://lambda.test")
-            .http_client(SharedHttpClient::new(self.clone()))
+            .http_client(http_client(self.clone()))
             .build();
         ShardScaler::new(&aws, "items-shard-scaler".to_owned())
     }
 
     fn requests(&self) -> Vec<(String, String, Value)> {
         self.requests.lock().expect("nobody panics with it").clone()
-    }
-}
-
-impl HttpClient for Lambda {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
     }
 }
 

@@ -4,20 +4,17 @@
 //! The processes run this program: local editions that use the DynamoDB port of another edition.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use local::{Edition, ServeOptions};
+use local::ServeOptions;
 use serde_json::{Value, json};
 use system_tests::{TestEdition, config, count, large_or, soon};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// The environment variable with the server that a process of this program uses.
-const SERVER: &str = "ADDITIONS_EDITION_SERVER";
+use crate::child::{self, Running};
+
 const THIS: &str = "additions::the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more";
 const ITEM: &str = "/item?partition_key=hot&sort_key=counter";
 const ADD: &str = "application/vnd.dynamodb-write-sharding.add+json";
@@ -25,47 +22,6 @@ const PROCESSES: usize = 2;
 const CLIENTS: u64 = 50;
 /// The number of times that a client sends one addition until it knows the outcome.
 const REQUESTS: u32 = 40;
-
-#[expect(clippy::print_stdout, reason = "the test reads the address from it")]
-async fn be_killed(server: String) {
-    let options = ServeOptions { port: 0, endpoint_url: Some(server), ..ServeOptions::default() };
-    let edition = Edition::start(&options, config()).await.expect("it starts");
-    let (api, _) = edition.addresses().expect("its address is known");
-    println!("\nAPI http://{api}");
-    edition.serve(std::future::pending()).await.expect("it serves");
-}
-
-/// A running process.
-struct Process {
-    api: String,
-    process: Child,
-    /// The process's output, which stays open while it runs.
-    _output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    async fn start(server: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
-        command.args(["--exact", THIS, "--nocapture", "--test-threads=1"]).env(SERVER, server);
-        let mut process =
-            command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-        let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
-        let address = async {
-            loop {
-                let line = output
-                    .next_line()
-                    .await
-                    .expect("its output")
-                    .expect("it goes on until it listens");
-                if let Some((_, address)) = line.split_once("API ") {
-                    return address.to_owned();
-                }
-            }
-        };
-        let api = timeout(Duration::from_secs(60), address).await.expect("it listens in time");
-        Self { api, process, _output: output }
-    }
-}
 
 /// The addresses of the processes, and the outcomes for the clients.
 #[derive(Default)]
@@ -142,7 +98,7 @@ async fn add(client: u64, additions: u64, outcomes: Arc<Outcomes>) {
 }
 
 /// Kills the processes in turn, and replaces each by a new one.
-async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Process>) -> u64 {
+async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Running>) -> u64 {
     let mut kills = 0;
     while !outcomes.has_ended.load(Ordering::Relaxed) {
         let which = kills as usize % PROCESSES;
@@ -150,7 +106,7 @@ async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Proces
         let killed = &mut processes[which].process;
         killed.start_kill().expect("it is killed");
         assert_eq!(killed.wait().await.expect("its status").signal(), Some(9));
-        processes[which] = Process::start(&server).await;
+        processes[which] = child::start(THIS, &server).await;
         outcomes.set_address(which, &processes[which].api);
         kills += 1;
     }
@@ -159,8 +115,8 @@ async fn kill(server: String, outcomes: Arc<Outcomes>, mut processes: Vec<Proces
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
-    if let Ok(server) = std::env::var(SERVER) {
-        return be_killed(server).await;
+    if child::is_served().await {
+        return;
     }
     let additions = large_or(20, 4);
     let database = TestEdition::start(ServeOptions::default(), config()).await;
@@ -171,7 +127,7 @@ async fn the_sum_is_what_was_acknowledged_and_at_most_what_is_unknown_more() {
     let (server, outcomes) = (database.dynamodb_url(), Arc::new(Outcomes::default()));
     let mut processes = Vec::new();
     for which in 0..PROCESSES {
-        processes.push(Process::start(&server).await);
+        processes.push(child::start(THIS, &server).await);
         outcomes.set_address(which, &processes[which].api);
     }
     let killer = tokio::spawn(kill(server, Arc::clone(&outcomes), processes));

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,17 +16,18 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use embedded_dynamodb::InProcess;
-use local::{Edition, ServeOptions, in_process_clients};
+use local::{ServeOptions, in_process_clients};
 use serde_json::{Value, json};
 use sharding::internal::{Attributes, Deadline, Item, PageQuery, PartitionKey, TableEngine};
 use system_tests::{TestEdition, config, large_or, soon, sort_key};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{BufReader, Lines};
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout};
 use tokio::time::{Instant, timeout};
 
-/// The environment variable with the server that a process of this program uses.
-const SERVER: &str = "KILLED_EDITION_SERVER";
+use crate::child::{self, Running};
+
+const THIS: &str = "killed::a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck";
 const SCALER: &str = "/2015-03-31/functions/shard-scaler/invocations";
 const KEY: &str = "hot";
 /// The last change of each process. A growth sends six changes: the closing of the metadata item
@@ -108,16 +108,6 @@ fn changes_layout(body: &[u8]) -> bool {
     of_item || key.starts_with("_sharding:page:")
 }
 
-/// Runs this program as the process under test.
-#[expect(clippy::print_stdout, reason = "the test reads the address from it")]
-async fn be_killed(server: String) {
-    let options = ServeOptions { port: 0, endpoint_url: Some(server), ..ServeOptions::default() };
-    let edition = Edition::start(&options, config()).await.expect("it starts");
-    let (api, _) = edition.addresses().expect("its address is known");
-    println!("\nAPI http://{api}");
-    edition.serve(std::future::pending()).await.expect("it serves");
-}
-
 /// A running process.
 struct Process {
     api: String,
@@ -129,25 +119,7 @@ struct Process {
 impl Process {
     async fn start(way: &Way, server: &str) -> Self {
         *way.state() = Doom::default();
-        let mut command = Command::new(std::env::current_exe().expect("this program's own path"));
-        let this = "killed::a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck";
-        command.args(["--exact", this, "--nocapture", "--test-threads=1"]).env(SERVER, server);
-        let mut process =
-            command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-        let mut output = BufReader::new(process.stdout.take().expect("its output")).lines();
-        let address = async {
-            loop {
-                let line = output
-                    .next_line()
-                    .await
-                    .expect("its output")
-                    .expect("it goes on until it listens");
-                if let Some((_, address)) = line.split_once("API ") {
-                    return address.to_owned();
-                }
-            }
-        };
-        let api = timeout(Duration::from_secs(60), address).await.expect("it listens in time");
+        let Running { api, process, output } = child::start(THIS, server).await;
         *way.state() = Doom { process: Some(process), ..Doom::default() };
         Self { api, http: reqwest::Client::new(), _output: output }
     }
@@ -188,8 +160,8 @@ async fn assert_finds(database: &TestEdition, acknowledged: &BTreeSet<String>, a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_killed_between_item_and_page_leaves_no_key_stuck() {
-    if let Ok(server) = std::env::var(SERVER) {
-        return be_killed(server).await;
+    if child::is_served().await {
+        return;
     }
     let kills = large_or(20, 3);
     let data = tempfile::tempdir().expect("a directory");

@@ -7,6 +7,8 @@ mod adopting;
 mod after_a_drain;
 mod alarm_scaling;
 mod audit_log;
+#[cfg(unix)]
+mod child;
 mod client;
 mod concurrent_creation;
 mod console;

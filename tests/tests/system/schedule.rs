@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
+use local::in_process_clients;
 use serde_json::json;
 use shard_scaler::{Clients, Failed, Scaler, ScalerConfig};
 use sharding::internal::{
@@ -13,7 +13,7 @@ use sharding::internal::{
     TableConfig, TableEngine, Value,
 };
 use system_tests::metadata::{self, number};
-use system_tests::{TestClock, config, count, numbered, soon, sort_key};
+use system_tests::{TestClock, config, count, engine_with_tables, numbered, soon, sort_key};
 use tokio::time::sleep;
 
 fn key() -> PartitionKey {
@@ -33,10 +33,7 @@ struct Fixture {
 }
 
 async fn fixture(change: impl FnOnce(&mut TableConfig, &mut ScalerConfig)) -> Fixture {
-    let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-        .await
-        .expect("tables");
+    let engine = engine_with_tables().await;
     let (mut of_table, mut of_scaler) = (config(), ScalerConfig::default());
     change(&mut of_table, &mut of_scaler);
     let clock = TestClock::default();

@@ -15,7 +15,7 @@ use sharding::internal::{
     TableEngine,
 };
 use system_tests::metadata;
-use system_tests::{TestClock, config, count, soon, sort_key};
+use system_tests::{TestClock, config, count, scan_stored, soon, sort_key};
 use tokio::time::sleep;
 
 fn key(text: &str) -> PartitionKey {
@@ -109,28 +109,12 @@ async fn migrate_events_and_the_schedule_bring_every_bare_item_home() {
         assert!(runs < 500, "the migration does not end");
         sleep(Duration::from_secs(59)).await;
     }
-    let mut start = None;
-    let mut homes = 0;
-    loop {
-        let page = fixture
-            .client
-            .scan()
-            .table_name("items")
-            .set_exclusive_start_key(start)
-            .send()
-            .await
-            .expect("a page");
-        for stored in page.items() {
-            let key = stored["partition_key"].as_s().expect("a text");
-            assert!(key.ends_with(".1"), "{key} is bare");
-            homes += 1;
-        }
-        start = page.last_evaluated_key;
-        if start.is_none() {
-            break;
-        }
+    let stored = scan_stored(&fixture.client).await;
+    for item in &stored {
+        let key = item["partition_key"].as_s().expect("a text");
+        assert!(key.ends_with(".1"), "{key} is bare");
     }
-    assert_eq!(homes, 2 * KEYS);
+    assert_eq!(stored.len(), 2 * KEYS);
     assert_eq!(fixture.page("path-7").await, ["a", "b"]);
     let report = fixture.send(json!({"action": "migrate"})).await;
     assert_eq!(

@@ -7,15 +7,11 @@ use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpClient};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use ciborium::Value as Cbor;
-use embedded_dynamodb::{Engine, InProcess};
+use embedded_dynamodb::{Engine, InProcess, http_client};
 use serde_json::{Map, Value};
 
 /// The treatment of a request.
@@ -59,23 +55,13 @@ impl Aws {
     }
 
     pub(crate) fn shared(&self) -> SharedHttpClient {
-        SharedHttpClient::new(self.clone())
+        http_client(self.clone())
     }
 
     /// The bodies of all requests of one operation, in order.
     pub(crate) fn asked(&self, operation: &str) -> Vec<Value> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.iter().filter(|(name, _)| name == operation).map(|(_, body)| body.clone()).collect()
-    }
-}
-
-impl HttpClient for Aws {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
     }
 }
 

@@ -5,19 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use embedded_dynamodb::{Engine, InProcess};
-use local::{create_tables, in_process_clients};
-use sharding::internal::{
-    Attributes, Environment, Item, PageQuery, PartitionKey, Survey, TableConfig, TableEngine, Value,
+use local::in_process_clients;
+use sharding::internal::{Environment, Item, Survey, TableConfig, TableEngine, Value};
+pub(super) use system_tests::partition_key as key;
+use system_tests::{
+    TestClock, config, engine_with_tables, numbers, read_items, scan_stored, soon, sort_key,
+    valued_item,
 };
-use system_tests::{TestClock, config, soon, sort_key};
-
-pub(super) fn key(text: &str) -> PartitionKey {
-    PartitionKey::new(text).expect("a key")
-}
 
 pub(super) fn item(partition_key: &str, text: &str, value: u64) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    Item { partition_key: key(partition_key), sort_key: sort_key(text), attributes }
+    valued_item(key(partition_key), text, value)
 }
 
 pub(super) struct Fixture {
@@ -28,9 +25,8 @@ pub(super) struct Fixture {
 }
 
 pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
-    let engine = Engine::in_memory().expect("an engine");
+    let engine = engine_with_tables().await;
     let client = in_process_clients(&InProcess::new(engine.clone())).dynamodb;
-    create_tables(&client, &config()).await.expect("tables");
     let mut config = config();
     config.drain.units_per_second = 20_000;
     change(&mut config);
@@ -61,29 +57,15 @@ impl Fixture {
 
     /// Reads every item of a key, with its value, by pages.
     pub(super) async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
-        let mut query =
-            PageQuery { limit: 30, consistent: true, ..PageQuery::new(key(partition_key)) };
-        let mut found = BTreeMap::new();
-        loop {
-            let page = self.table.query(&query, soon()).await.expect("a page");
-            for item in &page.items {
-                let Some(Value::N(value)) = item.attributes.get("value") else {
-                    panic!("{item:?}")
-                };
-                assert_eq!(
-                    item.attributes.len(),
-                    1,
-                    "only the caller's attributes are shown: {item:?}"
-                );
-                let before =
-                    found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
-                assert_eq!(before, None, "{} came twice", item.sort_key);
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return found,
-            }
+        let items = read_items(&self.table, &key(partition_key), 30).await;
+        for item in &items {
+            assert_eq!(
+                item.attributes.len(),
+                1,
+                "only the caller's attributes are shown: {item:?}"
+            );
         }
+        numbers(&items)
     }
 
     pub(super) async fn get(&self, partition_key: &str, text: &str) -> Option<u64> {
@@ -100,26 +82,12 @@ impl Fixture {
 
     /// The stored keys, with the number of items of each.
     pub(super) async fn stored(&self) -> BTreeMap<String, usize> {
-        let (mut start, mut stored) = (None, BTreeMap::new());
-        loop {
-            let page = self
-                .client
-                .scan()
-                .table_name("items")
-                .set_exclusive_start_key(start)
-                .send()
-                .await
-                .expect("a page");
-            for item in page.items() {
-                *stored
-                    .entry(item["partition_key"].as_s().expect("a text").clone())
-                    .or_default() += 1;
-            }
-            start = page.last_evaluated_key;
-            if start.is_none() {
-                return stored;
-            }
+        let mut stored = BTreeMap::new();
+        for item in scan_stored(&self.client).await {
+            let stored_key = item["partition_key"].as_s().expect("a text");
+            *stored.entry(stored_key.clone()).or_default() += 1;
         }
+        stored
     }
 
     pub(super) async fn survey(&self) -> Survey {

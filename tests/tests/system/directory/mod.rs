@@ -18,22 +18,22 @@ use aws_sdk_dynamodb::Client;
 use embedded_dynamodb::{Engine, InProcess};
 use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine, Value,
-    Written,
+    Environment, Item, PageQuery, PartitionKey, TableConfig, TableEngine, Value, Written,
 };
 use system_tests::metadata::{self, claimed_tables};
-use system_tests::{Call, Fate, TestClock, Wire, config, soon, sort_key};
+use system_tests::{
+    Call, Fate, TestClock, Wire, config, partition_key, soon, sort_key, valued_item,
+};
 
 /// The key of most tests.
 const KEY: &str = "hot";
 
 fn key() -> PartitionKey {
-    PartitionKey::new(KEY).expect("a key")
+    partition_key(KEY)
 }
 
 fn item(text: &str, value: u64) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    Item { partition_key: key(), sort_key: sort_key(text), attributes }
+    valued_item(key(), text, value)
 }
 
 fn value_of(item: &Item) -> u64 {

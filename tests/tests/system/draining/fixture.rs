@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, create_tables, in_process_clients};
+use local::{clients_over, in_process_clients};
 use sharding::internal::{
-    Attributes, Deadline, Drained, Environment, Item, PageQuery, PartitionKey, Placement,
-    ScaleOutcome, ShardMetadata, TableConfig, TableEngine, Value,
+    Deadline, Drained, Environment, Item, PartitionKey, Placement, ScaleOutcome, ShardMetadata,
+    TableConfig, TableEngine,
 };
-use system_tests::{Fate, TestClock, Wire, config, count, soon, sort_key};
+use system_tests::{
+    Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key, read_items,
+    scan_stored, soon, sort_key, valued_item,
+};
 use tokio::time::sleep;
 
 pub(super) fn key() -> PartitionKey {
-    PartitionKey::new("2014-07-09").expect("a key")
+    partition_key("2014-07-09")
 }
 
 pub(super) fn item(text: &str, value: u64) -> Item {
-    let attributes = Attributes::from([("value".to_owned(), Value::N(value.to_string()))]);
-    Item { partition_key: key(), sort_key: sort_key(text), attributes }
+    valued_item(key(), text, value)
 }
 
 pub(super) struct Fixture {
@@ -30,10 +32,7 @@ pub(super) struct Fixture {
 
 /// A table with these settings, over a wire that passes every request.
 pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
-    let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-        .await
-        .expect("tables");
+    let engine = engine_with_tables().await;
     let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
     let mut of_table = config();
     of_table.drain.units_per_second = 20_000;
@@ -61,53 +60,24 @@ impl Fixture {
 
     /// Reads every item, with its value, by pages.
     pub(super) async fn all(&self) -> BTreeMap<String, u64> {
-        let mut query = PageQuery { limit: 70, consistent: true, ..PageQuery::new(key()) };
-        let mut found = BTreeMap::new();
-        loop {
-            let page = self.table.query(&query, soon()).await.expect("a page");
-            for item in &page.items {
-                let Some(Value::N(value)) = item.attributes.get("value") else {
-                    panic!("{item:?}")
-                };
-                let before =
-                    found.insert(item.sort_key.to_string(), value.parse().expect("a number"));
-                assert_eq!(before, None, "{} came twice", item.sort_key);
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return found,
-            }
-        }
+        numbers(&read_items(&self.table, &key(), 70).await)
     }
 
     /// The stored sort keys on each shard.
     pub(super) async fn by_shard(&self) -> BTreeMap<u32, Vec<String>> {
         let client = in_process_clients(&InProcess::new(self.engine.clone())).dynamodb;
-        let mut start = None;
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-        loop {
-            let page = client
-                .scan()
-                .table_name("items")
-                .set_exclusive_start_key(start)
-                .send()
-                .await
-                .expect("a page");
-            for stored in page.items() {
-                let text = |name: &str| stored[name].as_s().expect("a text").clone();
-                let shard = text("partition_key")
-                    .rsplit('.')
-                    .next()
-                    .and_then(|n| n.parse().ok())
-                    .expect("a shard");
-                assert_eq!(text("_partition_key"), "2014-07-09");
-                shards.entry(shard).or_default().push(text("sort_key"));
-            }
-            start = page.last_evaluated_key;
-            if start.is_none() {
-                return shards;
-            }
+        for stored in scan_stored(&client).await {
+            let text = |name: &str| stored[name].as_s().expect("a text").clone();
+            let shard = text("partition_key")
+                .rsplit('.')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .expect("a shard");
+            assert_eq!(text("_partition_key"), "2014-07-09");
+            shards.entry(shard).or_default().push(text("sort_key"));
         }
+        shards
     }
 
     /// A new instance without any state, on the same clock.

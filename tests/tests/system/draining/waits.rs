@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, create_tables, in_process_clients};
+use embedded_dynamodb::InProcess;
+use local::clients_over;
 use sharding::internal::{
     Deadline, Drained, Environment, PageQuery, ReadError, TableConfig, TableEngine, Writes,
 };
-use system_tests::{Call, Fate, TestClock, Wire, config, count, numbered, soon};
+use system_tests::{
+    Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbered, soon,
+};
 use tokio::time::sleep;
 
 use super::fixture::{fixture, item, key};
@@ -79,10 +81,7 @@ async fn with_shorter_waits_a_writer_with_an_older_view_does_not_store_on_a_shar
 
 #[tokio::test(start_paused = true)]
 async fn with_shorter_waits_a_read_that_took_longer_than_its_bound_claims_nothing() {
-    let engine = Engine::in_memory().expect("an engine");
-    create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-        .await
-        .expect("tables");
+    let engine = engine_with_tables().await;
     let slow = |call: &Call| {
         if call.operation == "Query" { Fate::Delay(Duration::from_secs(2)) } else { Fate::Pass }
     };

@@ -3,12 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use embedded_dynamodb::{Engine, InProcess};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -118,16 +115,6 @@ pub(super) struct Connection {
     pub(super) inner: InProcess,
     pub(super) stream: Arc<Stream>,
     pub(super) faults: Arc<Mutex<(StdRng, f64)>>,
-}
-
-impl HttpClient for Connection {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
 }
 
 impl HttpConnector for Connection {

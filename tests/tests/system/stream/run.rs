@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use embedded_dynamodb::{Engine, InProcess};
-use local::{clients_over, create_tables, in_process_clients};
+use embedded_dynamodb::{InProcess, http_client};
+use local::clients_over;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sharding::internal::{Environment, PartitionKey, TableConfig, TableEngine};
 use sharding::stream::StreamDecoder;
-use system_tests::{TestClock, config};
+use system_tests::{TestClock, config, engine_with_tables};
 
 use super::log::Log;
 use super::recording::{Connection, Stream};
@@ -28,10 +27,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) async fn new(seed: u64) -> Self {
-        let engine = Engine::in_memory().expect("an engine");
-        create_tables(&in_process_clients(&InProcess::new(engine.clone())).dynamodb, &config())
-            .await
-            .expect("tables");
+        let engine = engine_with_tables().await;
         let mut of_table = config();
         of_table.ttl_attribute = Some("expires".to_owned());
         of_table.let_expire = Duration::from_secs(300);
@@ -46,7 +42,7 @@ impl Run {
         let faults = Arc::new(Mutex::new((StdRng::seed_from_u64(seed), lost)));
         let inner = InProcess::new(self.stream.engine.clone());
         let connection = Connection { inner, stream: Arc::clone(&self.stream), faults };
-        let client = clients_over(SharedHttpClient::new(connection)).dynamodb;
+        let client = clients_over(http_client(connection)).dynamodb;
         TableEngine::with_environment(
             &client,
             self.config.clone(),
