@@ -36,8 +36,6 @@ const LEAST_OF_PROMISED: f64 = 0.4;
 /// With this number of shards for each partition, a key is on nineteen of twenty partitions. If
 /// other keys fill them, more shards hardly help.
 const MOST_BESIDE_OTHERS: u32 = 3;
-/// If more than this share of such a key's demand is rejected, most partitions are full.
-const MOST_PARTITIONS: f64 = 0.5;
 /// If less than this share of the rate at the last growth is accepted, the demand has risen since.
 const LEFT_OF_A_RISEN: f64 = 0.5;
 /// A partition takes 2.5 of the largest items a second, and a throttled writer observes for two to
@@ -113,10 +111,10 @@ pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCou
     is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
 }
 
-/// Whether other keys fill most partitions of the table, if a key with this width has too few writes
-/// to fill its own shards, and this share of its demand is rejected nevertheless.
+/// Whether other keys fill the table, if a key with this width has too few writes to fill its own
+/// shards, and this share of its demand is rejected nevertheless. Retries lower the share.
 pub(super) fn others_fill_the_table(seen: Seen, width: ShardCount, rejected: f64) -> bool {
-    is_spread(width, seen.partitions) && rejected > MOST_PARTITIONS
+    is_spread(width, seen.partitions) && rejected >= MOST_BY_BAD_LUCK
 }
 
 /// Whether a key with this width has shards on nearly all partitions.

@@ -548,7 +548,7 @@ mod tests {
             // Half of the demand at two shards, derived from what is throttled there.
             (1_000, 20.0, 8, 40..=66),
             // Nothing accepts all of it. This many shards accept what can be accepted.
-            (4, 5.0, 1, 15..=28),
+            (4, 5.0, 1, 15..=32),
             (20, 20.0, 1, 60..=200),
         ];
         for (partitions, demand, width, expected) in rows {

@@ -33,7 +33,7 @@ const HARDLY_ANY: f64 = 0.2;
 /// If the table is short, repetitions make at least this number of attempts of one write.
 const REPEATED: f64 = 4.0;
 /// If more shards accept at most this share of the demand more, they are not worth their reads.
-const USELESS: f64 = 0.0003;
+const USELESS: f64 = 0.0001;
 
 /// The width for a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
