@@ -6,8 +6,9 @@ Usage: configuration.py [LOCAL_BINARY]. Without the program, the check does not 
 the options, and the allowed values of variables.
 
 The check reads names from the code that uses them, defaults from the code and the template, and
-allowed values from the template and from the program's messages about wrong variables. The last
-column of each table is text. It must not be empty.
+allowed values from the template and from the program's messages about wrong variables. The values
+that a variable accepts must be those that its setting offers. The last column of each table is
+text. It must not be empty.
 """
 
 import os
@@ -299,6 +300,20 @@ def metrics():
     return {code(name) for name in metrics_written()}
 
 
+def unlike_their_settings(rows, templates):
+    """Returns the variables whose setting allows other words than they do. A setting without a
+    common word, such as the number of ReadReplicas, means something else than its variable."""
+    parameters = templates.parameters | templates.allowed
+    for variable, (_, allowed, setting) in rows.items():
+        offered = set(parameters.get(setting.strip("`"), {}).get("AllowedValues", []))
+        accepted = set(re.split(", | or ", allowed or ""))
+        if offered & accepted and offered != accepted:
+            yield (
+                f"{variable} accepts {', '.join(sorted(accepted))}, and {setting} offers "
+                f"{', '.join(sorted(offered))}"
+            )
+
+
 def unequal(wanted, rows):
     # A row may have two names, and a metric its dimension.
     named = set(re.findall(r"`[\w-]+`", " ".join(row[0].split(", by ")[0] for row in rows)))
@@ -322,6 +337,8 @@ def main():
     failed = 0
     for heading, each in wanted.items():
         wrong = list(compare(each, documented.get(heading, [])))
+        if heading in HEADINGS.values():
+            wrong += unlike_their_settings(each, templates)
         failed += len(wrong)
         for line in wrong:
             print(f"WRONG {DOCUMENT.name}, {heading}: {line}")
