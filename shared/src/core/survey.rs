@@ -112,7 +112,7 @@ impl KeyFindings {
         // The stored width, or one that explains another item, or for a jump hash the narrowest
         // width, whose last shard it is.
         let known = self.widths.keys().copied();
-        let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement.is_jump_hash());
+        let narrowest = ShardCount::new(item.shard.get()).filter(|_| placement.keeps_homes());
         let width = std::iter::once(item.width)
             .chain(known)
             .chain(narrowest)
