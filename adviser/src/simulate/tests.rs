@@ -144,10 +144,8 @@ fn ours_is_nearly_as_good_as_what_knows_the_demand_and_the_partitions() {
 /// partition leaves half of it unused. So this takes the mean of three keys.
 #[test]
 fn while_a_table_splits_ours_accepts_as_much_as_any_other() {
-    let (cells, seconds) = large_or(
-        (&[(20_000, 8), (20_000, 20), (50_000, 20), (50_000, 64)][..], 900),
-        (&[(20_000, 8)][..], 300),
-    );
+    let (cells, seconds) =
+        large_or((&[(20_000, 20), (50_000, 20)][..], 900), (&[(20_000, 8)][..], 300));
     for &(demand, partitions) in cells {
         let contenders = contenders(None, demand, partitions);
         let of = |wanted: &str| {
@@ -168,10 +166,15 @@ fn while_a_table_splits_ours_accepts_as_much_as_any_other() {
         let [ours, doubling, oracle] = ["proportional", "doubling", ORACLE].map(of);
         println!("{demand} on {partitions}: ours {ours}; doubling {doubling}; oracle {oracle}");
         assert!(
-            ours.accepted >= doubling.accepted.max(oracle.accepted) - 0.001,
+            ours.accepted >= doubling.accepted.max(oracle.accepted) - negligible(seconds),
             "{demand} on {partitions}: ours {ours}; doubling {doubling}; oracle {oracle}"
         );
     }
+}
+
+/// The share of the writes of 0.9 s: 0.1 % in a quarter of an hour.
+fn negligible(seconds: u32) -> f64 {
+    0.9 / f64::from(seconds)
 }
 
 /// The results of the policies in a cell of the grid.
@@ -198,14 +201,12 @@ impl Cell {
     /// Returns what is worse than expected with our policy, after a run of this duration.
     fn misses(&self, seconds: u32) -> Vec<&'static str> {
         let Self { ours, oracle, doubling, plus_one } = self;
-        // The writes of 0.9 s are 0.1 % of those of a quarter of an hour.
-        let negligible = 0.9 / f64::from(seconds);
         let best = doubling.accepted.max(plus_one.accepted).max(oracle.accepted);
         // If nearly all writes are accepted after retries, the table serves the demand.
         let is_served = oracle.relieved.is_finite() || oracle.accepted > 0.999;
         let misses = [
             (ours.relieved > oracle.relieved * 1.25 + 3.0, "late"),
-            (ours.accepted < best - negligible, "accepts fewer"),
+            (ours.accepted < best - negligible(seconds), "accepts fewer"),
             (ours.width > oracle.width * 1.5, "wide"),
             (!is_served && ours.relieved.is_infinite() && ours.short > 30.0, "not reported"),
         ];
