@@ -84,7 +84,7 @@ CONFIGURATIONS = {
     ROOT / "functions/shard-scaler/src/config.rs": SCALER_VARIABLES,
     ROOT / "functions/writer/src/shard_scaler.rs": WAKING_VARIABLES,
 }
-METADATA_ATTRIBUTES = ROOT / "shared/src/table/metadata_item.rs"
+METADATA_ATTRIBUTES = ROOT / "shared/src/table/names.rs"
 VARIABLE_READ = re.compile(r'\bread\s*\.\s*\w+\([^"]*"([A-Z][A-Z0-9_]*)"')
 
 # A row of the table of routes that the functions use.
