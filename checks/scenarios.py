@@ -443,7 +443,7 @@ def short_of_partitions(stage):
     def is_hot(stored):
         return stored.startswith(f"{KEY}.")
 
-    throttled(stage, is_hot, 0.9, is_warmed, "the writer does not wake the shard-scaler")
+    throttled(stage, is_hot, 0.98, is_warmed, "the writer does not wake the shard-scaler")
 
 
 def published(stage):

@@ -36,6 +36,8 @@ const LEAST_OF_PROMISED: f64 = 0.4;
 /// With this number of shards for each partition, a key is on nineteen of twenty partitions. If
 /// other keys fill them, more shards hardly help.
 const MOST_BESIDE_OTHERS: u32 = 3;
+/// If more than this share of such a key's demand is rejected, most partitions are full.
+const MOST_PARTITIONS: f64 = 0.5;
 /// If less than this share of the rate at the last growth is accepted, the demand has risen since.
 const LEFT_OF_A_RISEN: f64 = 0.5;
 /// A partition takes 2.5 of the largest items a second, and a throttled writer observes for two to
@@ -111,10 +113,12 @@ pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCou
     is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
 }
 
-/// Whether other keys fill the table, if a key with this width has too few writes to fill its own
-/// shards, and this share of its demand is rejected nevertheless. Retries lower the share.
+/// Whether other keys fill most of the table, if a key with this width has too few writes to fill
+/// its own shards, and this share of its demand is certainly rejected nevertheless. A single full
+/// partition rejects less, and a handful of writes shows nothing.
 pub(super) fn others_fill_the_table(seen: Seen, width: ShardCount, rejected: f64) -> bool {
-    is_spread(width, seen.partitions) && rejected >= MOST_BY_BAD_LUCK
+    let is_spread = is_spread(width, seen.partitions);
+    seen.pressure.attempts >= ENOUGH_ATTEMPTS && is_spread && rejected > MOST_PARTITIONS
 }
 
 /// Whether a key with this width has shards on nearly all partitions.
@@ -173,7 +177,7 @@ mod tests {
         // A key that needs less than half a partition, and one that needs two, beside other keys
         // that fill their partitions to different degrees.
         for (demand, others, widest) in
-            [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 48)]
+            [(0.3, 0.9, 5), (0.3, 1.0, 24), (0.3, 1.1, 24), (0.3, 1.5, 24), (2.0, 1.5, 54)]
         {
             let (mut metadata, mut now) = (ShardMetadata::registered(1_000), 1_000);
             let mut changes = Vec::new();
@@ -219,6 +223,7 @@ mod tests {
                 ..registered
             }
         };
+        let short = ScalingDecision::ShortOfPartitions { until: 1_010, write_units: Some(12_000) };
         // The observations for a key of the audit log with a thirtieth of a full table's writes.
         let rows = [
             (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
@@ -228,13 +233,14 @@ mod tests {
             (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
             // A key on nearly all partitions whose few writes are mostly rejected: other keys fill
             // the table.
-            (
-                55,
-                seen(103, 94, 9),
-                ScalingDecision::ShortOfPartitions { until: 1_010, write_units: Some(12_000) },
-            ),
-            (55, seen(103, 40, 80), ScalingDecision::Calm),
-            (12, seen(80, 72, 8), ScalingDecision::Calm),
+            (55, seen(103, 94, 9), short),
+            (24, seen(103, 94, 35), short),
+            // A growing share of its writes is accepted, there is too little evidence, or the key is
+            // not on nearly all partitions.
+            (24, seen(103, 94, 45), ScalingDecision::Calm),
+            (24, seen(5, 5, 0), ScalingDecision::Calm),
+            (24, seen(99, 94, 5), ScalingDecision::Calm),
+            (23, seen(103, 94, 9), ScalingDecision::Calm),
         ];
         for (width, seen, expected) in rows {
             let decision = ScalingPolicy::default().decide(&settled(width), seen, 1_000);

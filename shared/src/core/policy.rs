@@ -324,7 +324,7 @@ impl ScalingPolicy {
             write_units: Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2),
         };
         if width > ShardCount::ONE && width >= most_full && most_full < most {
-            let rejected = seen.pressure.rejected_bound(self.confidence);
+            let rejected = seen.pressure.rejected_bound(CERTAIN);
             return if doubt::others_fill_the_table(seen, width, rejected) {
                 others_fill_the_table
             } else {
@@ -579,7 +579,7 @@ mod tests {
             (4, 5.0, 200, 10_000, 20_000),
             (4, 20.0, 200, 40_000, 80_000),
             (20, 50.0, 200, 100_000, 250_000),
-            (4, 150.0, 10, 300_000, 700_000),
+            (4, 150.0, 16, 300_000, 700_000),
         ] {
             let decision = ScalingPolicy::default().decide(
                 &settled(width, 1),

@@ -135,7 +135,7 @@ mod tests {
                 panic!("{demand} on {partitions}")
             };
             assert!(
-                (partitions.min(100)..=partitions * 8).contains(&shards.get()),
+                (partitions.min(100)..=partitions * 9).contains(&shards.get()),
                 "{demand} on {partitions}: {shards}"
             );
         }
