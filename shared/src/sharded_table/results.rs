@@ -115,6 +115,16 @@ impl WriteErrorKind {
         }
     }
 
+    /// The error of a write that is stored, if its result cannot be read.
+    pub(super) fn unread(error: ReadError) -> Self {
+        match error {
+            ReadError::Capacity(_) | ReadError::Deadline(_) => {
+                Self::Unknown(Cause::by("the change is stored, and cannot be read in time", error))
+            }
+            ReadError::Table(error) => Self::Table(error),
+        }
+    }
+
     /// Adds the attempts that were made.
     pub(crate) const fn after(self, attempts: u32, throttled: u32) -> WriteError {
         WriteError { kind: self, attempts, throttled, current: None }

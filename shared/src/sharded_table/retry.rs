@@ -44,7 +44,7 @@ pub(crate) async fn retrying<T, F: Future<Output = Result<T, TableError>>>(
     mut request: impl FnMut() -> F,
 ) -> Result<T, TableError> {
     let mut backoff = Backoff::default();
-    let mut last = TableError::Transient("the deadline had passed before the first attempt".into());
+    let mut last = TableError::Transient("no response came before the deadline".into());
     loop {
         match timeout_at(deadline, request()).await {
             Err(_) => return Err(last),

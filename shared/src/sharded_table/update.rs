@@ -108,7 +108,7 @@ impl TableEngine {
         match self.get_tagged(key, sort_key, true, deadline).await {
             Ok(Some((item, tag))) => Ok(Updated { item, tag, written }),
             Ok(None) => Err(WriteErrorKind::Absent.after(attempts, throttled)),
-            Err(error) => Err(WriteErrorKind::of_read(error).after(attempts, throttled)),
+            Err(error) => Err(WriteErrorKind::unread(error).after(attempts, throttled)),
         }
     }
 

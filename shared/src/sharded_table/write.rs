@@ -163,6 +163,17 @@ impl<'a> Attempts<'a> {
         self.backoff.pause(&self.job.inner.environment, self.job.deadline).await
     }
 
+    /// The reason why a write failed. If the last attempt was throttled, that is the reason, and not
+    /// what the write waited for afterwards.
+    fn why(&mut self, error: Option<TableError>) -> Option<TableError> {
+        match (error, self.last.take()) {
+            (Some(TableError::Transient(_)), Some(throttled @ TableError::Capacity(_))) => {
+                Some(throttled)
+            }
+            (error, last) => error.or(last),
+        }
+    }
+
     /// Counts the write, and returns its result: of an outcome, or of a final error; `None` at the
     /// deadline.
     pub(super) fn ended(
@@ -185,7 +196,7 @@ impl<'a> Attempts<'a> {
             Ok((Outcome::Lost, _)) => {
                 Err(WriteErrorKind::Table(TableError::Lost("an item is of a later era".into())))
             }
-            Err(error) => Err(match error.or_else(|| self.last.take()) {
+            Err(error) => Err(match self.why(error) {
                 last if self.in_doubt => {
                     let why = "an attempt had no response in time";
                     WriteErrorKind::Unknown(
@@ -194,7 +205,10 @@ impl<'a> Attempts<'a> {
                 }
                 Some(TableError::Conflict) => WriteErrorKind::Contended,
                 Some(error) => WriteErrorKind::unchanged(error),
-                None => WriteErrorKind::Deadline("there was no time to send the write".into()),
+                None if attempts == 0 => {
+                    WriteErrorKind::Deadline("there was no time to send the write".into())
+                }
+                None => WriteErrorKind::Deadline("no attempt succeeded in time".into()),
             }),
         };
         let written = ended.map_err(|kind| WriteError {
