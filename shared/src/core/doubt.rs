@@ -46,7 +46,10 @@ const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
 /// If the table has this many times the partitions that the key has shards, other keys hardly fill
 /// all partitions of the key.
 const PARTITIONS_FOR_EACH_SHARD: u32 = 2;
-/// With this number of attempts there, the rejected share is the key's own.
+/// With this number of attempts there, the rejected share is the key's own. With fewer, its first
+/// growth is to at most 31 shards.
+const OWN_ATTEMPTS: u64 = 256;
+/// With this number of attempts, a rejected share is evidence.
 const ENOUGH_ATTEMPTS: u64 = 100;
 
 /// How to interpret the rejected share of a demand.
@@ -108,7 +111,7 @@ pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCou
     let has_room = seen.partitions.is_some_and(|partitions| {
         partitions >= width.get().saturating_mul(PARTITIONS_FOR_EACH_SHARD)
     });
-    let is_own = has_room && seen.pressure.attempts >= ENOUGH_ATTEMPTS;
+    let is_own = has_room && seen.pressure.attempts >= OWN_ATTEMPTS;
     let is_few = seen.is_sample && !is_own && !ScalingPolicy::is_sure(seen.pressure);
     is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
 }
@@ -228,6 +231,7 @@ mod tests {
         let rows = [
             (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
             (1, seen(18, 15, 4), ScalingDecision::ScaleOut(count(2))),
+            (1, seen(120, 115, 5), ScalingDecision::ScaleOut(count(15))),
             (13, seen(28, 13, 21), ScalingDecision::Calm),
             (5, seen(9, 3, 8), ScalingDecision::Calm),
             (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
