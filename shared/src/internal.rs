@@ -5,6 +5,7 @@ pub use crate::config::{ConfigError, ScalingActors, TableConfig, Writes};
 pub use crate::core::capacity::CapacityScope;
 pub use crate::core::collisions;
 pub use crate::core::cursor::{self, CursorError, MAX_CURSOR_CHARS};
+pub use crate::core::decision::{LOOK_AGAIN, ScalingDecision, ShrinkDecision};
 pub use crate::core::growth::GrowthRecord;
 pub use crate::core::idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use crate::core::key::{
@@ -16,9 +17,7 @@ pub use crate::core::merge::{PageMerge, ShardPage, ShardPageRequest, Stored};
 pub use crate::core::number::{Number, NumberError};
 pub use crate::core::patch::{Merge, Patch, PatchError};
 pub use crate::core::placement::Placement;
-pub use crate::core::policy::{
-    Growth, LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, ShrinkDecision, TOGETHER,
-};
+pub use crate::core::policy::{Growth, LONGEST_GATHERING, ScalingPolicy, TOGETHER};
 pub use crate::core::pressure::{Pressure, PressureTracker, Seen};
 pub use crate::core::query::{Order, PageQuery};
 pub use crate::core::survey::{KeyFindings, Survey};

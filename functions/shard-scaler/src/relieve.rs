@@ -122,8 +122,9 @@ fn lacking(decision: ScalingDecision, reported: Reported) -> Option<u64> {
     let ScalingDecision::ShortOfPartitions { write_units, .. } = decision else { return None };
     // Without known partitions, only the report counts.
     Some(
-        write_units
-            .unwrap_or_else(|| needed_write_units(reported.capacity, reported.seen.let_in())),
+        write_units.unwrap_or_else(|| {
+            needed_write_units(reported.capacity, reported.seen.accepted_share())
+        }),
     )
 }
 

@@ -11,7 +11,6 @@
 //! several writes during the observed seconds. If they do not, other keys fill them.
 
 use super::key::ShardCount;
-use super::policy::ScalingPolicy;
 use super::pressure::Seen;
 use crate::protocol::metadata::ShardMetadata;
 
@@ -52,6 +51,34 @@ const OWN_ATTEMPTS: u64 = 256;
 /// With this number of attempts, a rejected share is evidence.
 const ENOUGH_ATTEMPTS: u64 = 100;
 
+/// The growths of a key until now.
+#[derive(Clone, Copy)]
+pub(super) struct Growths<'a> {
+    pub(super) metadata: &'a ShardMetadata,
+    /// The number of consecutive growths without effect, including the last one.
+    pub(super) fruitless: u32,
+    pub(super) now_seconds: u64,
+}
+
+impl Growths<'_> {
+    /// Whether the last growth had hardly any effect, if this share of the demand is rejected now.
+    /// If the partitions serve this key only, the accepted rate grows with the number of shards.
+    fn were_in_vain(self, rejected: f64) -> bool {
+        let Self { metadata, fruitless, now_seconds } = self;
+        let before =
+            metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
+        let (Some(before), Some(at)) = (before, metadata.last_growth()) else { return false };
+        let accepted = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
+        let has_risen = 1.0 - rejected < accepted * LEFT_OF_A_RISEN;
+        let is_lasting = fruitless >= MOST_FRUITLESS && !has_risen;
+        let lasting = if is_lasting { DOUBT_SECONDS } else { IN_VAIN_SECONDS };
+        let is_recent = now_seconds.saturating_sub(at) < lasting;
+        let promised = (accepted * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
+        let is_hardly_more = 1.0 - rejected < accepted + LEAST_OF_PROMISED * (promised - accepted);
+        metadata.growth.rejected_percent > 0 && is_recent && is_hardly_more
+    }
+}
+
 /// How to interpret the rejected share of a demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Doubt {
@@ -71,26 +98,15 @@ pub(super) enum Doubt {
 
 impl Doubt {
     /// The doubt about the observations of a key on a known number of partitions, if this share of
-    /// its demand is rejected.
-    pub(super) fn of(
-        policy: &ScalingPolicy,
-        metadata: &ShardMetadata,
-        seen: Seen,
-        rejected: f64,
-        now_seconds: u64,
-    ) -> Self {
+    /// its demand is rejected, and at least `bound` of it.
+    pub(super) fn of(growths: Growths<'_>, seen: Seen, bound: f64, rejected: f64) -> Self {
+        let Growths { metadata, fruitless, now_seconds } = growths;
         let width = metadata.number_of_shards;
-        let growths = policy.record(metadata, seen).fruitless;
-        if grown_in_vain(
-            metadata,
-            seen.pressure.rejected_bound(policy.confidence),
-            growths,
-            now_seconds,
-        ) {
-            if growths < MOST_FRUITLESS {
+        if growths.were_in_vain(bound) {
+            if fruitless < MOST_FRUITLESS {
                 return Self::InVain { step: STEP_AFTER_ONE };
             }
-            let stretch = IN_VAIN_SECONDS << (growths - MOST_FRUITLESS).min(LONGEST_STRETCH);
+            let stretch = IN_VAIN_SECONDS << (fruitless - MOST_FRUITLESS).min(LONGEST_STRETCH);
             let may_try =
                 metadata.last_growth().is_some_and(|at| now_seconds >= at.saturating_add(stretch));
             return if may_try && !is_spread(width, seen.partitions) {
@@ -112,7 +128,7 @@ pub(super) fn most_full_shards(seen: Seen, width: ShardCount) -> Option<ShardCou
         partitions >= width.get().saturating_mul(PARTITIONS_FOR_EACH_SHARD)
     });
     let is_own = has_room && seen.pressure.attempts >= OWN_ATTEMPTS;
-    let is_few = seen.is_sample && !is_own && !ScalingPolicy::is_sure(seen.pressure);
+    let is_few = seen.is_sample && !is_own && !seen.pressure.is_sure();
     is_few.then(|| ShardCount::new(full).unwrap_or(ShardCount::ONE))
 }
 
@@ -129,28 +145,12 @@ fn is_spread(width: ShardCount, partitions: Option<u32>) -> bool {
     width.get() / MOST_BESIDE_OTHERS >= partitions.unwrap_or(1)
 }
 
-/// Whether the last of this number of growths without effect had hardly any effect either, if this
-/// share of the demand is rejected now. If the partitions serve this key only, the accepted rate
-/// grows with the number of shards.
-fn grown_in_vain(metadata: &ShardMetadata, rejected: f64, growths: u32, now_seconds: u64) -> bool {
-    let before =
-        metadata.shard_history.entries().rev().nth(1).map(|entry| f64::from(entry.count.get()));
-    let (Some(before), Some(at)) = (before, metadata.last_growth()) else { return false };
-    let let_in = 1.0 - f64::from(metadata.growth.rejected_percent) / 100.0;
-    let has_risen = 1.0 - rejected < let_in * LEFT_OF_A_RISEN;
-    let is_lasting = growths >= MOST_FRUITLESS && !has_risen;
-    let is_recent =
-        now_seconds.saturating_sub(at) < if is_lasting { DOUBT_SECONDS } else { IN_VAIN_SECONDS };
-    let promised = (let_in * f64::from(metadata.number_of_shards.get()) / before).min(1.0);
-    let is_hardly_more = 1.0 - rejected < let_in + LEAST_OF_PROMISED * (promised - let_in);
-    metadata.growth.rejected_percent > 0 && is_recent && is_hardly_more
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::decision::ScalingDecision;
     use crate::core::key::tests::count;
-    use crate::core::policy::ScalingDecision;
+    use crate::core::policy::ScalingPolicy;
     use crate::core::pressure::Pressure;
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};

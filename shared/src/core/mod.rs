@@ -4,18 +4,20 @@
 //! - Requests and items: `capacity`, `content`, `cursor`, `idempotency`, `key`, `merge`, `number`,
 //!   `patch`, `query`, `spacing`, `tag`, `value`.
 //! - Where items are stored: `placement`, `survey`.
-//! - The number of shards of a key: `pressure` and `load` (observations), `policy` (the decision),
-//!   `doubt` and `growth` (whether more shards help), `sizing`, `collisions` and `throughput` (the
-//!   table's partitions).
+//! - The number of shards of a key: `pressure` and `load` (observations), `policy` and
+//!   `known_partitions` (the rules), `decision` (their result), `doubt` and `growth` (whether more
+//!   shards help), `sizing`, `collisions` and `throughput` (the table's partitions).
 
 pub(crate) mod capacity;
 pub mod collisions;
 pub(crate) mod content;
 pub mod cursor;
+pub(crate) mod decision;
 pub(crate) mod doubt;
 pub(crate) mod growth;
 pub(crate) mod idempotency;
 pub(crate) mod key;
+pub(crate) mod known_partitions;
 pub(crate) mod load;
 pub(crate) mod merge;
 pub(crate) mod number;

@@ -19,16 +19,14 @@
 //! instance observed an improvement, growth stops for minutes, because only the table can split.
 //! The next try is a small step.
 
-use std::fmt;
 use std::time::Duration;
 
-use super::collisions;
-use super::doubt::{self, DOUBT_SECONDS, DOUBTFUL_STEP, Doubt, LONGEST_STRETCH, MOST_FRUITLESS};
+use super::decision::{ScalingDecision, ShrinkDecision};
+use super::doubt::{DOUBT_SECONDS, DOUBTFUL_STEP, LONGEST_STRETCH, MOST_FRUITLESS};
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
-use super::pressure::{Pressure, SAMPLES, Seen};
-use super::sizing::{self, Sizing};
-use super::throughput::PARTITION_WRITE_UNITS;
+use super::known_partitions::OnKnownPartitions;
+use super::pressure::{CERTAIN, NEGLIGIBLE, SAMPLES, Seen};
 use crate::protocol::metadata::{Phase, ShardMetadata};
 
 /// The rule that turns pressure into a width.
@@ -73,21 +71,10 @@ pub struct ScalingPolicy {
     pub confidence: f64,
 }
 
-/// With this number of successes, the estimate of the demand is within a fourteenth...
-const SURE_SUCCESSES: u64 = 200;
-/// ...and this number of attempts with fewer successes shows that the demand is forty times what
-/// its shards accept, or more.
-const SURE_ATTEMPTS: u64 = 8_192;
-/// With this number of successes, the policy uses the estimate itself...
-const FAIR_SUCCESSES: u64 = 32;
-/// ...plus this number of standard deviations.
-const MARGIN: f64 = 0.5;
 /// The longest that a throttled writer waits for more samples.
 pub const LONGEST_GATHERING: Duration = Duration::from_millis(500);
 /// How long an instance that has added to the pooled observations waits for the others.
 pub const TOGETHER: Duration = Duration::from_millis(250);
-/// When an instance whose key cannot grow any further decides again.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Default for ScalingPolicy {
     fn default() -> Self {
@@ -103,122 +90,21 @@ impl Default for ScalingPolicy {
     }
 }
 
-/// The decision. A negative one contains what the caller needs next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScalingDecision {
-    /// Grow to this count.
-    ScaleOut(ShardCount),
-    /// The key range was throttled too little to call the key hot.
-    Calm,
-    /// The key changed recently. The next change is allowed from this epoch second on.
-    CoolingDown {
-        /// Epoch seconds.
-        until: u64,
-    },
-    /// A change to this width is running. Observe it, and take it over if its actor died.
-    Closing(ShardCount),
-    /// The key is at the policy's maximum, or more shards and more partitions would hardly help.
-    AtMaximum,
-    /// The key's page of the directory is full, and the key is not listed yet.
-    DirectoryFull,
-    /// More shards do not help, because the table is short of partitions. Decide again from this
-    /// epoch second on.
-    ShortOfPartitions {
-        /// Epoch seconds.
-        until: u64,
-        /// The write units a second that the table would need; `None` if its partitions are not
-        /// known.
-        write_units: Option<u64>,
-    },
-}
-
-impl fmt::Display for ScalingDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ScaleOut(to) => write!(f, "it needs {to} shards"),
-            Self::Calm => f.write_str("nothing to do"),
-            Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
-            Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
-            Self::AtMaximum => f.write_str("at MAX_SHARDS"),
-            Self::DirectoryFull => f.write_str("its page of the directory is full"),
-            Self::ShortOfPartitions { until, write_units: None } => {
-                write!(
-                    f,
-                    "growing did not help: the table is short of partitions; next try from {until}"
-                )
-            }
-            Self::ShortOfPartitions { until, write_units: Some(units) } => {
-                write!(
-                    f,
-                    "the table is short of partitions: {units} write units a second would do; next look from {until}"
-                )
-            }
-        }
-    }
-}
-
-/// Whether a calm key should give up shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShrinkDecision {
-    /// To this width: half.
-    To(ShardCount),
-    /// Not before this epoch second.
-    Wait {
-        /// Epoch seconds.
-        until: u64,
-    },
-    /// The key has one shard, or is being changed.
-    No,
-}
-
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
 /// shrinking costs more than it saves there.
 const ONCE_BITTEN: u64 = 4;
 
-/// A smaller rejected share of the demand is left to repetitions.
-const NEGLIGIBLE: f64 = 0.01;
-/// The number of standard deviations by which that must be certain.
-const CERTAIN: f64 = 3.0;
 /// The least number of seconds between two tries if growing does not help: DynamoDB splits
 /// partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
 /// The least factor of a growth. A smaller one hardly changes which shards share a partition.
 const LEAST_STEP: f64 = 1.5;
-/// The least factor if the partitions are known.
-const LEAST_STEP_ON_KNOWN: f64 = 1.2;
-/// If a table has more than this many times the partitions that the demand fills, more partitions
-/// hardly help: then the key is short of shards.
-const MOST_FOR_A_DEMAND: f64 = 4.0;
 /// A backlog from before a growth should drain within this time...
 const DRAINING_SECONDS: u64 = 5;
 /// ...otherwise the key gets room for this share of its demand on top.
 const BACKLOG: f64 = 0.2;
-/// If the table is short, the next decision is due after this time, because the number of
-/// partitions may be higher by then.
-const SHORT_SECONDS: u64 = 2;
-/// A table should have this many times the partitions on which the maximum number of shards would
-/// just suffice. Then fewer shards suffice, and a page is read from fewer.
-const SPARE_PARTITIONS: f64 = 3.0;
 
 impl ScalingPolicy {
-    /// Whether the observations are certain to show that at most a negligible share of the demand
-    /// is rejected.
-    #[must_use]
-    pub fn is_calm(seen: Seen) -> bool {
-        seen.pressure.rejected_bound(-CERTAIN) < NEGLIGIBLE && !seen.is_behind()
-    }
-
-    /// Whether to decide now, from the observations of one instance or of several. The demand is
-    /// estimated from its accepted share, and the precision of the estimate grows with the number
-    /// of successful attempts. A change that is based on a handful of attempts is too small, and
-    /// costs a whole cooldown.
-    #[must_use]
-    pub fn is_sure(seen: Pressure) -> bool {
-        let is_decisive = seen.rejected_bound(CERTAIN) >= NEGLIGIBLE
-            || seen.rejected_bound(-CERTAIN) < NEGLIGIBLE;
-        seen.attempts >= SURE_ATTEMPTS || (seen.accepted >= SURE_SUCCESSES && is_decisive)
-    }
-
     /// Decides from the observations of one instance.
     ///
     /// ```
@@ -244,7 +130,7 @@ impl ScalingPolicy {
         // With the maximum number of shards, even a lower rejected share means that there are too
         // few: it varies around the negligible share.
         let is_widest = metadata.number_of_shards >= self.max_shards;
-        let least = match (Self::is_sure(seen.pressure), is_widest) {
+        let least = match (seen.pressure.is_sure(), is_widest) {
             // Of ten thousand instances with few observations, some are unlucky.
             (false, _) if seen.is_sample => NEGLIGIBLE * 3.0,
             (_, true) => NEGLIGIBLE / 2.0,
@@ -252,8 +138,8 @@ impl ScalingPolicy {
         };
         let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
         let is_certain = certain >= least || seen.is_behind();
-        let turned_away = seen.pressure.rejected_bound(self.confidence).max(backlog);
-        if !is_certain || seen.pressure.throttled < self.evidence.max(1) || turned_away < least {
+        let rejected = seen.pressure.rejected_bound(self.confidence).max(backlog);
+        if !is_certain || seen.pressure.throttled < self.evidence.max(1) || rejected < least {
             return ScalingDecision::Calm;
         }
         let known = seen.partitions.filter(|_| self.growth == Growth::Proportional);
@@ -266,10 +152,20 @@ impl ScalingPolicy {
         {
             return ScalingDecision::CoolingDown { until };
         }
-        if let Some(partitions) = known {
-            return self.decide_on(partitions, metadata, seen, backlog, now_seconds);
-        }
         let fruitless = self.record(metadata, seen).fruitless;
+        if let Some(partitions) = known {
+            let key = OnKnownPartitions {
+                partitions,
+                metadata,
+                seen,
+                backlog,
+                fruitless,
+                max_shards: self.max_shards,
+                confidence: self.confidence,
+                now_seconds,
+            };
+            return key.decide();
+        }
         // Whether the last growth should have been enough and was not, judged by the history, which
         // all instances share. A change that ended a shrink does not count. An instance that
         // observed an improvement is not asked.
@@ -290,7 +186,7 @@ impl ScalingPolicy {
         let width = u64::from(metadata.number_of_shards.get());
         // A float beyond the range of u64 saturates. The clamp below bounds it.
         let times = |factor: f64| width as f64 * factor;
-        let lacking = turned_away / (1.0 - turned_away).max(f64::EPSILON);
+        let lacking = rejected / (1.0 - rejected).max(f64::EPSILON);
         let wanted = match self.growth {
             Growth::PlusOne => width + 1,
             Growth::Doubling => width * 2,
@@ -305,87 +201,6 @@ impl ScalingPolicy {
             (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
         let target = u32::try_from(wanted.clamp(width + 1, highest)).ok().and_then(ShardCount::new);
         target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
-    }
-
-    /// Decides for a table with known partitions, assuming that at least the share `backlog` of the
-    /// demand is rejected.
-    fn decide_on(
-        &self,
-        partitions: u32,
-        metadata: &ShardMetadata,
-        seen: Seen,
-        backlog: f64,
-        now_seconds: u64,
-    ) -> ScalingDecision {
-        let (width, most) = (metadata.number_of_shards, self.max_shards);
-        let most_full = doubt::most_full_shards(seen, width).unwrap_or(most).min(most);
-        let others_fill_the_table = ScalingDecision::ShortOfPartitions {
-            until: now_seconds.saturating_add(LOOK_AGAIN.as_secs()),
-            write_units: Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2),
-        };
-        if width > ShardCount::ONE && width >= most_full && most_full < most {
-            let rejected = seen.pressure.rejected_bound(CERTAIN);
-            return if doubt::others_fill_the_table(seen, width, rejected) {
-                others_fill_the_table
-            } else {
-                ScalingDecision::Calm
-            };
-        }
-        // An estimate from enough successes is too high as often as too low, and a width that is a
-        // little too low costs another change.
-        let is_fair = seen.pressure.accepted >= FAIR_SUCCESSES;
-        let rejected = seen
-            .pressure
-            .rejected_bound(if is_fair { -MARGIN } else { self.confidence })
-            .max(backlog);
-        let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
-        let demand = collisions::demand(rejected, width, Some(partitions));
-        let step = f64::from(width.get()) * LEAST_STEP_ON_KNOWN;
-        let wanted = match sizing::size(demand, partitions, most) {
-            Sizing::Relieves(shards) => f64::from(shards.get()),
-            Sizing::Helps(shards) if f64::from(shards.get()) > step => f64::from(shards.get()),
-            Sizing::Helps(_) => {
-                return self.short_of_partitions(partitions, width, certain, now_seconds);
-            }
-        };
-        if width >= most {
-            return self.short_of_partitions(partitions, width, certain, now_seconds);
-        }
-        let wanted = wanted.min(most_full.get().into());
-        let wanted = match Doubt::of(self, metadata, seen, rejected, now_seconds) {
-            Doubt::None => wanted,
-            Doubt::BadLuck => wanted.min(sizing::unlucky(demand, rejected, width)),
-            Doubt::InVain { step } => wanted.min(f64::from(width.get()) * step),
-            Doubt::Crowded => return others_fill_the_table,
-        };
-        // Readers still read the shards that a shrink has begun to give up.
-        let wanted = wanted.max(step).max(metadata.read_shards.get().into()).ceil() as u32;
-        ScalingDecision::ScaleOut(ShardCount::new(wanted).unwrap_or(most).min(most))
-    }
-
-    /// More shards hardly help: either the table lacks partitions, or the key has the maximum and
-    /// would need more.
-    fn short_of_partitions(
-        &self,
-        partitions: u32,
-        width: ShardCount,
-        certain: f64,
-        now_seconds: u64,
-    ) -> ScalingDecision {
-        // A raise cannot be undone, so it uses what is certain.
-        let demand = collisions::demand(certain, width, Some(partitions));
-        let suffices = |partitions| {
-            collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE
-        };
-        let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
-        let needed = needed.min(demand * MOST_FOR_A_DEMAND).ceil();
-        if needed <= partitions.into() {
-            return ScalingDecision::AtMaximum;
-        }
-        ScalingDecision::ShortOfPartitions {
-            until: now_seconds.saturating_add(SHORT_SECONDS),
-            write_units: Some(needed as u64 * PARTITION_WRITE_UNITS),
-        }
     }
 
     /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
@@ -436,20 +251,21 @@ impl ScalingPolicy {
         let before = if known { metadata.growth } else { GrowthRecord::default() };
         // A report has no share to compare. A report after a growth shows that the growth was not
         // enough.
-        let sampled = ((1.0 - seen.pressure.let_in()) * 100.0).round() as u32;
+        let sampled = ((1.0 - seen.pressure.accepted_share()) * 100.0).round() as u32;
         before.grown(if seen.is_sample { sampled } else { before.rejected_percent })
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::core) mod tests {
     use super::ScalingDecision::*;
     use super::*;
     use crate::core::key::tests::count;
+    use crate::core::pressure::Pressure;
     use crate::protocol::metadata::Drain;
     use proptest::prelude::*;
 
-    fn settled(width: u32, at: u64) -> ShardMetadata {
+    pub(in crate::core) fn settled(width: u32, at: u64) -> ShardMetadata {
         let registered = ShardMetadata::registered(1);
         let shard_history = registered.shard_history.clone().with(at, count(width));
         let (number_of_shards, read_shards) = (count(width), count(width));
@@ -462,16 +278,18 @@ mod tests {
         }
     }
 
-    fn report(attempts: u64, throttled: u64) -> Seen {
+    pub(in crate::core) fn report(attempts: u64, throttled: u64) -> Seen {
         Pressure { attempts, throttled, accepted: attempts - throttled }.into()
     }
 
-    fn sample(attempts: u64, throttled: u64) -> Seen {
+    pub(in crate::core) fn sample(attempts: u64, throttled: u64) -> Seen {
         Seen { is_sample: true, ..report(attempts, throttled) }
     }
 
     #[track_caller]
-    fn check<const N: usize>(rows: [(ShardMetadata, Seen, u64, ScalingDecision); N]) {
+    pub(in crate::core) fn check<const N: usize>(
+        rows: [(ShardMetadata, Seen, u64, ScalingDecision); N],
+    ) {
         let policy = ScalingPolicy { cooldown_seconds: 10, ..Default::default() };
         for (metadata, seen, now, expected) in rows {
             assert_eq!(
@@ -526,106 +344,6 @@ mod tests {
             // the growth has helped.
             (settled(20, 990), sample(19, 15), 1_000, ScaleOut(count(193))),
         ]);
-    }
-
-    /// The observations at this width of a demand, in partitions, on a known number of partitions.
-    fn on(partitions: u32, demand: f64, width: u32) -> Seen {
-        let throttled = collisions::throttled(demand, count(width), Some(partitions));
-        Seen {
-            partitions: Some(partitions),
-            ..sample(100_000, (100_000.0 * throttled).round() as u64)
-        }
-    }
-
-    #[test]
-    fn on_known_partitions_a_key_gets_the_shards_that_its_demand_needs() {
-        let rows = [
-            // Partitions, demand in partitions, width, and the expected range of the new width.
-            (1_000, 5.0, 1, 6..=8),
-            (1_000, 20.0, 1, 40..=66),
-            (64, 5.0, 1, 10..=18),
-            (64, 20.0, 1, 100..=200),
-            // Half of the demand at two shards, derived from what is throttled there.
-            (1_000, 20.0, 8, 40..=66),
-            // Nothing accepts all of it. This many shards accept what can be accepted.
-            (4, 5.0, 1, 15..=32),
-            (20, 20.0, 1, 60..=200),
-        ];
-        for (partitions, demand, width, expected) in rows {
-            let decision = ScalingPolicy::default().decide(
-                &settled(width, 1),
-                on(partitions, demand, width),
-                1_000,
-            );
-            let is_expected = matches!(decision, ScaleOut(to) if expected.contains(&to.get()));
-            assert!(is_expected, "{demand} on {partitions}, at {width}: {decision:?}");
-        }
-    }
-
-    #[test]
-    fn on_known_partitions_a_key_that_is_nearly_relieved_gets_a_few_more() {
-        let seen = Seen { partitions: Some(64), ..sample(10_000, 200) };
-        check([
-            (settled(40, 100), seen, 1_000, ScaleOut(count(53))),
-            (settled(190, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, AtMaximum),
-            (settled(200, 100), Seen { partitions: Some(1_000), ..seen }, 1_000, AtMaximum),
-            (settled(40, 995), seen, 1_000, CoolingDown { until: 1_005 }),
-        ]);
-    }
-
-    #[test]
-    fn a_table_short_of_partitions_is_told_what_it_lacks_and_the_growth_stops() {
-        for (partitions, demand, width, least, most) in [
-            (4, 5.0, 200, 10_000, 20_000),
-            (4, 20.0, 200, 40_000, 80_000),
-            (20, 50.0, 200, 100_000, 250_000),
-            (4, 150.0, 16, 300_000, 700_000),
-        ] {
-            let decision = ScalingPolicy::default().decide(
-                &settled(width, 1),
-                on(partitions, demand, width),
-                1_000,
-            );
-            let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
-                panic!("{demand} on {partitions}, at {width}: {decision:?}")
-            };
-            assert!((least..=most).contains(&units), "{demand} on {partitions}: {units}");
-            // A table with this number accepts it.
-            let grown = ScalingPolicy::default().decide(
-                &settled(width, 1),
-                on(u32::try_from(units / 1_000).unwrap(), demand, width),
-                1_000,
-            );
-            assert!(matches!(grown, ScaleOut(_) | Calm), "{grown:?}");
-        }
-    }
-
-    #[test]
-    fn a_key_that_others_crowd_out_does_not_take_every_shard() {
-        let grown = |fruitless, to| ShardMetadata {
-            growth: GrowthRecord { rejected_percent: 80, fruitless },
-            shard_history: ShardMetadata::registered(1)
-                .shard_history
-                .with(900, count(8))
-                .with(990, count(to)),
-            ..settled(to, 990)
-        };
-        let on_eight = |throttled| Seen { partitions: Some(8), ..sample(1_000, throttled) };
-        check([
-            // It was expected to accept everything, and accepts a quarter instead of a fifth.
-            (grown(0, 16), on_eight(750), 1_001, ScaleOut(count(24))),
-            (
-                grown(1, 16),
-                on_eight(750),
-                1_001,
-                ShortOfPartitions { until: 1_011, write_units: Some(12_000) },
-            ),
-        ]);
-        // A growth with the expected effect, and one that is long ago, do not count.
-        for (metadata, now) in [(grown(1, 9), 1_001), (grown(1, 16), 9_000)] {
-            let decision = ScalingPolicy::default().decide(&metadata, on_eight(750), now);
-            assert!(matches!(decision, ScaleOut(to) if to > count(20)), "{decision:?}");
-        }
     }
 
     /// A table that rejects this share of the demand at any width: the widths that the key goes
@@ -758,17 +476,6 @@ mod tests {
             if let ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
                 prop_assert!(to.get() > width && to <= policy.max_shards && to.get() <= width * policy.max_step);
             }
-        }
-
-        #[test]
-        fn on_known_partitions_growth_ends(partitions in 1u32..2_000, demand in 1.1f64..500.0) {
-            let policy = ScalingPolicy::default();
-            let (mut width, mut growths) = (1, 0);
-            while let ScaleOut(to) = policy.decide(&settled(width, 1), on(partitions, demand, width), 1_000) {
-                prop_assert!(to.get() > width && to <= policy.max_shards);
-                (width, growths) = (to.get(), growths + 1);
-            }
-            prop_assert!(growths <= 4, "{growths}");
         }
     }
 }

@@ -23,7 +23,15 @@ const LEAST_GAIN: f64 = 0.05;
 const STILL_THROTTLED: f64 = 0.3;
 /// The number of standard deviations by which a gain must be certain. Otherwise the luckiest of
 /// many instances would decide for all.
-const CERTAIN: f64 = 3.0;
+pub(super) const CERTAIN: f64 = 3.0;
+
+/// A smaller rejected share of the demand is left to repetitions.
+pub(super) const NEGLIGIBLE: f64 = 0.01;
+/// With this number of successes, the estimate of the demand is within a fourteenth...
+const SURE_SUCCESSES: u64 = 200;
+/// ...and this number of attempts with fewer successes shows that the demand is forty times what
+/// its shards accept, or more.
+const SURE_ATTEMPTS: u64 = 8_192;
 
 /// The demand on a key and the accepted part of it, under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,7 +81,7 @@ impl Pressure {
 
     /// The accepted share of the demand, at most 1.
     #[must_use]
-    pub fn let_in(self) -> f64 {
+    pub fn accepted_share(self) -> f64 {
         if self.attempts == 0 {
             return 1.0;
         }
@@ -95,16 +103,27 @@ impl Pressure {
         if self.attempts == 0 {
             return 0.0;
         }
-        let (p, n) = (1.0 - self.let_in(), self.attempts as f64);
+        let (p, n) = (1.0 - self.accepted_share(), self.attempts as f64);
         let centre = p + z * z / (2.0 * n);
         let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
         ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
     }
 
+    /// Whether to decide now, from the observations of one instance or of several. The demand is
+    /// estimated from its accepted share, and the precision of the estimate grows with the number
+    /// of successful attempts. A change that is based on a handful of attempts is too small, and
+    /// costs a whole cooldown.
+    #[must_use]
+    pub fn is_sure(self) -> bool {
+        let is_decisive = self.rejected_bound(CERTAIN) >= NEGLIGIBLE
+            || self.rejected_bound(-CERTAIN) < NEGLIGIBLE;
+        self.attempts >= SURE_ATTEMPTS || (self.accepted >= SURE_SUCCESSES && is_decisive)
+    }
+
     /// Bounds of the accepted share, as a ratio of two counts. Even the luckiest of many instances
     /// is hardly outside by chance.
     fn certain_bounds(self) -> (f64, f64) {
-        let ratio = self.let_in();
+        let ratio = self.accepted_share();
         let samples = self.attempts.max(1) as f64;
         let spread = CERTAIN * ((ratio + ratio * ratio) / samples).sqrt();
         ((ratio - spread).max(0.0), ratio + spread + CERTAIN * CERTAIN / (2.0 * samples))
@@ -127,6 +146,13 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Whether the observations are certain to show that at most a negligible share of the demand
+    /// is rejected.
+    #[must_use]
+    pub fn is_calm(self) -> bool {
+        self.pressure.rejected_bound(-CERTAIN) < NEGLIGIBLE && !self.is_behind()
+    }
+
     /// Much of the first attempts is throttled, even if most are accepted in the end. Then a growth
     /// that should accept the whole demand has not helped, or a backlog does not drain.
     pub(super) fn is_behind(self) -> bool {
@@ -155,7 +181,7 @@ pub struct PressureTracker {
     current: Pressure,
     previous: Pressure,
     /// The part of both that this instance has not yet added to the pool.
-    untold: Pressure,
+    unreported: Pressure,
     /// The first throttle of an overload was observed. It is not counted.
     is_overloaded: bool,
     /// The last growth: the width before, and an upper bound of the share that was accepted then.
@@ -196,32 +222,33 @@ impl PressureTracker {
                 return;
             }
             self.current = self.current.plus(attempts);
-            self.untold = self.untold.plus(attempts);
+            self.unreported = self.unreported.plus(attempts);
         }
     }
 
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
-        (self.current, self.previous, self.untold) = Default::default();
+        (self.current, self.previous, self.unreported) = Default::default();
         self.began = now;
     }
 
     /// The observations of the last seconds that were not taken before: each attempt is reported
     /// once.
-    pub fn take_untold(&mut self, now: Duration) -> Pressure {
+    pub fn take_unreported(&mut self, now: Duration) -> Pressure {
         self.turn(now);
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.unreported)
     }
 
     /// The observations of the last seconds.
     pub fn seen(&mut self, now: Duration) -> Seen {
         let pressure = self.pressure(now);
-        if let (Some(width), Some((before, let_in))) = (self.width, self.last_growth)
+        if let (Some(width), Some((before, accepted_share))) = (self.width, self.last_growth)
             && self.unsettled_until.is_none()
             && pressure.attempts >= SAMPLES
         {
             let promised = f64::from(width.get()) / f64::from(before.get());
-            let needed = (let_in * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
+            let needed =
+                (accepted_share * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
             self.helped |= pressure.certain_bounds().0 >= needed;
         }
         Seen { pressure, growth_helped: self.helped, is_sample: true, partitions: None }
@@ -241,7 +268,7 @@ impl PressureTracker {
             let ended = std::mem::take(&mut self.current);
             self.is_overloaded &= ended.throttled > 0;
             self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
-            self.untold = self.untold.at_most(self.previous);
+            self.unreported = self.unreported.at_most(self.previous);
             self.began = now;
         }
     }
@@ -334,6 +361,8 @@ mod tests {
         // Twice the capacity, and every rejected write is repeated three times: far fewer than half
         // of the first attempts are accepted.
         let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
-        assert!((seen.let_in() - 0.5).abs() < f64::EPSILON && seen.rejected_bound(1.0) < 0.5);
+        assert!(
+            (seen.accepted_share() - 0.5).abs() < f64::EPSILON && seen.rejected_bound(1.0) < 0.5
+        );
     }
 }

@@ -3,8 +3,8 @@
 use tokio::sync::broadcast;
 
 use super::{Inner, TableEngine};
+use crate::core::decision::ScalingDecision;
 use crate::core::key::{PartitionKey, ShardCount};
-use crate::core::policy::ScalingDecision;
 use crate::core::pressure::Pressure;
 
 /// The number of events that are kept for a slow receiver. It misses older ones.

@@ -11,10 +11,9 @@ use super::record::Record;
 use super::retry::retrying;
 use super::scale::{PATIENCE, ScaleError, ScaleOutcome, millis};
 use super::{Deadline, Inner, TableEngine};
+use crate::core::decision::{LOOK_AGAIN, ScalingDecision};
 use crate::core::key::PartitionKey;
-use crate::core::policy::{
-    LONGEST_GATHERING, LOOK_AGAIN, ScalingDecision, ScalingPolicy, TOGETHER,
-};
+use crate::core::policy::{LONGEST_GATHERING, TOGETHER};
 use crate::core::pressure::{Pressure, Seen};
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::metadata::{Change, ShardMetadata};
@@ -119,7 +118,7 @@ impl KeyJob<'_> {
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
         let (mut seen, at) = (self.seen(), self.inner.environment.now());
-        if ScalingPolicy::is_calm(seen) {
+        if seen.is_calm() {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
         // The page first: of many instances, most find that another one has closed already, and
@@ -131,7 +130,7 @@ impl KeyJob<'_> {
         if self.is_out_of_date(seen, at) {
             return Ok(ScaleOutcome::Superseded);
         }
-        if !ScalingPolicy::is_sure(seen.pressure) {
+        if !seen.pressure.is_sure() {
             seen.pressure = match self.seen_together(seen, view.layout.generation).await? {
                 SeenTogether::Pressure(together) => together,
                 SeenTogether::Closing => return self.wait_for_open().await,
@@ -140,7 +139,7 @@ impl KeyJob<'_> {
                     return Ok(ScaleOutcome::Unchanged(short));
                 }
             };
-            if ScalingPolicy::is_calm(seen) {
+            if seen.is_calm() {
                 self.be_quiet(
                     self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
                     false,
@@ -210,7 +209,7 @@ impl KeyJob<'_> {
                 if let Some(short) = reported_shortage(&together, now) {
                     return Ok(short);
                 }
-                if ScalingPolicy::is_sure(together.seen) {
+                if together.seen.is_sure() {
                     return Ok(SeenTogether::Pressure(together.seen));
                 }
             }
@@ -250,7 +249,7 @@ impl KeyJob<'_> {
         now: u64,
     ) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
-        let seen = self.state.known().pressure.take_untold(at);
+        let seen = self.state.known().pressure.take_unreported(at);
         let oldest = now.saturating_sub(millis(EVIDENCE_LASTS));
         let evidence = Evidence { seen, generation, partitions, now, oldest };
         let add = || self.inner.tables.add_evidence(self.key, evidence);
@@ -334,7 +333,7 @@ impl Inner {
             let now = self.environment.now();
             let waited = now.since(first_throttle).unwrap_or(LONGEST_GATHERING);
             if waited >= LONGEST_GATHERING
-                || ScalingPolicy::is_sure(state.known().pressure.seen(now.monotonic).pressure)
+                || state.known().pressure.seen(now.monotonic).pressure.is_sure()
             {
                 return;
             }

@@ -112,13 +112,13 @@ async fn a_throttle_names_its_reason_in_the_class_of_the_billing_mode() {
         assert!(engine.traffic(table).throttled_writes > 0);
         // Another partition is not affected.
         let other = (0..).map(|i| format!("cold-{i}"));
-        let mut let_in = 0;
+        let mut accepted = 0;
         for key in other.take(10) {
-            let_in += u32::from(
+            accepted += u32::from(
                 client.put_item().table_name(table).item("pk", text(&key)).send().await.is_ok(),
             );
         }
-        assert!(let_in >= 8, "{let_in}");
+        assert!(accepted >= 8, "{accepted}");
     }
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     client

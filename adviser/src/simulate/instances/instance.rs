@@ -116,7 +116,7 @@ impl Instance {
 
     /// Adds the instance's evidence to the shared evidence. Returns the shared evidence.
     pub(super) fn add_evidence(&mut self, key: &mut Key, now: Duration) -> Pressure {
-        let own = self.tracker.take_untold(now);
+        let own = self.tracker.take_unreported(now);
         let together = key.evidence.add(own, self.view.entry.generation, self.partitions, now);
         self.together = Some(together);
         together

@@ -72,11 +72,11 @@ impl Instance {
     /// another step may follow at once.
     fn end_gathering(&mut self, since: Duration, key: &mut Key, now: Duration) -> (Relief, bool) {
         let seen = self.tracker.seen(now);
-        let is_sure = ScalingPolicy::is_sure(seen.pressure);
+        let is_sure = seen.pressure.is_sure();
         if !is_sure && now.saturating_sub(since) < LONGEST_GATHERING {
             return (Relief::Gathering { since, until: now + key.jitter(CROWD_BACKOFF) }, false);
         }
-        if ScalingPolicy::is_calm(seen) {
+        if seen.is_calm() {
             return (Relief::Idle, false);
         }
         let then = match (is_sure, self.quiet.is_short) {
@@ -127,7 +127,7 @@ impl Instance {
         }
         if self.is_known_short(key, now) {
             Relief::Idle
-        } else if ScalingPolicy::is_sure(self.add_evidence(key, now)) {
+        } else if self.add_evidence(key, now).is_sure() {
             self.decide_together(now)
         } else {
             Relief::Added { until: now + TOGETHER }
@@ -147,7 +147,7 @@ impl Instance {
 
     /// Returns the next state after a read of the shared evidence.
     fn decide_together(&mut self, now: Duration) -> Relief {
-        if ScalingPolicy::is_calm(self.seen(now)) {
+        if self.seen(now).is_calm() {
             self.be_quiet(now + EVIDENCE_LASTS, false);
             return Relief::Idle;
         }

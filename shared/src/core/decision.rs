@@ -1,0 +1,77 @@
+//! What the policy decides about a key's shards.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::key::ShardCount;
+
+/// When an instance whose key cannot grow any further decides again.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// The decision. A negative one contains what the caller needs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScalingDecision {
+    /// Grow to this count.
+    ScaleOut(ShardCount),
+    /// The key range was throttled too little to call the key hot.
+    Calm,
+    /// The key changed recently. The next change is allowed from this epoch second on.
+    CoolingDown {
+        /// Epoch seconds.
+        until: u64,
+    },
+    /// A change to this width is running. Observe it, and take it over if its actor died.
+    Closing(ShardCount),
+    /// The key is at the policy's maximum, or more shards and more partitions would hardly help.
+    AtMaximum,
+    /// The key's page of the directory is full, and the key is not listed yet.
+    DirectoryFull,
+    /// More shards do not help, because the table is short of partitions. Decide again from this
+    /// epoch second on.
+    ShortOfPartitions {
+        /// Epoch seconds.
+        until: u64,
+        /// The write units a second that the table would need; `None` if its partitions are not
+        /// known.
+        write_units: Option<u64>,
+    },
+}
+
+impl fmt::Display for ScalingDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ScaleOut(to) => write!(f, "it needs {to} shards"),
+            Self::Calm => f.write_str("nothing to do"),
+            Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
+            Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
+            Self::AtMaximum => f.write_str("at MAX_SHARDS"),
+            Self::DirectoryFull => f.write_str("its page of the directory is full"),
+            Self::ShortOfPartitions { until, write_units: None } => {
+                write!(
+                    f,
+                    "growing did not help: the table is short of partitions; next try from {until}"
+                )
+            }
+            Self::ShortOfPartitions { until, write_units: Some(units) } => {
+                write!(
+                    f,
+                    "the table is short of partitions: {units} write units a second would do; next look from {until}"
+                )
+            }
+        }
+    }
+}
+
+/// Whether a calm key should give up shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShrinkDecision {
+    /// To this width: half.
+    To(ShardCount),
+    /// Not before this epoch second.
+    Wait {
+        /// Epoch seconds.
+        until: u64,
+    },
+    /// The key has one shard, or is being changed.
+    No,
+}
