@@ -99,13 +99,14 @@ fn too_few_copies_leave_instances_without_a_view() {
 const GRID: ([u32; 6], [u32; 4]) = ([4, 8, 20, 64, 200, 1_000], [2_000, 5_000, 20_000, 50_000]);
 
 /// The demand, the partitions, and the expected misses. With 50,000 units on 20 partitions, the
-/// oracle starts a second earlier, which is 1.7 % of the writes of a minute. The bound is 1.5 %. The
-/// next test runs this cell for a quarter of an hour.
+/// oracle starts a second earlier, which is 1.7 % of the writes of a minute. The bound is 1.5 %.
+/// The next test runs this cell for a quarter of an hour.
 const MISSED: [(u32, u32, &[&str]); 1] = [(50_000, 20, &["accepts fewer"])];
 
 #[test]
 fn ours_is_nearly_as_good_as_what_knows_the_demand_and_the_partitions() {
-    let (seconds, seeds) = large_or((60, 3), (60, 1));
+    // With a single key, luck in its placement would decide.
+    let (seconds, seeds) = (60, 3);
     let (of_demand, of_partitions) =
         large_or((&GRID.1[..], &GRID.0[..]), (&[5_000, 20_000], &[4, 64, 1_000]));
     let mut all = Vec::new();
