@@ -38,7 +38,8 @@ pub struct MigrateOptions {
     pub table: TableOptions,
     /// Write units per second that a drain uses on each shard. An item takes two for each KB: one
     /// for the copy, one for the deletion
-    #[arg(long, default_value_t = 200, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=40_000))]
+    #[arg(long, default_value_t = 200, value_name = "UNITS",
+        value_parser = clap::value_parser!(u32).range(1..=40_000))]
     pub drain_units: u32,
     /// The --drain-wait of the local edition that serves the table. Omit it on AWS
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=3_600))]

@@ -23,7 +23,8 @@ pub struct TableOptions {
     #[arg(long, default_value_t = 1_000, value_name = "UNITS")]
     pub read_units: u32,
     /// Keys that are processed at the same time
-    #[arg(long, default_value_t = 8, value_name = "KEYS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 8, value_name = "KEYS",
+        value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
 }
 

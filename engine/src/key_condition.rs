@@ -19,8 +19,8 @@ pub(crate) fn attribute<'a>(body: &'a Value, word: &'a str) -> &'a str {
     names.and_then(|names| names.get(word)?.as_str()).unwrap_or(word)
 }
 
-/// Fails if a query compares a key with an empty value. A query is checked once it has succeeded, so
-/// every other mistake is reported first.
+/// Fails if a query compares a key with an empty value. A query is checked once it has succeeded,
+/// so every other mistake is reported first.
 pub(crate) fn check_values(body: &Value) -> Result<(), Response> {
     let Some((attribute, kind)) = empty_value(body) else { return Ok(()) };
     let message = format!(
@@ -90,8 +90,14 @@ mod tests {
             let response = engine.respond("/", Some(&target), body.to_string().as_bytes());
             (response.status, String::from_utf8_lossy(&response.body).into_owned())
         };
-        let keys = json!([{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]);
-        let types = json!([{"AttributeName": "pk", "AttributeType": "S"}, {"AttributeName": "sk", "AttributeType": "S"}]);
+        let keys = json!([
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ]);
+        let types = json!([
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ]);
         let table = json!({"TableName": "items", "KeySchema": keys, "AttributeDefinitions": types,
             "BillingMode": "PAY_PER_REQUEST"});
         assert_eq!(send("CreateTable", &table).0, 200);
@@ -124,7 +130,10 @@ mod tests {
             );
         }
         let older = |prefix: &str| {
-            let is = |operator: &str, value: &str| json!({"ComparisonOperator": operator, "AttributeValueList": [{"S": value}]});
+            let is = |operator: &str, value: &str| {
+                let values = json!([{"S": value}]);
+                json!({"ComparisonOperator": operator, "AttributeValueList": values})
+            };
             let conditions = json!({"pk": is("EQ", "k"), "sk": is("BEGINS_WITH", prefix)});
             send("Query", &json!({"TableName": "items", "KeyConditions": conditions}))
         };

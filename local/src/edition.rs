@@ -54,19 +54,24 @@ pub struct ServeOptions {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: u32,
     /// Write units per second of each partition
-    #[arg(long, default_value_t = 1_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1_000, value_name = "UNITS",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
     /// Read units per second of each partition
-    #[arg(long, default_value_t = 3_000, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 3_000, value_name = "UNITS",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_read_units: u32,
     /// Duration of a raise of the main table's warm throughput, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub warming: u32,
     /// Seconds between evaluations of the alarm that wakes the shard-scaler (in CloudWatch: 60)
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub alarm_period: u32,
     /// Seconds between runs that continue shrinking and settling
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub drain_period: u32,
     /// Seconds that shrinking and settling wait for requests and for reads, instead of 960 and 120;
     /// unsafe while functions use the DynamoDB port

@@ -1,10 +1,12 @@
-//! A consumer of the table's stream: an event of Lambda goes in, and each user's change comes out as a line of JSON.
+//! A consumer of the table's stream: an event of Lambda goes in, and each user's change comes out
+//! as a line of JSON.
 //!
 //! `cargo run -p dynamodb-write-sharding --example stream_consumer events/stream-metadata-items.json < events/stream-dynamodb.json`
 //!
-//! The last line is the response: a partial batch response, so that Lambda delivers again from the first record that failed. The file
-//! has the metadata items of the keys, as DynamoDB's JSON. A function has a `ShardedTable` instead, and asks it for the widths
-//! of each key: `table.key_widths(key).await`.
+//! The last line is the response: a partial batch response, so that Lambda delivers again from the
+//! first record that failed. The file has the metadata items of the keys, as DynamoDB's JSON. A
+//! function has a `ShardedTable` instead, and asks it for the widths of each key:
+//! `table.key_widths(key).await`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -37,7 +39,8 @@ impl Consumer {
         Self { config, decoder, tracker: ChangeTracker::new(REMEMBERED), metadata }
     }
 
-    /// Handles an event, and returns the response. It stops at the first record that fails: the ones after it would overtake it.
+    /// Handles an event, and returns the response. It stops at the first record that fails: the
+    /// ones after it would overtake it.
     fn handle(&mut self, event: &Value) -> Result<Value, Box<dyn Error>> {
         let records = event["Records"].as_array().ok_or("the event has no Records")?;
         for record in records {

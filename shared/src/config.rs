@@ -131,7 +131,8 @@ pub struct TableConfig {
 /// ```
 /// use sharding::{TableConfig, Writes};
 ///
-/// let log = TableConfig::new("log", "log-metadata").with(|config| config.writes = Writes::Appends);
+/// let log =
+///     TableConfig::new("log", "log-metadata").with(|config| config.writes = Writes::Appends);
 /// # let _ = log;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -291,7 +292,10 @@ impl TableConfig {
     ///     "LEASE_MS" => Some("5000".into()),
     ///     _ => None,
     /// });
-    /// assert_eq!(error.unwrap_err().to_string(), r#"LEASE_MS is "5000"; allowed: a whole number from 1 to 1000"#);
+    /// assert_eq!(
+    ///     error.unwrap_err().to_string(),
+    ///     r#"LEASE_MS is "5000"; allowed: a whole number from 1 to 1000"#,
+    /// );
     /// ```
     ///
     /// # Errors

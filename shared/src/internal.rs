@@ -42,7 +42,7 @@ pub use crate::sharded_table::events::{ScalingEvent, ScalingReason, ScalingStep}
 pub use crate::sharded_table::pace::{DrainBudget, DrainPace};
 pub use crate::sharded_table::read::Page;
 pub use crate::sharded_table::results::{ReadError, WriteError, WriteErrorKind, Written};
-pub use crate::sharded_table::retry::{FIRST_PAUSE, LONGEST_PAUSE};
+pub use crate::sharded_table::retry::longest_pause;
 pub use crate::sharded_table::scale::{ScaleError, ScaleOutcome};
 pub use crate::sharded_table::scale_by_policy::EVIDENCE_LASTS;
 pub use crate::sharded_table::survey::{Rebuilt, SurveyPage};

@@ -195,9 +195,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn within_the_bound_all_is_exact(writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300), listed in 1usize..60) {
+        fn within_the_bound_all_is_exact(
+            writes in proptest::collection::vec((0u32..50, 1u64..9), 1..300), listed in 1usize..60,
+        ) {
             let all = truth(&writes);
-            let ranking = counted(&writes, Room { exact_keys: 50, exact_bytes: 1_000, heavy_keys: 8 }).rank(listed);
+            let room = Room { exact_keys: 50, exact_bytes: 1_000, heavy_keys: 8 };
+            let ranking = counted(&writes, room).rank(listed);
             prop_assert_eq!(ranking.distinct, Distinct::Exactly(all.len() as u64));
             prop_assert!(ranking.is_exact && ranking.heaviest.len() == listed.min(all.len()));
             prop_assert!(ranking.heaviest.windows(2).all(|two| two[0].1.units >= two[1].1.units));
@@ -218,7 +221,8 @@ mod tests {
             listed in 1usize..60,
         ) {
             let all = truth(&writes);
-            let ranking = counted(&writes, Room { exact_keys: keys, exact_bytes: bytes, heavy_keys: 1 << log2 }).rank(listed);
+            let room = Room { exact_keys: keys, exact_bytes: bytes, heavy_keys: 1 << log2 };
+            let ranking = counted(&writes, room).rank(listed);
             for (key, count) in &all {
                 let is_listed = ranking.heaviest.iter().any(|(listed, _)| listed == key);
                 prop_assert!(is_listed || count.units <= ranking.unlisted_at_most, "{key}");

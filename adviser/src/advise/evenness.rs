@@ -132,9 +132,17 @@ mod tests {
                 None => prop_assert!(writes.iter().all(|n| *n == 0)),
                 Some(evenness) => {
                     let shards = writes.len() as f64;
-                    prop_assert!(evenness.busiest_share * shards > 0.999_999 && evenness.busiest_share <= 1.0);
-                    prop_assert!(evenness.worth_shards > 0.999_999 && evenness.worth_shards <= shards + 1e-6);
-                    prop_assert!(writes[evenness.busiest_shard as usize - 1] == *writes.iter().max().unwrap());
+                    prop_assert!(
+                        evenness.busiest_share * shards > 0.999_999
+                            && evenness.busiest_share <= 1.0
+                    );
+                    prop_assert!(
+                        evenness.worth_shards > 0.999_999
+                            && evenness.worth_shards <= shards + 1e-6
+                    );
+                    prop_assert!(
+                        writes[evenness.busiest_shard as usize - 1] == *writes.iter().max().unwrap()
+                    );
                 }
             }
         }

@@ -71,7 +71,8 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Numbers of shards for the comparison of placements
-    #[arg(long, value_delimiter = ',', default_values_t = [10, 200], value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 200],
+        value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub shards: Vec<u32>,
 }
 

@@ -180,7 +180,8 @@ mod tests {
                 *units_of_key.entry(key).or_default() += units;
                 moments.add(&key.to_string(), second, units);
             }
-            let share = *units_of_key.values().max().unwrap() as f64 / units_of_key.values().sum::<u64>() as f64;
+            let (most, all) = (units_of_key.values().max(), units_of_key.values().sum::<u64>());
+            let share = *most.unwrap() as f64 / all as f64;
             let found = moments.finish().unwrap();
             prop_assert!(!found.exceeds(share), "{found:?} {share}");
         }

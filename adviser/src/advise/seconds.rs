@@ -189,11 +189,16 @@ mod tests {
         fn with_room_for_all_peaks_are_exact(writes in writes()) {
             let rates = rates(&writes, 1_200);
             prop_assert_eq!(rates.at_most_more, 0);
-            prop_assert_eq!(rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(), peaks(&writes));
+            prop_assert_eq!(
+                rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(),
+                peaks(&writes),
+            );
         }
 
         #[test]
-        fn without_room_the_true_peak_is_within_the_reported_bounds(writes in writes(), room in 1usize..40) {
+        fn without_room_the_true_peak_is_within_the_reported_bounds(
+            writes in writes(), room in 1usize..40,
+        ) {
             let rates = rates(&writes, room);
             for (rate, truth) in rates.keys.iter().zip(peaks(&writes)) {
                 let reported = rate.peak_units..=rate.peak_units + rates.at_most_more;
@@ -204,11 +209,15 @@ mod tests {
         #[test]
         fn in_the_order_of_time_a_small_room_suffices(mut writes in writes(), step in 1i64..40) {
             writes.sort_by_key(|(_, second, _)| *second);
-            let spread: Vec<_> = writes.iter().map(|(key, second, units)| (*key, second * step, *units)).collect();
+            let spread: Vec<_> =
+                writes.iter().map(|(key, second, units)| (*key, second * step, *units)).collect();
             // The room is four times the number of recent counts.
             let rates = rates(&spread, 1_000);
             prop_assert_eq!(rates.at_most_more, 0);
-            prop_assert_eq!(rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(), peaks(&spread));
+            prop_assert_eq!(
+                rates.keys.iter().map(|rate| rate.peak_units).collect::<Vec<_>>(),
+                peaks(&spread),
+            );
         }
     }
 

@@ -67,7 +67,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bucket_is_lost_and_no_peak(points in proptest::collection::vec((0i64..10_000_000, 1u64..1_000), 1..100)) {
+        fn no_bucket_is_lost_and_no_peak(
+            points in proptest::collection::vec((0i64..10_000_000, 1u64..1_000), 1..100),
+        ) {
             let mut series = Series::new(1);
             for (second, units) in &points {
                 series.raise(0, *second, *units);
@@ -77,7 +79,11 @@ mod tests {
             prop_assert!(drawn.len() <= BUCKETS as usize);
             let width = series.bucket_seconds() as i64;
             for (from, peak) in drawn {
-                let truth = points.iter().filter(|(second, _)| (from..from + width).contains(second)).map(|(_, units)| *units).max();
+                let truth = points
+                    .iter()
+                    .filter(|(second, _)| (from..from + width).contains(second))
+                    .map(|(_, units)| *units)
+                    .max();
                 prop_assert_eq!(peak, truth.unwrap_or(0));
             }
         }

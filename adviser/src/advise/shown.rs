@@ -24,7 +24,10 @@ pub(super) fn one_line(text: &str, characters: usize) -> String {
 
 /// Whether this is a bidirectional control (Unicode, UAX #9), which can disguise a text as another.
 const fn is_bidirectional(char: char) -> bool {
-    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(
+        char,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 const fn ends_line(char: char) -> bool {

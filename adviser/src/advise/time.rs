@@ -96,7 +96,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(second in 0i64..END) {
             prop_assert_eq!(epoch_second(&rfc3339(second)), Ok(second));
-            prop_assert_eq!(epoch_second(&(second.max(100_000_000) * 1_000 + 999).to_string()), Ok(second.max(100_000_000)));
+            prop_assert_eq!(
+                epoch_second(&(second.max(100_000_000) * 1_000 + 999).to_string()),
+                Ok(second.max(100_000_000)),
+            );
         }
     }
 }

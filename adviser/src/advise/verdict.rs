@@ -382,7 +382,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hotter_key_is_never_judged_better(share in 0.0f64..1.0, more in 0.0f64..1.0, next in 0.0f64..0.5, distinct in 1u64..10_000) {
+        fn a_hotter_key_is_never_judged_better(
+            share in 0.0f64..1.0,
+            more in 0.0f64..1.0,
+            next in 0.0f64..0.5,
+            distinct in 1u64..10_000,
+        ) {
             let rank = |share| match facts(distinct, share, next).uniformity() {
                 Uniformity::Good => 0,
                 Uniformity::Uneven => 1,

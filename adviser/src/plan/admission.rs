@@ -147,7 +147,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_demand_never_gets_less_and_never_gets_more_than_the_rate(units in 1u32..=400, rho in 0.0f64..6.0, more in 0.0f64..2.0) {
+        fn more_demand_never_gets_less_and_never_gets_more_than_the_rate(
+            units in 1u32..=400, rho in 0.0f64..6.0, more in 0.0f64..2.0,
+        ) {
             let admission = Admission::new(1_000.0, units);
             let accepted = |rho: f64| rho * (1.0 - admission.refused(rho * 1_000.0));
             prop_assert!(accepted(rho) <= rho.min(1.0) + 1e-9);

@@ -10,32 +10,39 @@ use super::launch_time::LaunchTime;
 #[derive(Debug, Clone, Args)]
 pub struct PlanOptions {
     /// Writes per second of all hot keys together
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub write_rate: u32,
     /// Bytes of a stored item: names and values, the sharded key, and this product's own attributes
     /// (about 40 bytes and the partition key again)
-    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=409_600))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=409_600))]
     pub item_size: u32,
     /// Pages read per second from all hot keys together; 0 if they are not read
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub read_rate: u32,
     /// Items of a page
-    #[arg(long, value_name = "ITEMS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "ITEMS", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub page_size: u32,
     /// Physical partitions of the table, about one for each 1,000 write units of its warm
     /// throughput [default: those of an on-demand table that has served this demand before; a
     /// launch starts from a new table]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "P", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: Option<u32>,
     /// Hot keys that share the rates evenly
-    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub keys: u32,
     /// Read pages with strong consistency, which doubles the units
     #[arg(long)]
     pub consistent: bool,
     /// Judge this number of shards for each key [default: the number that this product's policy
     /// would reach]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub shards: Option<u32>,
     /// Capacity mode of the table
     #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
@@ -45,11 +52,13 @@ pub struct PlanOptions {
     #[arg(long, value_enum, default_value_t = SortKeyOrder::Rising)]
     pub sort_key_order: SortKeyOrder,
     /// Items stored by one HTTP request (POST /items/batch)
-    #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=500))]
     pub items_per_request: u32,
     /// Instances of all functions and services that use the table at once [default: as many as the
     /// demand keeps busy]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub instances: Option<u32>,
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]

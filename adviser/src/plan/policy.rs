@@ -160,7 +160,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_only_rises_to_the_most_shards(demand in 0.1f64..300.0, partitions in 1u32..1_000) {
+        fn a_path_only_rises_to_the_most_shards(
+            demand in 0.1f64..300.0, partitions in 1u32..1_000,
+        ) {
             let path = follow(partitions, throttled(demand, partitions));
             let most = ScalingPolicy::default().max_shards.get();
             prop_assert!(path.widths.is_sorted() && path.last() <= most, "{path:?}");

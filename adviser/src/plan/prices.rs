@@ -176,7 +176,11 @@ mod tests {
         #[test]
         fn more_never_costs_less(quantity in 0.0f64..1e11, more in 0.0f64..1e11) {
             let prices = Prices::published().unwrap();
-            for price in [&prices.http_api_requests, &prices.lambda_gb_seconds_arm64, &prices.log_ingestion] {
+            for price in [
+                &prices.http_api_requests,
+                &prices.lambda_gb_seconds_arm64,
+                &prices.log_ingestion,
+            ] {
                 prop_assert!(price.of(quantity + more) >= price.of(quantity));
             }
         }

@@ -239,7 +239,8 @@ mod tests {
         fn more_shards_never_cost_less_and_no_less_than_a_half_each(
             items in 1u32..=1_000, bytes in 1u32..20_000, shards in 1u32..300, more in 1u32..100,
         ) {
-            let (few, many) = (page(items, bytes, shards, false), page(items, bytes, shards + more, false));
+            let (few, many) =
+                (page(items, bytes, shards, false), page(items, bytes, shards + more, false));
             // Large items spread differently over more shards, which changes the units by a few in
             // a thousand.
             prop_assert!(many.units.least >= few.units.least * 0.99 - 1e-6);

@@ -130,9 +130,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_ready_suffices_and_more_partitions_need_no_more_shards(rate in 1u32..150_000, keys in 1u32..5) {
+        fn whatever_is_ready_suffices_and_more_partitions_need_no_more_shards(
+            rate in 1u32..150_000, keys in 1u32..5,
+        ) {
             let ready = of(&PlanOptions { keys, ..options(rate, None) });
-            prop_assert!(ready.iter().all(|ready| ready.throttled < NEGLIGIBLE && ready.shards <= MOST_SHARDS));
+            prop_assert!(ready.iter().all(|ready| ready.throttled < NEGLIGIBLE));
+            prop_assert!(ready.iter().all(|ready| ready.shards <= MOST_SHARDS));
             prop_assert!(ready.windows(2).all(|pair| pair[0].partitions < pair[1].partitions));
             prop_assert!(ready.windows(2).all(|pair| pair[0].shards >= pair[1].shards));
         }

@@ -137,7 +137,11 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_part_and_falls_with_shards_and_with_partitions(
-            rate in 1u32..60_000, keys in 1u32..5, shards in 1u32..200, more in 1u32..100, partitions in 1u32..300,
+            rate in 1u32..60_000,
+            keys in 1u32..5,
+            shards in 1u32..200,
+            more in 1u32..100,
+            partitions in 1u32..300,
         ) {
             let demand = Demand::new(rate, 1_024, keys);
             let admission = small();
@@ -148,12 +152,17 @@ mod tests {
         }
 
         #[test]
-        fn the_fewest_shards_suffice_and_one_less_does_not(rate in 1u32..60_000, partitions in 1u32..300) {
+        fn the_fewest_shards_suffice_and_one_less_does_not(
+            rate in 1u32..60_000, partitions in 1u32..300,
+        ) {
             let demand = Demand::new(rate, 1_024, 1);
             let admission = small();
             if let Some(shards) = fewest_shards(&demand, &admission, partitions) {
                 prop_assert!(throttled(&demand, &admission, shards, partitions) < NEGLIGIBLE);
-                prop_assert!(shards == 1 || throttled(&demand, &admission, shards - 1, partitions) >= NEGLIGIBLE);
+                prop_assert!(
+                    shards == 1
+                        || throttled(&demand, &admission, shards - 1, partitions) >= NEGLIGIBLE
+                );
             }
         }
     }

@@ -7,7 +7,6 @@
 //! ten milliseconds. It runs a quarter of an hour of 50,000 writes per second in about a second. It
 //! does not simulate the read units of the main table, instances that die, and other keys.
 
-mod backoff;
 mod chance;
 mod instances;
 mod metadata;
@@ -57,16 +56,19 @@ pub struct SimulateOptions {
     pub unknown_partitions: bool,
     /// Write units per second that the shard-scaler may raise the table's warm throughput to
     /// (MAX_WARM_WRITE_UNITS); 0 to never raise it
-    #[arg(long, default_value_t = 0, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, default_value_t = 0, value_name = "UNITS",
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub budget: u32,
     /// Duration of a raise of warm throughput, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub warming: u32,
     /// Simulated time, in seconds
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u32).range(10..=86_400))]
     pub seconds: u32,
     /// Number of instances; each writes and reads
-    #[arg(long, visible_alias = "writers", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(long, visible_alias = "writers", default_value_t = 200,
+        value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub instances: u32,
     /// Reads per second of all instances. A read uses the view of its instance, and keeps it fresh
     /// while writes wait for an open
@@ -127,8 +129,8 @@ pub fn scenarios(options: &SimulateOptions) -> Vec<Scenario> {
     all
 }
 
-/// Returns the policy with this name, or all policies, each with its name in the table, for a demand
-/// on this number of partitions.
+/// Returns the policy with this name, or all policies, each with its name in the table, for a
+/// demand on this number of partitions.
 fn contenders(name: Option<&str>, demand: u32, partitions: u32) -> Vec<(&'static str, Contender)> {
     let is_wanted = |one: &str| name.is_none_or(|only| only == one);
     let mut all: Vec<_> = Contender::all().into_iter().filter(|(one, _)| is_wanted(one)).collect();

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
+use sharding::internal::longest_pause;
 
-use super::backoff::longest_pause;
 use super::chance::share_of;
 use super::instances::Held;
 use super::step::STEP;

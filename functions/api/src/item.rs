@@ -469,9 +469,14 @@ mod tests {
         #[test]
         fn any_attributes_round_trip(
             attributes in proptest::collection::btree_map("[a-z$]{1,5}", value(), 0..5)
-                .prop_filter("the names of the keys are rejected", |map| !map.contains_key("pk") && !map.contains_key("sk"))
+                .prop_filter("the names of the keys are rejected", |map| {
+                    !map.contains_key("pk") && !map.contains_key("sk")
+                })
         ) {
-            prop_assert_eq!(read(&write(&attributes)).map_err(|problem| problem.detail().to_owned()), Ok(attributes));
+            prop_assert_eq!(
+                read(&write(&attributes)).map_err(|problem| problem.detail().to_owned()),
+                Ok(attributes),
+            );
         }
     }
 }

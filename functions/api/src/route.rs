@@ -45,8 +45,8 @@ pub fn route(method: &str, path: &str) -> Option<(Function, Operation)> {
     ROUTES.iter().find(|row| (row.0, row.1) == (method, path)).map(|row| (row.2, row.3))
 }
 
-/// Returns the problem for a request that matches no route: 405 with the allowed methods if the path
-/// exists, otherwise 404.
+/// Returns the problem for a request that matches no route: 405 with the allowed methods if the
+/// path exists, otherwise 404.
 #[must_use]
 pub fn no_route(method: &str, path: &str) -> Problem {
     let methods: Vec<&str> = ROUTES.iter().filter(|row| row.1 == path).map(|row| row.0).collect();

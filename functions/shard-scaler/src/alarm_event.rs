@@ -187,16 +187,24 @@ mod tests {
             name: "WriteKeyRangeThroughputThrottleEvents".into(),
             index: Some("by-customer".into()),
         };
-        let native = json!({"alarmData": {"state": {"value": "ALARM"}, "configuration": {"metrics": [{"metricStat": {"metric": {
+        let metric = json!({
             "name": "WriteKeyRangeThroughputThrottleEvents",
             "dimensions": {"TableName": "items", "GlobalSecondaryIndexName": "by-customer"},
-        }}}]}}});
-        let dimensions = json!([{"name": "GlobalSecondaryIndexName", "value": "by-customer"}, {"name": "TableName", "value": "items"}]);
+        });
+        let metrics = json!([{"metricStat": {"metric": metric}}]);
+        let native = json!({
+            "alarmData": {"state": {"value": "ALARM"}, "configuration": {"metrics": metrics}},
+        });
+        let dimensions = json!([
+            {"name": "GlobalSecondaryIndexName", "value": "by-customer"},
+            {"name": "TableName", "value": "items"},
+        ]);
         let sns = |trigger: Value| {
             let message = json!({"NewStateValue": "ALARM", "Trigger": trigger}).to_string();
             json!({"Records": [{"Sns": {"Message": message}}]})
         };
-        let metric = json!({"MetricName": "WriteKeyRangeThroughputThrottleEvents", "Dimensions": dimensions});
+        let name = "WriteKeyRangeThroughputThrottleEvents";
+        let metric = json!({"MetricName": name, "Dimensions": dimensions});
         let math = json!({"Metrics": [{"Id": "m1", "MetricStat": {"Metric": metric}}]});
         for event in [native, sns(metric), sns(math)] {
             let alarm = alarm(event);

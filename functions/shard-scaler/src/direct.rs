@@ -1,32 +1,13 @@
 //! Direct events, including those about one key or the list of keys: set, show, list.
 
-use serde::Serialize;
 use sharding::internal::{Deadline, PartitionKey, ShardCount, ShardMetadata, WarmThroughput};
 
 use crate::Scaler;
 use crate::event::{DirectEvent, EventError, WarmUnits, WholeNumber};
 use crate::failure::Failure;
-use crate::report::{KeyDescription, KeyOutcome, KeyReport};
+use crate::report::{KeyDescription, KeyOutcome, KeyReport, Listed, ListedKey};
 use crate::response::Response;
 use crate::warming::checked;
-
-/// A page of the keys that have metadata.
-#[derive(Debug, Serialize)]
-#[serde(tag = "outcome", rename = "listed")]
-pub(crate) struct Listed {
-    keys: Vec<ListedKey>,
-    /// The list continues after this key.
-    next: Option<String>,
-    /// The state of every key that is on no page.
-    unlisted: KeyDescription,
-}
-
-#[derive(Debug, Serialize)]
-struct ListedKey {
-    partition_key: String,
-    #[serde(flatten)]
-    metadata: KeyDescription,
-}
 
 impl Scaler {
     pub(crate) async fn direct(

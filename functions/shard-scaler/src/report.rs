@@ -88,6 +88,24 @@ pub(crate) struct Planned {
     to: Option<u32>,
 }
 
+/// A page of the keys that have metadata.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename = "listed")]
+pub(crate) struct Listed {
+    pub(crate) keys: Vec<ListedKey>,
+    /// The list continues after this key.
+    pub(crate) next: Option<String>,
+    /// The state of every key that is on no page.
+    pub(crate) unlisted: KeyDescription,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ListedKey {
+    pub(crate) partition_key: String,
+    #[serde(flatten)]
+    pub(crate) metadata: KeyDescription,
+}
+
 /// The state of a key.
 #[derive(Debug, Serialize)]
 pub(crate) struct KeyDescription {

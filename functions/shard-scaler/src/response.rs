@@ -3,13 +3,12 @@
 use serde::Serialize;
 
 use crate::alarm::AlarmReport;
-use crate::direct::Listed;
 use crate::directory::CopiesReport;
 use crate::drain::DrainReport;
 use crate::event::EventError;
 use crate::failure::{self, Failure};
 use crate::rearm::RearmReport;
-use crate::report::KeyReport;
+use crate::report::{KeyReport, Listed};
 use crate::survey::{MigrateReport, RebuildReport};
 use crate::warming::WarmReport;
 

@@ -81,9 +81,7 @@ async fn post_item(
     } else {
         table.put(&item, deadline).await
     };
-    Ok(respond(written, &item.sort_key, |done| {
-        api::tagged(json(201, &stored(&item, done)), tag(&item, done).as_ref())
-    }))
+    Ok(respond_stored(201, &item, written))
 }
 
 async fn put_item(
@@ -97,9 +95,7 @@ async fn put_item(
     let item = attributes_body(&Body::of(request)?, table, partition_key, sort_key)?;
     check_point_writes(table)?;
     let written = table.put_if(&item, &conditions, deadline).await;
-    Ok(respond(written, &item.sort_key, |done| {
-        api::tagged(json(200, &stored(&item, done)), tag(&item, done).as_ref())
-    }))
+    Ok(respond_stored(200, &item, written))
 }
 
 async fn patch_item(
@@ -162,18 +158,22 @@ fn respond(
     response
 }
 
-/// The tag of the item's stored state, if it is known.
-fn tag(item: &Item, done: &Written) -> Option<ItemTag> {
-    done.version.map(|version| ItemTag::of(version, &item.attributes))
-}
-
-fn stored<'a>(item: &'a Item, done: &Written) -> Stored<'a> {
-    Stored {
-        partition_key: item.partition_key.as_str(),
-        sort_key: SortKeyJson(&item.sort_key),
-        shard: done.shard.get(),
-        number_of_shards: done.number_of_shards.get(),
-    }
+fn respond_stored(
+    status: u16,
+    item: &Item,
+    written: Result<Written, WriteError>,
+) -> Response<lambda_http::Body> {
+    respond(written, &item.sort_key, |done| {
+        let stored = Stored {
+            partition_key: item.partition_key.as_str(),
+            sort_key: SortKeyJson(&item.sort_key),
+            shard: done.shard.get(),
+            number_of_shards: done.number_of_shards.get(),
+        };
+        // The tag of the stored state, if it is known.
+        let tag = done.version.map(|version| ItemTag::of(version, &item.attributes));
+        api::tagged(json(status, &stored), tag.as_ref())
+    })
 }
 
 async fn post_batch(

@@ -42,14 +42,17 @@ pub struct DemoOptions {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub partitions: u32,
     /// Write units per second of each partition
-    #[arg(long, default_value_t = 50, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 50, value_name = "UNITS",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub partition_write_units: u32,
     /// Maximum number of partitions that a raise gives a table that is short of them; 0 allows no
     /// raise (MAX_WARM_WRITE_UNITS, in thousands)
-    #[arg(long, default_value_t = 40, value_name = "PARTITIONS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, default_value_t = 40, value_name = "PARTITIONS",
+        value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub budget: u32,
     /// Duration of a raise in seconds (in DynamoDB, it takes minutes)
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=600))]
     pub warming: u32,
     /// Draw the result to this SVG file
     #[arg(long, value_name = "FILE")]

@@ -17,7 +17,8 @@ use crate::core::value::Value;
 /// ```
 /// use sharding::{Attributes, Value};
 ///
-/// let order = Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
+/// let order =
+///     Attributes::from([("total", Value::N("12.50".into())), ("paid", Value::Bool(true))]);
 /// assert_eq!(order["paid"], Value::Bool(true));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -95,7 +96,8 @@ pub struct NotOfType {
 /// // 38 digits, which no integer or float of Rust holds.
 /// let pi = Value::N("3.1415926535897932384626433832795028841".into());
 /// table.put("numbers", "pi", Attributes::from([("value", pi.clone())])).await?;
-/// let read = table.get::<Attributes>("numbers", "pi").consistent(true).await?.expect("it was stored");
+/// let read =
+///     table.get::<Attributes>("numbers", "pi").consistent(true).await?.expect("it was stored");
 /// assert_eq!(read.value["value"], pi);
 /// # Ok(()) });
 /// ```

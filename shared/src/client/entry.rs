@@ -46,7 +46,8 @@ impl<T: FromValue> Entry<T> {
 /// use sharding::{Attributes, WriteErrorKind};
 ///
 /// table.put("seats", "14C", Attributes::new()).await?;
-/// let read = table.get::<Attributes>("seats", "14C").consistent(true).await?.expect("it was stored");
+/// let read =
+///     table.get::<Attributes>("seats", "14C").consistent(true).await?.expect("it was stored");
 /// table.put("seats", "14C", read.value).if_match(&read.tag).await?;
 /// let again = table.delete("seats", "14C").if_match(&read.tag).await.unwrap_err();
 /// assert!(matches!(again.kind, WriteErrorKind::Precondition));
@@ -79,7 +80,8 @@ impl<T: FromValue> Tagged<T> {
 /// }
 /// let first = table.query::<Attributes>("2014-07-09").limit(1).consistent(true).await?;
 /// let cursor = first.cursor.expect("there is more");
-/// let second = table.query::<Attributes>("2014-07-09").limit(1).consistent(true).cursor(&cursor).await?;
+/// let second =
+///     table.query::<Attributes>("2014-07-09").limit(1).consistent(true).cursor(&cursor).await?;
 /// assert_eq!(second.entries[0].sort_key.to_string(), "order-2");
 /// # Ok(()) });
 /// ```

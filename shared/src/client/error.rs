@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::core::key::{KeyError, PartitionKey, SortKey};
 use crate::core::tag::ItemTag;
-use crate::sharded_table::results;
+use crate::sharded_table::results::{self, WriteErrorKind as Kind};
 use crate::table::error::TableError;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -56,8 +56,12 @@ impl InvalidRequest {
 ///
 /// table.create("seats", "14C", Attributes::new()).await?;
 /// match table.create("seats", "14C", Attributes::new()).await {
-///     Err(error) if matches!(error.kind, WriteErrorKind::Exists) => assert!(error.current.is_some()),
-///     Err(error) if error.is_retryable() => println!("try again later: {error}, after {} attempts", error.attempts),
+///     Err(error) if matches!(error.kind, WriteErrorKind::Exists) => {
+///         assert!(error.current.is_some());
+///     }
+///     Err(error) if error.is_retryable() => {
+///         println!("try again later: {error}, after {} attempts", error.attempts);
+///     }
 ///     other => panic!("{other:?}"),
 /// }
 /// # Ok(()) });
@@ -96,7 +100,6 @@ impl WriteError {
     }
 
     pub(crate) fn of(error: results::WriteError) -> Self {
-        use results::WriteErrorKind as Kind;
         let kind = match error.kind {
             Kind::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
             Kind::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
@@ -118,11 +121,7 @@ impl WriteError {
     }
 
     pub(crate) fn of_table(error: TableError) -> Self {
-        Self::before_sending(match results::ReadError::from(error) {
-            results::ReadError::Capacity(scope) => WriteErrorKind::Capacity { limit: scope.name() },
-            results::ReadError::Deadline(cause) => WriteErrorKind::Deadline(cause.into()),
-            results::ReadError::Table(error) => WriteErrorKind::Table(error.into()),
-        })
+        Self::of(Kind::unchanged(error).after(0, 0))
     }
 }
 
@@ -178,22 +177,22 @@ pub enum WriteErrorKind {
     #[error("the deadline passed")]
     Deadline(#[source] Source),
     /// Other writes of the same item were running until the deadline. Try again.
-    #[error("other writes of the same item were under way until the deadline")]
+    #[error("{}", Kind::Contended)]
     Contended,
     /// A create found an existing item.
-    #[error("the item exists")]
+    #[error("{}", Kind::Exists)]
     Exists,
     /// The item was created with the same idempotency key and other content. Choose a new key.
-    #[error("the idempotency key was used for an item with another content")]
+    #[error("{}", Kind::IdempotencyKeyReused)]
     IdempotencyKeyReused,
     /// The table accepts appends only: no creates, updates, deletes or conditions.
-    #[error("the table takes appends only")]
+    #[error("{}", Kind::AppendOnly)]
     AppendOnly,
     /// The item is not in the state that the request requires. Read it, and decide anew.
     #[error("the item is not in the state that the request names")]
     Precondition,
     /// There is no item to update.
-    #[error("there is no such item")]
+    #[error("{}", Kind::Absent)]
     Absent,
     /// The additions of an update do not fit the item, or make it too large. The source names the
     /// attribute.
@@ -225,7 +224,9 @@ pub enum WriteErrorKind {
 ///     total: u64,
 /// }
 ///
-/// table.put("2014-07-09", "order-1", std::collections::HashMap::from([("total", "twelve")])).await?;
+/// table
+///     .put("2014-07-09", "order-1", std::collections::HashMap::from([("total", "twelve")]))
+///     .await?;
 /// match table.get::<Order>("2014-07-09", "order-1").consistent(true).await {
 ///     Err(ReadError::Decode { attribute, .. }) => assert_eq!(attribute, "total"),
 ///     other => panic!("{other:?}"),
@@ -246,7 +247,11 @@ pub enum ReadError {
     #[error("the deadline passed")]
     Deadline(#[source] Source),
     /// The item exists, but does not fit the requested type.
-    #[error("the item {sort_key:?} of {partition_key:?}, attribute {attribute}: {why}", partition_key = .partition_key.as_str(), sort_key = .sort_key.to_string())]
+    #[error(
+        "the item {sort_key:?} of {partition_key:?}, attribute {attribute}: {why}",
+        partition_key = .partition_key.as_str(),
+        sort_key = .sort_key.to_string()
+    )]
     #[non_exhaustive]
     Decode {
         /// The item's partition key.

@@ -206,10 +206,14 @@ impl ShardedTable {
     /// # in_process::with_table(async |table| {
     /// use sharding::Attributes;
     ///
-    /// let items = ["order-1", "order-2", ""].map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
+    /// let items =
+    ///     ["order-1", "order-2", ""].map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
     /// let results = table.put_all(items).await;
     /// assert!(results[0].is_ok() && results[1].is_ok());
-    /// assert_eq!(results[2].as_ref().unwrap_err().to_string(), "sort key: it is empty; a key has at least one byte");
+    /// assert_eq!(
+    ///     results[2].as_ref().unwrap_err().to_string(),
+    ///     "sort key: it is empty; a key has at least one byte",
+    /// );
     /// # Ok(()) });
     /// ```
     pub fn put_all<K, S, V>(&self, items: impl IntoIterator<Item = (K, S, V)>) -> PutAll
@@ -258,7 +262,9 @@ impl ShardedTable {
     /// use sharding::Attributes;
     ///
     /// table.put("2014-07-09", "order-1", Attributes::new()).await?;
-    /// let found = table.batch_get::<Attributes>([("2014-07-09", "order-1"), ("2014-07-09", "order-2")]).await;
+    /// let found = table
+    ///     .batch_get::<Attributes>([("2014-07-09", "order-1"), ("2014-07-09", "order-2")])
+    ///     .await;
     /// let found: Result<Vec<_>, _> = found.into_iter().collect();
     /// assert!(matches!(found?.as_slice(), [Some(_), None]));
     /// # Ok(()) });
@@ -344,7 +350,8 @@ impl ShardedTable {
     ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
     /// }
     /// let page = table.query::<Attributes>("2014-07-09").from("order-2").consistent(true).await?;
-    /// let sort_keys: Vec<String> = page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
+    /// let sort_keys: Vec<String> =
+    ///     page.entries.iter().map(|entry| entry.sort_key.to_string()).collect();
     /// assert_eq!(sort_keys, ["order-2", "order-3"]);
     /// # Ok(()) });
     /// ```

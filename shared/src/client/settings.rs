@@ -11,7 +11,8 @@ impl TableConfig {
     /// ```
     /// use sharding::{TableConfig, Writes};
     ///
-    /// let config = TableConfig::new("events", "events-metadata").with(|config| config.writes = Writes::Appends);
+    /// let config = TableConfig::new("events", "events-metadata")
+    ///     .with(|config| config.writes = Writes::Appends);
     /// assert_eq!(config.writes(), Writes::Appends);
     /// ```
     #[must_use]
@@ -85,7 +86,8 @@ impl TableConfig {
     /// ```
     /// use sharding::{Placement, TableConfig};
     ///
-    /// let adopted = TableConfig::new("orders", "orders-metadata").with(|config| config.placement = Placement::ModuloSha256);
+    /// let adopted = TableConfig::new("orders", "orders-metadata")
+    ///     .with(|config| config.placement = Placement::ModuloSha256);
     /// assert!(adopted.adopt_shards(10).is_ok());
     /// ```
     pub fn adopt_shards(mut self, shards: u32) -> Result<Self, ConfigError> {

@@ -26,7 +26,10 @@ impl CapacityScope {
     ///
     /// ```
     /// use sharding::internal::CapacityScope;
-    /// assert_eq!(CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"), CapacityScope::KeyRange);
+    /// assert_eq!(
+    ///     CapacityScope::from_reason("TableWriteKeyRangeThroughputExceeded"),
+    ///     CapacityScope::KeyRange,
+    /// );
     /// assert_eq!(CapacityScope::from_reason("something new"), CapacityScope::Unknown);
     /// ```
     #[must_use]

@@ -153,9 +153,14 @@ mod tests {
     proptest! {
         #[test]
         fn cursors_round_trip_and_any_change_breaks_them(
-            k in "\\PC{1,20}", back: bool, position in "\\PC{1,60}", at in any::<prop::sample::Index>(), to in "[A-Za-z0-9_-]",
+            k in "\\PC{1,20}",
+            back: bool,
+            position in "\\PC{1,60}",
+            at in any::<prop::sample::Index>(),
+            to in "[A-Za-z0-9_-]",
         ) {
-            let position = if back { Position::Before(text(&position)) } else { Position::After(text(&position)) };
+            let at_key = if back { Position::Before } else { Position::After };
+            let position = at_key(text(&position));
             let good = encode(&PageQuery::new(key(&k)), &position);
             prop_assert_eq!(decoded(&k, &good), Ok(position));
             prop_assert_eq!(decoded(&format!("{k}2"), &good), Err(CursorError::OtherQuery));

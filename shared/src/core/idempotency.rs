@@ -126,7 +126,9 @@ mod tests {
         assert_eq!(version(&first), 8);
         let others =
             [("b", "p", "x", 0), ("a", "q", "x", 0), ("a", "p", "y", 0), ("a", "p", "x", 1)];
-        assert!(others.iter().all(|(of, partition, name, before)| derived(of, partition, name, *before) != first));
+        for (of, partition, name, before) in others {
+            assert_ne!(derived(of, partition, name, before), first);
+        }
         let timed = derived("01912d68-783e-7a03-8467-5661c1243ad4", "p", "x", 0);
         assert!(timed.starts_with("01912d68-783e-7") && version(&timed) == 7, "{timed}");
     }

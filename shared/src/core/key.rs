@@ -139,7 +139,8 @@ impl fmt::Display for PartitionKey {
 /// ```
 /// use sharding::{SortKeyType, TableConfig};
 ///
-/// let numbers = TableConfig::new("events", "events-metadata").with(|config| config.sort_key_type = SortKeyType::Number);
+/// let numbers = TableConfig::new("events", "events-metadata")
+///     .with(|config| config.sort_key_type = SortKeyType::Number);
 /// # let _ = numbers;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -462,15 +463,25 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn shard_keys_round_trip(k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..) {
+        fn shard_keys_round_trip(
+            k in "\\PC{1,40}(\\.[0-9]{1,3})?", separator in "[^0-9]{1,4}", n in 1u32..,
+        ) {
             let keys = ShardKeys::new(Separator::new(&separator).unwrap());
-            prop_assert_eq!(keys.parse(&keys.build(&key(&k), shard(n)).unwrap()), Some((key(&k), shard(n))));
+            prop_assert_eq!(
+                keys.parse(&keys.build(&key(&k), shard(n)).unwrap()),
+                Some((key(&k), shard(n))),
+            );
         }
 
         #[test]
-        fn different_keys_never_share_a_shard_key(a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30) {
+        fn different_keys_never_share_a_shard_key(
+            a in "[a.#0-9]{1,6}", b in "[a.#0-9]{1,6}", m in 1u32..30, n in 1u32..30,
+        ) {
             let keys = ShardKeys::default();
-            prop_assert_eq!(keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)), a == b && m == n);
+            prop_assert_eq!(
+                keys.build(&key(&a), shard(m)) == keys.build(&key(&b), shard(n)),
+                a == b && m == n,
+            );
         }
 
         #[test]

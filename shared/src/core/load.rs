@@ -135,7 +135,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_overflows(minute: u64, units: u64, per_shard: u64, busy_at: u64, at: u64, more: u64) {
+        fn nothing_overflows(
+            minute: u64, units: u64, per_shard: u64, busy_at: u64, at: u64, more: u64,
+        ) {
             let load = Load { minute, units, per_shard, busy_at };
             let next = load.next(count(3), at, more);
             prop_assert!(next.per_shard >= per_shard.min(60_000) && next.minute == at);

@@ -462,20 +462,23 @@ mod tests {
             rows in prop_oneof![
                 proptest::collection::btree_map((1u32..8, 0u32..200), 1u32..1_000, 0..300),
                 // Evenly spaced, so that pages are predictable.
-                proptest::collection::vec(1u32..8, 0..300)
-                    .prop_map(|shards| shards.into_iter().zip(0..).map(|(shard, key)| ((shard, 3 * key), 1)).collect()),
+                proptest::collection::vec(1u32..8, 0..300).prop_map(|shards| {
+                    shards.into_iter().zip(0..).map(|(shard, key)| ((shard, 3 * key), 1)).collect()
+                }),
             ],
             limit in 1usize..50, cap in 1usize..40, descending in any::<bool>(),
             per_unit in 0.2f64..30.0,
         ) {
             // One copy of a sort key per shard, as in a table.
-            let table: Table = rows.into_iter().map(|((shard, key), version)| (shard, key, version)).collect();
+            let table: Table =
+                rows.into_iter().map(|((shard, key), version)| (shard, key, version)).collect();
             let mut newest = BTreeMap::new();
             for (_, key, version) in &table {
                 let entry = newest.entry(*key).or_insert(*version);
                 *entry = (*entry).max(*version);
             }
-            let mut expected: Vec<_> = newest.into_iter().filter(|(_, version)| version % 7 != 0).collect();
+            let mut expected: Vec<_> =
+                newest.into_iter().filter(|(_, version)| version % 7 != 0).collect();
             let order = if descending { Order::Descending } else { Order::Ascending };
             if descending {
                 expected.reverse();
@@ -484,7 +487,9 @@ mod tests {
             loop {
                 let forecast = Forecast { spacing: spacing.clone(), ..Forecast::default() };
                 let began_after: Option<SortKey> = start.clone();
-                let mut merge = PageMerge::new(limit, order, start).with_items_per_unit(per_unit).with_forecast(forecast);
+                let mut merge = PageMerge::new(limit, order, start)
+                    .with_items_per_unit(per_unit)
+                    .with_forecast(forecast);
                 merge.add_shards(count(8).shards());
                 while !merge.is_complete() {
                     answer(&mut merge, &table, cap);

@@ -149,7 +149,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spellings_of_one_value_are_one_number(mantissa in -1_000_000i64..1_000_000, zeros in 0usize..20) {
+        fn spellings_of_one_value_are_one_number(
+            mantissa in -1_000_000i64..1_000_000, zeros in 0usize..20,
+        ) {
             let long: Number = format!("{mantissa}{}", "0".repeat(zeros)).parse().unwrap();
             let short: Number = format!("{mantissa}e{zeros}").parse().unwrap();
             prop_assert_eq!(long.canonical(), short.canonical());
@@ -159,7 +161,8 @@ mod tests {
 
         #[test]
         fn numbers_order_by_value(a in any::<i64>(), b in any::<i64>()) {
-            let (x, y): (Number, Number) = (a.to_string().parse().unwrap(), b.to_string().parse().unwrap());
+            let (x, y): (Number, Number) =
+                (a.to_string().parse().unwrap(), b.to_string().parse().unwrap());
             prop_assert_eq!(a.cmp(&b), x.cmp(&y));
         }
     }

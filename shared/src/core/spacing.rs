@@ -210,7 +210,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_forecast_lies_ahead_and_nothing_panics(
-            keys in proptest::collection::vec("\\PC{1,20}", 5), descending in any::<bool>(), items in 1usize..2_000,
+            keys in proptest::collection::vec("\\PC{1,20}", 5),
+            descending in any::<bool>(),
+            items in 1usize..2_000,
         ) {
             let keys: Vec<SortKey> = keys.iter().map(|key| text(key)).collect();
             let order = if descending { Order::Descending } else { Order::Ascending };

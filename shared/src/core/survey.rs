@@ -172,7 +172,7 @@ impl KeyFindings {
     }
 
     /// Whether this metadata, which was read later, covers the missed items.
-    pub(crate) fn are_told_by(&self, metadata: &ShardMetadata) -> bool {
+    pub(crate) fn are_covered_by(&self, metadata: &ShardMetadata) -> bool {
         let named = |width: &ShardCount| metadata.widths().any(|known| known == *width);
         self.are_within(metadata) && self.widths.keys().all(named)
     }
@@ -372,14 +372,14 @@ mod tests {
                 ShardMetadata { number_of_shards, read_shards, shard_history, ..unregistered };
             assert!(
                 findings(placement, &is(&rebuilt), &written).is_whole()
-                    && found.are_told_by(&rebuilt)
+                    && found.are_covered_by(&rebuilt)
             );
             for narrow in [
                 ShardMetadata { shard_history: ShardHistory::default(), ..rebuilt.clone() },
                 ShardMetadata { number_of_shards: count(2), read_shards: count(2), ..rebuilt },
             ] {
                 let found = findings(placement, &is(&narrow), &written);
-                assert!(!found.is_whole() && !found.are_told_by(&narrow), "{narrow:?}");
+                assert!(!found.is_whole() && !found.are_covered_by(&narrow), "{narrow:?}");
             }
         }
     }
@@ -420,7 +420,7 @@ mod tests {
         };
         let lost = found(&Known::Absent);
         assert_eq!((lost.era(), lost.width()), (3, ShardCount::ONE));
-        assert!(!lost.are_told_by(&of_era(1)) && lost.are_told_by(&of_era(3)));
+        assert!(!lost.are_covered_by(&of_era(1)) && lost.are_covered_by(&of_era(3)));
         assert!(found(&is(&of_era(3))).is_whole() && !found(&is(&of_era(1))).is_whole());
     }
 

@@ -19,7 +19,11 @@ use crate::protocol::version::Version;
 /// # in_process::with_table(async |table| {
 /// use sharding::{Attributes, ItemTag};
 ///
-/// let first = table.put("seats", "14C", Attributes::new()).await?.tag.expect("it was stored by this request");
+/// let first = table
+///     .put("seats", "14C", Attributes::new())
+///     .await?
+///     .tag
+///     .expect("it was stored by this request");
 /// let kept: String = first.to_string();
 /// table.delete("seats", "14C").if_match(&ItemTag::new(&kept)).await?;
 /// # Ok(()) });
@@ -87,7 +91,8 @@ impl Tags {
 /// ```
 /// use sharding::internal::{Conditions, ItemTag, Tags};
 /// let tag = ItemTag::new("12");
-/// let unchanged = Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
+/// let unchanged =
+///     Conditions { matches: Some(Tags::Of(vec![tag.clone()])), ..Conditions::default() };
 /// assert!(unchanged.hold(Some(&tag)) && !unchanged.hold(None));
 /// let absent = Conditions { differs: Some(Tags::Any), ..Conditions::default() };
 /// assert!(absent.hold(None) && !absent.hold(Some(&tag)));

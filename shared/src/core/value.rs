@@ -84,7 +84,8 @@ impl Item {
     /// use sharding::internal::{Attributes, Item, PartitionKey, SortKey, SortKeyType, Value};
     /// let attributes = Attributes::from([("text".to_owned(), Value::S("x".repeat(1_500)))]);
     /// let sort_key = SortKey::parse(SortKeyType::String, "order-1").unwrap();
-    /// let item = Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
+    /// let item =
+    ///     Item { partition_key: PartitionKey::new("2014-07-09").unwrap(), sort_key, attributes };
     /// assert_eq!(item.write_units(), 2);
     /// ```
     #[must_use]
@@ -104,7 +105,10 @@ pub(crate) fn write_units(bytes: usize) -> u64 {
 /// ```
 /// use std::collections::BTreeMap;
 /// use sharding::internal::{Value, attributes_size};
-/// let attributes = BTreeMap::from([("name".to_owned(), Value::S("grape".into())), ("ripe".to_owned(), Value::Bool(true))]);
+/// let attributes = BTreeMap::from([
+///     ("name".to_owned(), Value::S("grape".into())),
+///     ("ripe".to_owned(), Value::Bool(true)),
+/// ]);
 /// assert_eq!(attributes_size(&attributes), 4 + 5 + 4 + 1);
 /// ```
 #[must_use]

@@ -105,7 +105,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_era_decides_then_the_clock_then_the_tie_breaker(a in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS), b in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS)) {
+        fn the_era_decides_then_the_clock_then_the_tie_breaker(
+            a in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS),
+            b in (0..1u64 << 36, 0..1u64 << 59, 0..TIE_BREAKERS),
+        ) {
             let (version, other) = (Version::new(a.0, a.1, a.2), Version::new(b.0, b.1, b.2));
             prop_assert_eq!(version.cmp(&other), a.cmp(&b));
             prop_assert_eq!(version.era(), a.0);

@@ -47,7 +47,10 @@ impl Moment {
     /// ```
     /// use std::time::Duration;
     /// use sharding::internal::Moment;
-    /// let at = |monotonic, wall| Moment { monotonic: Duration::from_secs(monotonic), wall: Duration::from_secs(wall) };
+    /// let at = |monotonic, wall| Moment {
+    ///     monotonic: Duration::from_secs(monotonic),
+    ///     wall: Duration::from_secs(wall),
+    /// };
     /// // Suspended for an hour: the monotonic clock hardly moved.
     /// assert_eq!(at(11, 3_610).since(at(10, 10)), Some(Duration::from_secs(3_600)));
     /// assert_eq!(at(11, 9).since(at(10, 10)), None);

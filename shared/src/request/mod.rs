@@ -7,7 +7,8 @@
 //! use std::time::Duration;
 //! use sharding::Attributes;
 //!
-//! let put = table.put("2014-07-09", "order-1147", Attributes::new()).timeout(Duration::from_secs(1));
+//! let put =
+//!     table.put("2014-07-09", "order-1147", Attributes::new()).timeout(Duration::from_secs(1));
 //! let written = tokio::spawn(put.into_future()).await??;
 //! assert_eq!(written.attempts, 1);
 //! # Ok(()) });

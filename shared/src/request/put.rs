@@ -144,8 +144,10 @@ impl Append {
     /// # in_process::with_table(async |table| {
     /// use sharding::Attributes;
     ///
-    /// let first = table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
-    /// let second = table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
+    /// let first =
+    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
+    /// let second =
+    ///     table.append("/index.html", Attributes::new()).idempotency_key("click-7").await?;
     /// assert_eq!(first.sort_key, second.sort_key);
     /// # Ok(()) });
     /// ```

@@ -28,7 +28,8 @@ use crate::sharded_table::read;
 /// let orders = || table.query::<Attributes>("2014-07-09").prefix("order-").consistent(true);
 /// let last = orders().order(Order::Descending).limit(1).await?;
 /// assert_eq!(last.entries[0].sort_key.to_string(), "order-3");
-/// let before = orders().order(Order::Descending).after(&last.entries[0].sort_key).fields(["total"]).await?;
+/// let before =
+///     orders().order(Order::Descending).after(&last.entries[0].sort_key).fields(["total"]).await?;
 /// assert_eq!(before.entries.len(), 2);
 /// # Ok(()) });
 /// ```
@@ -191,7 +192,12 @@ impl<T: FromValue + Send + 'static> Query<T> {
     /// for minute in 10..40 {
     ///     table.put("2014-07-09", format!("12:{minute}"), Attributes::new()).await?;
     /// }
-    /// let mut entries = table.query::<Attributes>("2014-07-09").from("12:20").limit(7).consistent(true).stream();
+    /// let mut entries = table
+    ///     .query::<Attributes>("2014-07-09")
+    ///     .from("12:20")
+    ///     .limit(7)
+    ///     .consistent(true)
+    ///     .stream();
     /// let mut count = 0;
     /// while let Some(entry) = entries.try_next().await? {
     ///     assert_eq!(entry.sort_key.to_string(), format!("12:{}", 20 + count));

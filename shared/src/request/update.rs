@@ -55,7 +55,11 @@ impl Update {
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
     /// table.put("2014-07-09", "order-1", sharding::Attributes::new()).await?;
-    /// let updated = table.update("2014-07-09", "order-1").set("status", "paid").set("lines", vec![3, 4]).await?;
+    /// let updated = table
+    ///     .update("2014-07-09", "order-1")
+    ///     .set("status", "paid")
+    ///     .set("lines", vec![3, 4])
+    ///     .await?;
     /// assert_eq!(updated.attributes.len(), 2);
     /// # Ok(()) });
     /// ```
@@ -72,7 +76,9 @@ impl Update {
     /// ```
     /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
     /// # in_process::with_table(async |table| {
-    /// table.put("2014-07-09", "order-1", std::collections::HashMap::from([("note", "fragile")])).await?;
+    /// table
+    ///     .put("2014-07-09", "order-1", std::collections::HashMap::from([("note", "fragile")]))
+    ///     .await?;
     /// assert!(table.update("2014-07-09", "order-1").remove("note").await?.attributes.is_empty());
     /// # Ok(()) });
     /// ```
@@ -97,8 +103,11 @@ impl Update {
     ///     total: Option<u64>,
     /// }
     ///
-    /// table.put("2014-07-09", "order-1", Change { note: Some("fragile".into()), total: Some(12) }).await?;
-    /// let updated = table.update("2014-07-09", "order-1").merge(Change { note: None, total: None }).await?;
+    /// table
+    ///     .put("2014-07-09", "order-1", Change { note: Some("fragile".into()), total: Some(12) })
+    ///     .await?;
+    /// let updated =
+    ///     table.update("2014-07-09", "order-1").merge(Change { note: None, total: None }).await?;
     /// assert_eq!(updated.attributes.keys().collect::<Vec<_>>(), ["total"]);
     /// # Ok(()) });
     /// ```
@@ -152,7 +161,12 @@ impl Update {
     /// use sharding::{Attributes, ItemTag, WriteErrorKind};
     ///
     /// table.put("seats", "14C", Attributes::new()).await?;
-    /// let refused = table.update("seats", "14C").set("taken", true).if_match(&ItemTag::new("12")).await.unwrap_err();
+    /// let refused = table
+    ///     .update("seats", "14C")
+    ///     .set("taken", true)
+    ///     .if_match(&ItemTag::new("12"))
+    ///     .await
+    ///     .unwrap_err();
     /// assert!(matches!(refused.kind, WriteErrorKind::Precondition));
     /// # Ok(()) });
     /// ```
@@ -172,7 +186,11 @@ impl Update {
     ///
     /// table.put("pages", "/index.html", Attributes::new()).await?;
     /// for _attempt in 1..=2 {
-    ///     let updated = table.update("pages", "/index.html").add("count", 1).idempotency_key("visit-9").await?;
+    ///     let updated = table
+    ///         .update("pages", "/index.html")
+    ///         .add("count", 1)
+    ///         .idempotency_key("visit-9")
+    ///         .await?;
     ///     assert_eq!(updated.attributes["count"], Value::N("1".into()));
     /// }
     /// # Ok(()) });

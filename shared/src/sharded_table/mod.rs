@@ -43,8 +43,8 @@ use replicas::Replicas;
 /// The instant by which an operation must have a response.
 pub type Deadline = tokio::time::Instant;
 
-/// The use cases of one sharded table. Each operation has a deadline. [`ShardedTable`](crate::ShardedTable) is the
-/// typed interface over it.
+/// The use cases of one sharded table. Each operation has a deadline.
+/// [`ShardedTable`](crate::ShardedTable) is the typed interface over it.
 ///
 /// Cheap to clone. Clones share the state of the keys. Work that must not delay a response
 /// (registering a key, refreshing a view, scaling out) runs in the background of the tokio runtime.

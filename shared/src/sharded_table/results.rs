@@ -102,7 +102,7 @@ impl Error for WriteError {
 
 impl WriteErrorKind {
     /// The kind of an error before anything was changed.
-    pub(super) fn unchanged(error: TableError) -> Self {
+    pub(crate) fn unchanged(error: TableError) -> Self {
         Self::of_read(ReadError::from(error))
     }
 

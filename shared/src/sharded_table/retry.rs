@@ -9,11 +9,18 @@ use crate::environment::Environment;
 use crate::table::error::TableError;
 
 /// The longest pause before the first repetition. It doubles with each further one.
-pub const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause of all.
-pub const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// Exponential back-off with full jitter.
+/// Returns the longest pause before the next attempt, after this number of retries. The pause is
+/// drawn between zero and it: exponential back-off with full jitter.
+#[must_use]
+pub fn longest_pause(retries: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << retries.min(10)).min(LONGEST_PAUSE)
+}
+
+/// The pauses between the attempts of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     tries: u32,
@@ -21,7 +28,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn next(&mut self, environment: &Environment) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST_PAUSE);
+        let longest = longest_pause(self.tries);
         self.tries += 1;
         environment.jitter(longest)
     }

@@ -1,5 +1,5 @@
-//! Scaling by the policy. A throttled writer gathers observations, pools them with those of the other
-//! writers of the key, and decides. The shard-scaler decides by what an alarm reports.
+//! Scaling by the policy. A throttled writer gathers observations, pools them with those of the
+//! other writers of the key, and decides. The shard-scaler decides by what an alarm reports.
 
 use std::time::Duration;
 
@@ -98,20 +98,26 @@ impl KeyJob<'_> {
             return;
         }
         self.in_background(&self.state.scaling, |inner, key, state| async move {
+            use ScaleOutcome::Unchanged;
             inner.gather(&state).await;
             let job = KeyJob::new(&inner, &key, state, Instant::now() + PATIENCE);
             match job.relieve_now().await {
                 Ok(ScaleOutcome::Scaled { from, to }) => tracing::info!(%from, %to, "scaled out"),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
+                Ok(Unchanged(ScalingDecision::CoolingDown { until })) => job.be_quiet(until, false),
+                Ok(Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
                     job.be_quiet(until, true);
                 }
-                Ok(ScaleOutcome::Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
+                Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
                     let again = inner.environment.now().wall + LOOK_AGAIN;
                     job.be_quiet(again.as_secs(), false);
                 }
-                Ok(ScaleOutcome::Unchanged(_) | ScaleOutcome::Superseded) => {}
-                Err(error) => tracing::warn!(%error, "could not scale out; the next throttled write tries again"),
+                Ok(Unchanged(_) | ScaleOutcome::Superseded) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        "could not scale out; the next throttled write tries again"
+                    );
+                }
             }
         });
     }
@@ -300,7 +306,8 @@ impl KeyJob<'_> {
         let decision = policy.decide(metadata, seen, self.inner.environment.now().epoch_seconds());
         match decision {
             ScalingDecision::ScaleOut(to) => {
-                tracing::info!(attempts = seen.pressure.attempts, throttled = seen.pressure.throttled, %to, "scaling out");
+                let Pressure { attempts, throttled, .. } = seen.pressure;
+                tracing::info!(attempts, throttled, %to, "scaling out");
                 let growth = Change::Close { to, growth: policy.record(metadata, seen) };
                 return self.change_width(record, growth, reason).await;
             }

@@ -138,7 +138,7 @@ impl TableEngine {
                 retrying(&inner.environment, deadline, || inner.tables.get_raw_metadata(key))
                     .await?;
             let seen = read.as_ref().and_then(|raw| raw.parse().ok());
-            if seen.as_ref().is_some_and(|metadata| findings.are_told_by(metadata)) {
+            if seen.as_ref().is_some_and(|metadata| findings.are_covered_by(metadata)) {
                 return Ok(Rebuilt::Kept);
             }
             if let Some(draining) = seen.as_ref().filter(|metadata| metadata.draining().is_some()) {

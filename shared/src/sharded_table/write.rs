@@ -163,8 +163,8 @@ impl<'a> Attempts<'a> {
         self.backoff.pause(&self.job.inner.environment, self.job.deadline).await
     }
 
-    /// The reason why a write failed. If the last attempt was throttled, that is the reason, and not
-    /// what the write waited for afterwards.
+    /// The reason why a write failed. If the last attempt was throttled, that is the reason, and
+    /// not what the write waited for afterwards.
     fn why(&mut self, error: Option<TableError>) -> Option<TableError> {
         match (error, self.last.take()) {
             (Some(TableError::Transient(_)), Some(throttled @ TableError::Capacity(_))) => {

@@ -23,19 +23,26 @@ use crate::protocol::version::Version;
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
 /// let record = json!({
-///     "eventID": "c4ca4238a0b923820dcc509a6f75849b", "eventName": "INSERT", "eventSource": "aws:dynamodb",
+///     "eventID": "c4ca4238a0b923820dcc509a6f75849b",
+///     "eventName": "INSERT",
+///     "eventSource": "aws:dynamodb",
 ///     "dynamodb": {
 ///         "ApproximateCreationDateTime": 1_700_000_000, "SequenceNumber": "100000000000000000001",
 ///         "StreamViewType": "NEW_AND_OLD_IMAGES",
 ///         "Keys": {"partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"}},
-///         "NewImage": {"partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"}, "fruit": {"S": "grape"},
-///             "_partition_key": {"S": "2014-07-09"}, "_version": {"N": "1001700000000000000000000001"}},
+///         "NewImage": {
+///             "partition_key": {"S": "2014-07-09.1"}, "sort_key": {"S": "order-1147"},
+///             "fruit": {"S": "grape"}, "_partition_key": {"S": "2014-07-09"},
+///             "_version": {"N": "1001700000000000000000000001"},
+///         },
 ///     },
 /// });
 /// let Reading::Item(record) = decoder.read(&record)? else { panic!("it is about an item") };
-/// // In a function: `KeyWidths::of(table.shards(record.partition_key(), deadline).await?.as_ref(), &config, before)`.
+/// // In a function: `KeyWidths::of(metadata.as_ref(), &config, before)`, with the metadata that
+/// // `table.shards(record.partition_key(), deadline).await?` returns.
 /// let widths = KeyWidths::never_grown(&config, 1_700_000_000);
-/// let Decoded::Change(change) = decoder.decode(record, &widths)? else { panic!("a user has made it") };
+/// let Decoded::Change(change) =
+///     decoder.decode(record, &widths)? else { panic!("a user has made it") };
 /// assert_eq!((change.kind, change.partition_key.as_str()), (ChangeKind::Put, "2014-07-09"));
 /// let new = change.new.expect("a put has a new image");
 /// assert_eq!(new.attributes.into_keys().collect::<Vec<_>>(), ["fruit"]);

@@ -188,7 +188,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_as_json_is_read_back(attributes in prop::collection::btree_map("\\PC{0,6}", value(), 0..5)) {
+        fn what_was_written_as_json_is_read_back(
+            attributes in prop::collection::btree_map("\\PC{0,6}", value(), 0..5),
+        ) {
             let json = attributes_to_json(&attributes);
             prop_assert_eq!(Field::root(&json, "").attributes(), Ok(attributes));
         }

@@ -23,9 +23,11 @@ use crate::protocol::version::Version;
 /// let config = TableConfig::new("items", "items-metadata");
 /// let decoder = StreamDecoder::new(config.clone());
 /// let put = |era: u64, sequence: &str| {
-///     let image = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}, "_partition_key": {"S": "day"},
+///     let image = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"},
+///         "_partition_key": {"S": "day"},
 ///         "_version": {"N": format!("{era}000000000000000007000000001")}});
-///     let record = json!({"eventID": "1", "eventName": "INSERT", "dynamodb": {"ApproximateCreationDateTime": 1_700_000_000,
+///     let record = json!({"eventID": "1", "eventName": "INSERT", "dynamodb": {
+///         "ApproximateCreationDateTime": 1_700_000_000,
 ///         "Keys": {"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}}, "NewImage": image,
 ///         "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
 ///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
@@ -35,7 +37,10 @@ use crate::protocol::version::Version;
 ///     }
 /// };
 /// assert!(put(1, "900000000000000000002") > put(1, "900000000000000000001"));
-/// assert!(put(2, "100000000000000000000") > put(1, "900000000000000000002"), "another stored key");
+/// assert!(
+///     put(2, "100000000000000000000") > put(1, "900000000000000000002"),
+///     "another stored key",
+/// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(String);

@@ -104,7 +104,10 @@ pub fn item_identifier(record: &Json) -> Option<&str> {
 /// ```
 /// use sharding::stream::failed_items;
 /// assert_eq!(failed_items([]).to_string(), r#"{"batchItemFailures":[]}"#);
-/// assert_eq!(failed_items(["111"]).to_string(), r#"{"batchItemFailures":[{"itemIdentifier":"111"}]}"#);
+/// assert_eq!(
+///     failed_items(["111"]).to_string(),
+///     r#"{"batchItemFailures":[{"itemIdentifier":"111"}]}"#,
+/// );
 /// ```
 #[must_use]
 pub fn failed_items<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Json {

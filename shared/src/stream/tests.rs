@@ -11,6 +11,7 @@ use crate::core::key::{PartitionKey, SortKey};
 use crate::core::placement::Placement;
 use crate::protocol::history::ShardHistory;
 use crate::protocol::metadata::ShardMetadata;
+use crate::protocol::version::Version;
 
 /// When the key of the sample events got its second shard.
 const GROWN: u64 = 1_700_000_000;
@@ -172,7 +173,8 @@ fn the_metadata_table_has_no_changes() {
         decode(&sample("stream-metadata-table")[0]),
         Ok(Decoded::Internal(Internal::Metadata))
     );
-    let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": {"partition_key": {"S": "_sharding:page:0:0"}}}});
+    let keys = json!({"partition_key": {"S": "_sharding:page:0:0"}});
+    let page = json!({"eventName": "MODIFY", "dynamodb": {"Keys": keys}});
     assert_eq!(decode(&page), Ok(Decoded::Internal(Internal::Metadata)));
 }
 
@@ -262,7 +264,8 @@ fn what_is_wrong_with_a_record_is_named() {
     }
 }
 
-/// A record of one item: where it stands, when, and what stood and stands there, as eras of versions.
+/// A record of one item: where it stands, when, and what stood and stands there, as eras of
+/// versions.
 fn record(
     name: &str,
     stored: &str,
@@ -277,12 +280,17 @@ fn record(
         whole.as_object_mut().unwrap().extend(image?.as_object()?.clone());
         Some(whole)
     };
-    json!({"eventName": name, "dynamodb": {"ApproximateCreationDateTime": at, "Keys": keys, "SequenceNumber": "100000000000000000000",
+    json!({"eventName": name, "dynamodb": {
+        "ApproximateCreationDateTime": at, "Keys": keys, "SequenceNumber": "100000000000000000000",
         "OldImage": whole(old), "NewImage": whole(new)}})
 }
 
 fn version(era: u64, clock: u64) -> Json {
-    json!({"_partition_key": {"S": "orders"}, "_version": {"N": crate::internal::Version::new(era, clock * 1_000_000, 1).to_string()}})
+    image(Version::new(era, clock * 1_000_000, 1))
+}
+
+fn image(version: Version) -> Json {
+    json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}})
 }
 
 /// Of a key that grew to two shards at 10,000 and to eight at 100,000.
@@ -328,7 +336,8 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
         (insert(1, &goes, 1, 10_060), "put"),
         (insert(2, &goes, 2, 10_060), "put"),
         (insert(2, &goes, 2, 9_970), "put"),
-        // A copy of an earlier era at the new home, by a drain; or by a write that needs it there, as soon as the era begins.
+        // A copy of an earlier era at the new home, by a drain; or by a write that needs it there,
+        // as soon as the era begins.
         (insert(2, &goes, 1, 11_000), "Moved"),
         (insert(2, &goes, 1, 10_010), "Moved"),
         // At a home of its era that is home again.
@@ -355,9 +364,8 @@ fn a_record_is_judged_by_the_width_of_eight_minutes_before() {
 #[test]
 fn an_addition_in_place_is_a_change_of_its_own() {
     let stays = with_homes([1, 1, 1]);
-    let old = crate::protocol::version::Version::new(1, 5_000_000_000, 1);
-    let modify = |new: crate::protocol::version::Version| {
-        let image = |version: crate::protocol::version::Version| json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
+    let old = Version::new(1, 5_000_000_000, 1);
+    let modify = |new: Version| {
         record("MODIFY", "orders.1", &stays, 11_000, Some(image(old)), Some(image(new)))
     };
     for (new, expected) in [(old.stepped(), "put"), (old.stepped().stepped(), "Moved")] {
@@ -420,12 +428,8 @@ fn a_copy_that_expires_where_a_width_change_left_it_may_be_the_item() {
 fn in_a_table_that_takes_appends_the_age_of_a_copy_tells_a_move() {
     let config = TableConfig { writes: Writes::Appends, placement: Placement::Random, ..config() };
     let insert = |clock: Option<u64>, at| {
-        let version = clock.map_or(crate::internal::Version::LOWEST, |clock| {
-            crate::internal::Version::new(0, clock * 1_000_000, 7)
-        });
-        let new =
-            json!({"_partition_key": {"S": "orders"}, "_version": {"N": version.to_string()}});
-        record("INSERT", "orders.3", "a", at, None, Some(new))
+        let version = clock.map_or(Version::LOWEST, |clock| Version::new(0, clock * 1_000_000, 7));
+        record("INSERT", "orders.3", "a", at, None, Some(image(version)))
     };
     let rows = [
         (insert(Some(101_000), 101_001), false, "put a"),

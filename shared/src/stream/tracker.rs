@@ -41,7 +41,8 @@ pub enum Tracked {
 /// let decoder = StreamDecoder::new(config.clone());
 /// let put = |sequence: &str| {
 ///     let keys = json!({"partition_key": {"S": "day.1"}, "sort_key": {"S": "a"}});
-///     let record = json!({"eventName": "INSERT", "dynamodb": {"ApproximateCreationDateTime": 1_700_000_000, "Keys": keys,
+///     let record = json!({"eventName": "INSERT", "dynamodb": {
+///         "ApproximateCreationDateTime": 1_700_000_000, "Keys": keys,
 ///         "NewImage": keys, "SequenceNumber": sequence, "StreamViewType": "NEW_AND_OLD_IMAGES"}});
 ///     let Ok(Reading::Item(record)) = decoder.read(&record) else { panic!("it is an item's") };
 ///     match decoder.decode(record, &KeyWidths::never_grown(&config, 1_700_000_000)) {

@@ -85,8 +85,13 @@ impl KeyWidths {
     /// use sharding::internal::{ShardHistory, ShardMetadata, TableConfig};
     /// use sharding::stream::KeyWidths;
     ///
-    /// let item = json!({"partition_key": {"S": "day"}, "number_of_shards": {"N": "4"}, "era": {"N": "2"},
-    ///     "last_updated": {"N": "1700000000"}, "shard_history": {"SS": ["1700000000:4", "1699999998:1"]}});
+    /// let item = json!({
+    ///     "partition_key": {"S": "day"},
+    ///     "number_of_shards": {"N": "4"},
+    ///     "era": {"N": "2"},
+    ///     "last_updated": {"N": "1700000000"},
+    ///     "shard_history": {"SS": ["1700000000:4", "1699999998:1"]},
+    /// });
     /// let config = TableConfig::new("items", "items-metadata");
     /// let metadata = ShardMetadata {
     ///     number_of_shards: sharding::internal::ShardCount::new(4).unwrap(),
@@ -95,7 +100,10 @@ impl KeyWidths {
     ///     shard_history: ShardHistory::parse(["1699999998:1", "1700000000:4"])?,
     ///     ..ShardMetadata::unregistered()
     /// };
-    /// assert_eq!(KeyWidths::from_item(&item, 1_700_000_060)?, KeyWidths::of(Some(&metadata), &config, 1_700_000_060));
+    /// assert_eq!(
+    ///     KeyWidths::from_item(&item, 1_700_000_060)?,
+    ///     KeyWidths::of(Some(&metadata), &config, 1_700_000_060),
+    /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

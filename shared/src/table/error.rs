@@ -119,7 +119,8 @@ impl TableError {
     /// be effective yet.
     #[must_use]
     pub fn is_access_denied(&self) -> bool {
-        matches!(self, Self::Unusable(Cause { code: Some(code), .. }) if code == "AccessDeniedException")
+        matches!(self, Self::Unusable(Cause { code: Some(code), .. })
+            if code == "AccessDeniedException")
     }
 
     /// Classifies an SDK error.

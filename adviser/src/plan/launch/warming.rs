@@ -141,7 +141,8 @@ mod tests {
     proptest! {
         #[test]
         fn only_what_rises_is_raised(write_units in 0u64..100_000, read_units in 0u64..100_000) {
-            let to = WarmUnits { write_units: write_units.max(4_000), read_units: read_units.max(12_000) };
+            let (write_units, read_units) = (write_units.max(4_000), read_units.max(12_000));
+            let to = WarmUnits { write_units, read_units };
             let raised = to.raised_from(NEW_TABLE);
             let names: Vec<&str> = raised.iter().map(|units| units.event_name).collect();
             prop_assert_eq!(names.contains(&"write_units"), to.write_units > 4_000);

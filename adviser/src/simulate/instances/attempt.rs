@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
+use sharding::internal::longest_pause;
 
-use crate::simulate::backoff::longest_pause;
 use crate::simulate::step::STEP;
 
 /// A request to the metadata table, repeated until it is served.

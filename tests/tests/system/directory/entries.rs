@@ -148,7 +148,7 @@ async fn a_page_at_its_size_limit_also_rejects_a_change_of_a_listed_key() {
 
 #[tokio::test(start_paused = true)]
 async fn the_fill_of_a_page_is_reported_long_before() {
-    for (percent, is_told) in [(48, false), (52, true), (99, true)] {
+    for (percent, is_reported) in [(48, false), (52, true), (99, true)] {
         let recorded = MetricRecorder::default();
         let _recorder = metrics::set_default_local_recorder(&recorded);
         let fixture = Fixture::new().await;
@@ -157,7 +157,7 @@ async fn the_fill_of_a_page_is_reported_long_before() {
         let mut expected = Expected::new();
         store(&fixture.instance(1), numbered(0..3), 1, &mut expected).await;
         let fill = recorded.of("DirectoryFill");
-        assert_eq!(!fill.is_empty(), is_told, "{percent} %: {fill:?}");
+        assert_eq!(!fill.is_empty(), is_reported, "{percent} %: {fill:?}");
         let about = percent as f64..percent as f64 + 0.5;
         assert!(fill.iter().all(|fill| about.contains(fill)), "{percent} %: {fill:?}");
     }
