@@ -1,4 +1,4 @@
-//! The throttled keys: Contributor Insights in throttled-keys mode, read through CloudWatch.
+//! The throttled keys: Contributor Insights (either of its modes), read through CloudWatch.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

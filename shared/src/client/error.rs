@@ -300,3 +300,27 @@ impl From<InvalidRequest> for ReadError {
         Self::Invalid(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_a_text() {
+        for (kind, text) in [
+            (
+                WriteErrorKind::Contended,
+                "other writes of the same item were under way until the deadline",
+            ),
+            (WriteErrorKind::Exists, "the item exists"),
+            (
+                WriteErrorKind::IdempotencyKeyReused,
+                "the idempotency key was used for an item with another content",
+            ),
+            (WriteErrorKind::AppendOnly, "the table takes appends only"),
+            (WriteErrorKind::Absent, "there is no such item"),
+        ] {
+            assert_eq!(kind.to_string(), text);
+        }
+    }
+}

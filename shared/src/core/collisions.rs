@@ -24,7 +24,7 @@ const MOST_PARTITIONS: u32 = 1 << 20;
 /// ```
 /// use sharding::internal::{ShardCount, collisions::throttled};
 /// let shards = ShardCount::new(2).unwrap();
-/// // Two full shards on two partitions meet half of the time, and then half of the demand is refused.
+/// // Two full shards on two partitions meet half of the time, and then half is rejected.
 /// assert_eq!(throttled(2.0, shards, Some(2)), 0.25);
 /// assert_eq!(throttled(2.0, shards, None), 0.0);
 /// ```
@@ -173,7 +173,8 @@ mod tests {
         fn a_binomial_has_its_mean_and_variance(trials in 0u64..20_000, chance in 0.0f64..=1.0) {
             let counts = binomial(trials, chance);
             let mean: f64 = counts.iter().map(|(count, p)| *count as f64 * p).sum();
-            let variance: f64 = counts.iter().map(|(count, p)| (*count as f64 - mean).powi(2) * p).sum();
+            let variance: f64 =
+                counts.iter().map(|(count, p)| (*count as f64 - mean).powi(2) * p).sum();
             let n = trials as f64;
             prop_assert!((mean - n * chance).abs() < 1e-6 * (1.0 + n));
             prop_assert!((variance - n * chance * (1.0 - chance)).abs() < 1e-6 * (1.0 + n));
@@ -181,7 +182,10 @@ mod tests {
 
         #[test]
         fn more_shards_and_more_partitions_never_throttle_more(
-            demand in 0.1f64..100.0, shards in 1u32..200, more in 1u32..100, partitions in 1u32..2_000,
+            demand in 0.1f64..100.0,
+            shards in 1u32..200,
+            more in 1u32..100,
+            partitions in 1u32..2_000,
         ) {
             let found = throttled(demand, count(shards), Some(partitions));
             prop_assert!((0.0..=1.0).contains(&found));
@@ -191,7 +195,9 @@ mod tests {
         }
 
         #[test]
-        fn a_demand_is_found_again(wanted in 0.1f64..1_000.0, shards in 1u32..200, partitions in 1u32..2_000) {
+        fn a_demand_is_found_again(
+            wanted in 0.1f64..1_000.0, shards in 1u32..200, partitions in 1u32..2_000,
+        ) {
             for partitions in [Some(partitions), None] {
                 let part = throttled(wanted, count(shards), partitions);
                 if part > 0.001 {

@@ -45,10 +45,10 @@ const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
 /// If the table has this many times the partitions that the key has shards, other keys hardly fill
 /// all partitions of the key.
 const PARTITIONS_FOR_EACH_SHARD: u32 = 2;
-/// With this number of attempts there, the rejected share is the key's own. With fewer, its first
-/// growth is to at most 31 shards.
+/// With this number of attempts there, the rejected share is the key's own: a partition that other
+/// keys fill gets fewer of this key. With fewer attempts, a first growth is to at most 31 shards.
 const OWN_ATTEMPTS: u64 = 256;
-/// With this number of attempts, a rejected share is evidence.
+/// With this number of attempts, a rejected share is evidence that other keys fill the table.
 const ENOUGH_ATTEMPTS: u64 = 100;
 
 /// The growths of a key until now.
@@ -151,6 +151,7 @@ mod tests {
     use crate::core::decision::ScalingDecision;
     use crate::core::key::tests::count;
     use crate::core::policy::ScalingPolicy;
+    use crate::core::policy::tests::settled;
     use crate::core::pressure::Pressure;
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};
@@ -214,24 +215,15 @@ mod tests {
             growth_helped: false,
             partitions: Some(8),
         };
-        let settled = |width| {
-            let registered = ShardMetadata::registered(1);
-            let shard_history = registered.shard_history.clone().with(900, count(width));
-            let (number_of_shards, read_shards) = (count(width), count(width));
-            ShardMetadata {
-                number_of_shards,
-                read_shards,
-                last_updated: 900,
-                shard_history,
-                ..registered
-            }
-        };
+        let roomy = |seen| Seen { partitions: Some(1_000), ..seen };
         let short = ScalingDecision::ShortOfPartitions { until: 1_010, write_units: Some(12_000) };
         // The observations for a key of the audit log with a thirtieth of a full table's writes.
         let rows = [
             (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
             (1, seen(18, 15, 4), ScalingDecision::ScaleOut(count(2))),
             (1, seen(120, 115, 5), ScalingDecision::ScaleOut(count(15))),
+            (1, roomy(seen(255, 250, 5)), ScalingDecision::ScaleOut(count(31))),
+            (1, roomy(seen(256, 251, 5)), ScalingDecision::ScaleOut(count(70))),
             (13, seen(28, 13, 21), ScalingDecision::Calm),
             (5, seen(9, 3, 8), ScalingDecision::Calm),
             (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
@@ -247,13 +239,13 @@ mod tests {
             (23, seen(103, 94, 9), ScalingDecision::Calm),
         ];
         for (width, seen, expected) in rows {
-            let decision = ScalingPolicy::default().decide(&settled(width), seen, 1_000);
+            let decision = ScalingPolicy::default().decide(&settled(width, 900), seen, 1_000);
             assert_eq!(decision, expected, "{width}: {seen:?}");
         }
         // The same shares of more attempts are the key's own demand.
         let many = Pressure { attempts: 2_800, throttled: 1_300, accepted: 2_100 };
         let many = Seen { pressure: many, ..seen(0, 0, 0) };
-        let decision = ScalingPolicy::default().decide(&settled(13), many, 1_000);
+        let decision = ScalingPolicy::default().decide(&settled(13, 900), many, 1_000);
         assert!(
             matches!(decision, ScalingDecision::ScaleOut(to) if to > count(20)),
             "{decision:?}"

@@ -1,4 +1,10 @@
 //! The decision about a key of a table whose number of partitions is known.
+//!
+//! Shards help only if there are partitions for them, and a new on-demand table has four. So the
+//! demand follows from the rejected share at this width, and from the demand the fewest shards that
+//! accept it, because shards on the same partition share its capacity. If no number of shards
+//! accepts the demand, the key gets as many as still help, and the decision says what the table
+//! lacks.
 
 use super::collisions;
 use super::decision::{LOOK_AGAIN, ScalingDecision};
@@ -7,13 +13,12 @@ use super::key::ShardCount;
 use super::pressure::{CERTAIN, NEGLIGIBLE, Seen};
 use super::sizing::{self, Sizing};
 use super::throughput::PARTITION_WRITE_UNITS;
-use crate::protocol::metadata::ShardMetadata;
 
 /// With this number of successes, the policy uses the estimate itself...
 const FAIR_SUCCESSES: u64 = 32;
 /// ...plus this number of standard deviations.
 const MARGIN: f64 = 0.5;
-/// The least factor of a growth.
+/// The least factor of a growth if the partitions are known.
 const LEAST_STEP: f64 = 1.2;
 /// If a table has more than this many times the partitions that the demand fills, more partitions
 /// hardly help: then the key is short of shards.
@@ -25,27 +30,25 @@ const SHORT_SECONDS: u64 = 2;
 /// just suffice. Then fewer shards suffice, and a page is read from fewer.
 const SPARE_PARTITIONS: f64 = 3.0;
 
-/// A key that has certainly too few shards, or whose table has too few partitions.
+/// A key that seems to have too few shards, or whose table has too few partitions.
 pub(super) struct OnKnownPartitions<'a> {
     /// The table's partitions.
     pub(super) partitions: u32,
-    pub(super) metadata: &'a ShardMetadata,
+    pub(super) growths: Growths<'a>,
     pub(super) seen: Seen,
-    /// At least this share of the demand is rejected.
+    /// At least this share of the demand counts as rejected.
     pub(super) backlog: f64,
-    /// The number of consecutive growths without effect, including the last one.
-    pub(super) fruitless: u32,
     /// The policy's maximum.
     pub(super) max_shards: ShardCount,
     /// Standard deviations between the observed value and the one that the policy uses.
     pub(super) confidence: f64,
-    pub(super) now_seconds: u64,
 }
 
 impl OnKnownPartitions<'_> {
-    /// The decision about a key that certainly rejects writes.
+    /// The decision about a key whose writes are throttled.
     pub(super) fn decide(&self) -> ScalingDecision {
-        let Self { partitions, metadata, seen, backlog, now_seconds, .. } = *self;
+        let Self { partitions, growths, seen, backlog, .. } = *self;
+        let Growths { metadata, now_seconds, .. } = growths;
         let (width, most) = (metadata.number_of_shards, self.max_shards);
         let most_full = doubt::most_full_shards(seen, width).unwrap_or(most).min(most);
         let others_fill_the_table = ScalingDecision::ShortOfPartitions {
@@ -82,8 +85,7 @@ impl OnKnownPartitions<'_> {
         }
         let wanted = wanted.min(most_full.get().into());
         let bound = seen.pressure.rejected_bound(self.confidence);
-        let growth = Growths { metadata, fruitless: self.fruitless, now_seconds };
-        let wanted = match Doubt::of(growth, seen, bound, rejected) {
+        let wanted = match Doubt::of(growths, seen, bound, rejected) {
             Doubt::None => wanted,
             Doubt::BadLuck => wanted.min(sizing::unlucky(demand, rejected, width)),
             Doubt::InVain { step } => wanted.min(f64::from(width.get()) * step),
@@ -97,9 +99,9 @@ impl OnKnownPartitions<'_> {
     /// More shards hardly help: either the table lacks partitions, or the key has the maximum and
     /// would need more.
     fn short_of_partitions(&self, certain: f64) -> ScalingDecision {
-        let Self { partitions, now_seconds, .. } = *self;
+        let Self { partitions, growths: Growths { metadata, now_seconds, .. }, .. } = *self;
         // A raise cannot be undone, so it uses what is certain.
-        let demand = collisions::demand(certain, self.metadata.number_of_shards, Some(partitions));
+        let demand = collisions::demand(certain, metadata.number_of_shards, Some(partitions));
         let suffices = |partitions| {
             collisions::throttled(demand, self.max_shards, Some(partitions)) < NEGLIGIBLE
         };
@@ -123,6 +125,7 @@ mod tests {
     use crate::core::key::tests::count;
     use crate::core::policy::ScalingPolicy;
     use crate::core::policy::tests::{check, sample, settled};
+    use crate::protocol::metadata::ShardMetadata;
     use proptest::prelude::*;
 
     /// The observations at this width of a demand, in partitions, on a known number of partitions.
@@ -230,7 +233,10 @@ mod tests {
         fn on_known_partitions_growth_ends(partitions in 1u32..2_000, demand in 1.1f64..500.0) {
             let policy = ScalingPolicy::default();
             let (mut width, mut growths) = (1, 0);
-            while let ScaleOut(to) = policy.decide(&settled(width, 1), on(partitions, demand, width), 1_000) {
+            let decide = |width| {
+                policy.decide(&settled(width, 1), on(partitions, demand, width), 1_000)
+            };
+            while let ScaleOut(to) = decide(width) {
                 prop_assert!(to.get() > width && to <= policy.max_shards);
                 (width, growths) = (to.get(), growths + 1);
             }

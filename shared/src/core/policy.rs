@@ -8,21 +8,15 @@
 //! The share is a confidence bound. Five throttles of five attempts mean f = 1, which would ask for
 //! infinitely many shards. The lower Wilson bound of f is what five samples support.
 //!
-//! The table's partitions are part of the decision. Shards help only if there are partitions for
-//! them, and a new on-demand table has four. If the partitions are known, the policy derives the
-//! demand from the rejected share at this width, and from the demand the fewest shards that accept
-//! it, because shards on the same partition share its capacity. If no number of shards accepts the
-//! demand, the key gets as many as still help, and the decision says what the table lacks.
-//!
-//! If the partitions are not known, a key on a young table would ask for ever more shards on the
-//! same full partitions. So each growth is judged by its effect: if much is still rejected and no
-//! instance observed an improvement, growth stops for minutes, because only the table can split.
-//! The next try is a small step.
+//! The table's partitions are part of the decision (`known_partitions`). If they are not known, a
+//! key on a young table would ask for ever more shards on the same full partitions. So each growth
+//! is judged by its effect: if much is still rejected and no instance observed an improvement,
+//! growth stops for minutes, because only the table can split. The next try is a small step.
 
 use std::time::Duration;
 
 use super::decision::{ScalingDecision, ShrinkDecision};
-use super::doubt::{DOUBT_SECONDS, DOUBTFUL_STEP, LONGEST_STRETCH, MOST_FRUITLESS};
+use super::doubt::{DOUBT_SECONDS, DOUBTFUL_STEP, Growths, LONGEST_STRETCH, MOST_FRUITLESS};
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
 use super::known_partitions::OnKnownPartitions;
@@ -97,7 +91,8 @@ const ONCE_BITTEN: u64 = 4;
 /// The least number of seconds between two tries if growing does not help: DynamoDB splits
 /// partitions for heat within minutes.
 const SHORT_TABLE_SECONDS: u64 = 600;
-/// The least factor of a growth. A smaller one hardly changes which shards share a partition.
+/// The least factor of a growth if the partitions are not known. A smaller one hardly changes which
+/// shards share a partition.
 const LEAST_STEP: f64 = 1.5;
 /// A backlog from before a growth should drain within this time...
 const DRAINING_SECONDS: u64 = 5;
@@ -108,9 +103,11 @@ impl ScalingPolicy {
     /// Decides from the observations of one instance.
     ///
     /// ```
-    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy, ShardCount, ShardMetadata};
+    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy};
+    /// use sharding::internal::{ShardCount, ShardMetadata};
     /// let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
-    /// let decision = ScalingPolicy::default().decide(&ShardMetadata::unregistered(), seen, 1_562_858_912);
+    /// let key = ShardMetadata::unregistered();
+    /// let decision = ScalingPolicy::default().decide(&key, seen, 1_562_858_912);
     /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(12).unwrap()));
     /// ```
     #[must_use]
@@ -156,13 +153,11 @@ impl ScalingPolicy {
         if let Some(partitions) = known {
             let key = OnKnownPartitions {
                 partitions,
-                metadata,
+                growths: Growths { metadata, fruitless, now_seconds },
                 seen,
                 backlog,
-                fruitless,
                 max_shards: self.max_shards,
                 confidence: self.confidence,
-                now_seconds,
             };
             return key.decide();
         }
@@ -212,9 +207,9 @@ impl ScalingPolicy {
     /// let mut metadata = ShardMetadata::registered(1_000);
     /// metadata.number_of_shards = ShardCount::new(12).unwrap();
     /// metadata.read_shards = metadata.number_of_shards;
-    /// let policy = ScalingPolicy::default();
-    /// assert_eq!(policy.decide_shrink(&metadata, 3_600, 2_000), ShrinkDecision::Wait { until: 4_600 });
-    /// assert_eq!(policy.decide_shrink(&metadata, 3_600, 5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
+    /// let decided_at = |now| ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
+    /// assert_eq!(decided_at(2_000), ShrinkDecision::Wait { until: 4_600 });
+    /// assert_eq!(decided_at(5_000), ShrinkDecision::To(ShardCount::new(6).unwrap()));
     /// ```
     #[must_use]
     pub fn decide_shrink(
@@ -278,7 +273,7 @@ pub(in crate::core) mod tests {
         }
     }
 
-    pub(in crate::core) fn report(attempts: u64, throttled: u64) -> Seen {
+    fn report(attempts: u64, throttled: u64) -> Seen {
         Pressure { attempts, throttled, accepted: attempts - throttled }.into()
     }
 
@@ -470,11 +465,14 @@ pub(in crate::core) mod tests {
 
     proptest! {
         #[test]
-        fn a_scale_out_grows_and_stays_within_the_clamps(width in 1u32..250, attempts in 1u64..5_000, share in 0.0f64..=1.0) {
+        fn a_scale_out_grows_and_stays_within_the_clamps(
+            width in 1u32..250, attempts in 1u64..5_000, share in 0.0f64..=1.0,
+        ) {
             let policy = ScalingPolicy::default();
             let seen = report(attempts, (attempts as f64 * share) as u64);
             if let ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
-                prop_assert!(to.get() > width && to <= policy.max_shards && to.get() <= width * policy.max_step);
+                prop_assert!(to.get() > width && to.get() <= width * policy.max_step);
+                prop_assert!(to <= policy.max_shards);
             }
         }
     }

@@ -21,8 +21,8 @@ pub(super) const SAMPLES: u64 = 20;
 const LEAST_GAIN: f64 = 0.05;
 /// This share of the first attempts is large.
 const STILL_THROTTLED: f64 = 0.3;
-/// The number of standard deviations by which a gain must be certain. Otherwise the luckiest of
-/// many instances would decide for all.
+/// The number of standard deviations by which a gain or a rejected share must be certain. Otherwise
+/// the luckiest of many instances would decide for all.
 pub(super) const CERTAIN: f64 = 3.0;
 
 /// A smaller rejected share of the demand is left to repetitions.

@@ -150,8 +150,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_width_is_one_that_a_key_may_have(demand in 0.01f64..500.0, partitions in 0u32..5_000, most in 1u32..250) {
-            let (Sizing::Relieves(shards) | Sizing::Helps(shards)) = size(demand, partitions, count(most));
+        fn a_width_is_one_that_a_key_may_have(
+            demand in 0.01f64..500.0, partitions in 0u32..5_000, most in 1u32..250,
+        ) {
+            let (Sizing::Relieves(shards) | Sizing::Helps(shards)) =
+                size(demand, partitions, count(most));
             prop_assert!(shards.get() <= most);
         }
     }

@@ -38,8 +38,7 @@ use crate::protocol::version::Version;
 ///     },
 /// });
 /// let Reading::Item(record) = decoder.read(&record)? else { panic!("it is about an item") };
-/// // In a function: `KeyWidths::of(metadata.as_ref(), &config, before)`, with the metadata that
-/// // `table.shards(record.partition_key(), deadline).await?` returns.
+/// // In a function: `table.key_widths(record.partition_key()).await?`.
 /// let widths = KeyWidths::never_grown(&config, 1_700_000_000);
 /// let Decoded::Change(change) =
 ///     decoder.decode(record, &widths)? else { panic!("a user has made it") };
