@@ -46,8 +46,8 @@ const ATTEMPTS_OF_FULL_SHARD: u64 = 8;
 /// all partitions of the key.
 const PARTITIONS_FOR_EACH_SHARD: u32 = 2;
 /// With this number of attempts there, the rejected share is the key's own: a partition that other
-/// keys fill gets fewer of this key. With fewer attempts, a first growth is to at most 31 shards.
-const OWN_ATTEMPTS: u64 = 256;
+/// keys fill gets fewer of this key. With fewer attempts, a first growth is to at most 15 shards.
+const OWN_ATTEMPTS: u64 = 128;
 /// With this number of attempts, a rejected share is evidence that other keys fill the table.
 const ENOUGH_ATTEMPTS: u64 = 100;
 
@@ -222,8 +222,8 @@ mod tests {
             (1, seen(3, 3, 0), ScalingDecision::ScaleOut(count(2))),
             (1, seen(18, 15, 4), ScalingDecision::ScaleOut(count(2))),
             (1, seen(120, 115, 5), ScalingDecision::ScaleOut(count(15))),
-            (1, roomy(seen(255, 250, 5)), ScalingDecision::ScaleOut(count(31))),
-            (1, roomy(seen(256, 251, 5)), ScalingDecision::ScaleOut(count(70))),
+            (1, roomy(seen(127, 122, 5)), ScalingDecision::ScaleOut(count(15))),
+            (1, roomy(seen(128, 123, 5)), ScalingDecision::ScaleOut(count(35))),
             (13, seen(28, 13, 21), ScalingDecision::Calm),
             (5, seen(9, 3, 8), ScalingDecision::Calm),
             (5, seen(64, 15, 52), ScalingDecision::ScaleOut(count(8))),
