@@ -50,6 +50,8 @@ pub use crate::sharded_table::update::Updated;
 pub use crate::sharded_table::{Deadline, TableEngine};
 pub use crate::table::ScanPosition;
 pub use crate::table::error::{Cause, TableError};
+#[cfg(feature = "test-switches")]
+pub use crate::table::partition_model::PartitionModel;
 pub use crate::table::names::RESERVED as RESERVED_ATTRIBUTES;
 
 /// How functions read their own variables.

@@ -63,6 +63,8 @@ pub struct ScalingPolicy {
     pub evidence: u64,
     /// Standard deviations between the observed value and the one that the policy uses.
     pub confidence: f64,
+    /// Write units a second of one partition.
+    pub partition_write_units: f64,
 }
 
 /// The longest that a throttled writer waits for more samples.
@@ -80,6 +82,7 @@ impl Default for ScalingPolicy {
             max_step: 128,
             evidence: 3,
             confidence: 1.0,
+            partition_write_units: 1_000.0,
         }
     }
 }

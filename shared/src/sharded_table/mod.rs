@@ -100,6 +100,23 @@ impl TableEngine {
         Self { inner: Arc::new(inner) }
     }
 
+    /// As [`with_environment`](Self::with_environment), but a model takes the place of the main
+    /// table. Only puts work.
+    #[cfg(feature = "test-switches")]
+    #[must_use]
+    pub fn over_model(
+        client: &Client,
+        config: TableConfig,
+        environment: Environment,
+        model: Arc<dyn crate::table::partition_model::PartitionModel>,
+    ) -> Self {
+        let mut engine = Self::with_environment(client, config, environment);
+        if let Some(inner) = Arc::get_mut(&mut engine.inner) {
+            inner.tables.model = Some(model);
+        }
+        engine
+    }
+
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &TableConfig {

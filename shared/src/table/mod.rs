@@ -10,6 +10,8 @@ mod metadata;
 mod metadata_item;
 pub(crate) mod names;
 mod page;
+#[cfg(feature = "test-switches")]
+pub(crate) mod partition_model;
 mod place;
 mod scan;
 mod table_item;
@@ -47,6 +49,9 @@ pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct Tables {
     client: Client,
     config: Arc<TableConfig>,
+    /// Takes the puts of items instead of the main table.
+    #[cfg(feature = "test-switches")]
+    pub(crate) model: Option<Arc<dyn partition_model::PartitionModel>>,
 }
 
 impl Tables {
@@ -61,7 +66,12 @@ impl Tables {
                 TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build(),
             )
             .build();
-        Self { client: Client::from_conf(own), config }
+        Self {
+            client: Client::from_conf(own),
+            config,
+            #[cfg(feature = "test-switches")]
+            model: None,
+        }
     }
 
     async fn get_item(

@@ -142,6 +142,16 @@ impl Tables {
             content.is_none_or(|it| it.item.sort_key == *sort_key),
             "a request is about one item"
         );
+        #[cfg(feature = "test-switches")]
+        if let (Some(model), Some(content)) = (&self.model, content) {
+            let shard_key = self.shard_key(partition_key, shard)?;
+            let is_open = model.write(shard_key, content.item.write_units()).await;
+            return Ok(if is_open {
+                Sent::Applied
+            } else {
+                Sent::Throttled(CapacityScope::KeyRange)
+            });
+        }
         let place = (place, self.shard_key(partition_key, shard)?);
         self.put(
             at,

@@ -1,0 +1,136 @@
+//! The table of a run: a model of the main table's partitions, and a metadata table in the embedded
+//! engine.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use embedded_dynamodb::{Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey};
+use local::{clients_over, create_tables};
+use sharding::internal::{
+    Clock, Deadline, Environment, Moment, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
+    PartitionModel, ScalingActors, TableConfig, TableEngine, WarmThroughput,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::scenario::Scenario;
+
+/// The time of one request to either table.
+const SERVICE_TIME: Duration = Duration::from_millis(5);
+/// The wall clock at the start of a run.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+/// The paused clock of the runtime, as both clocks of an instance.
+#[derive(Debug, Clone, Copy)]
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Moment {
+        let elapsed = self.0.elapsed();
+        Moment { monotonic: elapsed, wall: EPOCH + elapsed }
+    }
+}
+
+/// Partitions that take or throttle writes, and store nothing.
+#[derive(Debug)]
+pub(crate) struct Model {
+    partitions: Mutex<Partitions>,
+    origin: Instant,
+    accepted: AtomicU64,
+    throttled: AtomicU64,
+}
+
+impl Model {
+    /// Attempts so far: accepted and throttled.
+    pub(crate) fn attempts(&self) -> (u64, u64) {
+        (self.accepted.load(Ordering::Relaxed), self.throttled.load(Ordering::Relaxed))
+    }
+}
+
+/// A model that a connection refers to.
+#[derive(Debug)]
+struct Shared(Arc<Model>);
+
+impl PartitionModel for Shared {
+    fn write(&self, shard_key: String, units: u64) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let model = Arc::clone(&self.0);
+        Box::pin(async move {
+            sleep(SERVICE_TIME).await;
+            let key = StoredKey::new(shard_key);
+            let now = model.origin.elapsed();
+            let mut partitions = model.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_open = partitions.is_open(&key, None, Access::Write, now);
+            if is_open {
+                partitions.charge(&key, None, Access::Write, units as f64);
+            }
+            let counter = if is_open { &model.accepted } else { &model.throttled };
+            counter.fetch_add(1, Ordering::Relaxed);
+            is_open
+        })
+    }
+}
+
+/// The tables of a run, and what each instance needs.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) model: Arc<Model>,
+    client: local::Clients,
+    config: TableConfig,
+    origin: Instant,
+    seed: u64,
+}
+
+impl Table {
+    /// Creates the tables of a scenario, and publishes the table's partitions if they are known.
+    pub(crate) async fn new(scenario: &Scenario) -> Self {
+        let scale = f64::from(scenario.scale);
+        let limits = PartitionLimits {
+            partitions: scenario.partitions,
+            write_units: PARTITION_WRITE_UNITS as f64 / scale,
+            provisioned_write_units: scenario.provisioned.map(|share| share / scale),
+            split_after: None,
+            doubles_after: None,
+            ..PartitionLimits::default()
+        };
+        let engine = Engine::in_memory().expect("SQLite opens a database in memory");
+        let connection = InProcess::new(engine).with_service_time(SERVICE_TIME);
+        let client = clients_over(connection.into_shared());
+        let mut config = TableConfig::new("items", "items-metadata");
+        if !scenario.contender.is_ours() {
+            config.scaling = ScalingActors::Alarm;
+        }
+        config.policy.partition_write_units = PARTITION_WRITE_UNITS as f64 / scale;
+        create_tables(&client.dynamodb, &config).await.expect("the engine creates tables");
+        let origin = Instant::now();
+        let model = Model {
+            // A table of the hash ranges of another seed has its shards on other partitions.
+            partitions: Mutex::new(Partitions::new(limits, Duration::ZERO)),
+            origin,
+            accepted: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+        };
+        let table =
+            Self { model: Arc::new(model), client, config, origin, seed: scenario.seed };
+        let deadline = Deadline::now() + Duration::from_secs(60);
+        let first = table.instance(u32::MAX);
+        Box::pin(first.claim_mode(deadline)).await.expect("the table is claimed");
+        if scenario.is_known {
+            let count = u64::from(scenario.partitions);
+            let warm = WarmThroughput {
+                write_units: count * PARTITION_WRITE_UNITS,
+                read_units: count * PARTITION_READ_UNITS,
+            };
+            first.publish_warm_throughput(warm, deadline).await.expect("the pages are written");
+        }
+        table
+    }
+
+    /// A process of its own that uses the table.
+    pub(crate) fn instance(&self, number: u32) -> TableEngine {
+        let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(number);
+        let environment = Environment::seeded(PausedClock(self.origin), seed);
+        let model = Arc::new(Shared(Arc::clone(&self.model)));
+        TableEngine::over_model(&self.client.dynamodb, self.config.clone(), environment, model)
+    }
+}
