@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{Separator, ShardCount, ShardKeys, SortKeyType};
 use crate::core::placement::Placement;
-use crate::core::policy::{Growth, ScalingPolicy};
+use crate::core::policy::ScalingPolicy;
 use crate::protocol::drain::Waits;
 use crate::protocol::view::{APPEND_LEASE, LONGEST_READ, MAX_LEASE};
 use crate::sharded_table::pace::DrainPace;
@@ -79,7 +79,7 @@ pub struct TableConfig {
     /// `SHARD_SEPARATOR`. Default `.`.
     #[doc(hidden)]
     pub shard_keys: ShardKeys,
-    /// `MAX_SHARDS`, `COOLDOWN_SECONDS` and `SCALING_POLICY`.
+    /// `MAX_SHARDS` and `COOLDOWN_SECONDS`.
     #[doc(hidden)]
     pub policy: ScalingPolicy,
     #[doc(hidden)]
@@ -193,7 +193,6 @@ const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.',
 const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
 // What is allowed, from the names themselves.
 static PLACEMENTS: LazyLock<String> = LazyLock::new(|| listed(&Placement::NAMES));
-static GROWTHS: LazyLock<String> = LazyLock::new(|| listed(&Growth::NAMES));
 static WRITES: LazyLock<String> = LazyLock::new(|| listed(&Writes::NAMES));
 static SCALING_ACTORS: LazyLock<String> = LazyLock::new(|| listed(&ScalingActors::NAMES));
 
@@ -332,9 +331,6 @@ impl TableConfig {
         let seconds = "a whole number from 0 to 86400";
         read.set(&mut config.policy.cooldown_seconds, "COOLDOWN_SECONDS", seconds, |v| {
             number(v, 0, 86_400)
-        })?;
-        read.set(&mut config.policy.growth, "SCALING_POLICY", &GROWTHS, |value| {
-            named(&Growth::NAMES, value)
         })?;
         let lease = |value: &str| number(value, 1, 1_000).map(Duration::from_millis);
         read.set(&mut config.lease, "LEASE_MS", "a whole number from 1 to 1000", lease)?;
@@ -489,7 +485,6 @@ mod tests {
             ("SHARD_SEPARATOR", &["-1-"]),
             ("MAX_SHARDS", &["0", "10001"]),
             ("COOLDOWN_SECONDS", &["-1"]),
-            ("SCALING_POLICY", &["triple"]),
             ("LEASE_MS", &["1001", "0"]),
             ("WRITES", &["yes"]),
             ("REGISTER_KEYS", &["yes"]),

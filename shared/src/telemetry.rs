@@ -66,6 +66,11 @@ pub(crate) fn at_max_shards() {
     counter!("KeysAtMaxShards").increment(1);
 }
 
+/// Counts a decision that more shards do not help, because few items are throttled.
+pub(crate) fn hot_items() {
+    counter!("KeysWithHotItems").increment(1);
+}
+
 /// Records the write units a second that the table would need, if more shards do not help a key; 1
 /// if the number is unknown.
 pub(crate) fn short_of_partitions(write_units: Option<u64>) {

@@ -26,6 +26,22 @@ pub enum ScalingDecision {
     AtMaximum,
     /// The key's page of the directory is full, and the key is not listed yet.
     DirectoryFull,
+    /// The key's own writes fill only a small part of its partitions. Other keys fill them, so more
+    /// shards do not help.
+    Crowded {
+        /// When to decide again, in epoch seconds.
+        until: u64,
+        /// The write units a second that the table would need if all its partitions are full;
+        /// `None` if its partitions are not known.
+        write_units: Option<u64>,
+    },
+    /// The throttled writes are of few items, and an item cannot be on several shards.
+    HotItems {
+        /// Their number, about.
+        items: u32,
+        /// When to decide again, in epoch seconds.
+        until: u64,
+    },
     /// More shards do not help, because the table is short of partitions. Decide again from this
     /// epoch second on.
     ShortOfPartitions {
@@ -46,6 +62,12 @@ impl fmt::Display for ScalingDecision {
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
+            Self::Crowded { until, .. } => {
+                write!(f, "other keys fill its partitions; next look from {until}")
+            }
+            Self::HotItems { items, until } => {
+                write!(f, "its throttled writes are of {items} items; next look from {until}")
+            }
             Self::ShortOfPartitions { until, write_units: None } => {
                 write!(
                     f,

@@ -1,45 +1,38 @@
-//! Whether growing helps a key, judged by the share of writes that was rejected at each growth.
-//!
-//! If a table is a little short of partitions, a tenth or a quarter of a key's demand is rejected
-//! at any width. A single growth does not show that, because the demand may have risen meanwhile.
-//! Two growths in a row do.
+//! Whether growing helps a key, judged by the share of its attempts that was throttled at each
+//! growth.
 
 /// The effect of a key's last growths. All 0 if nothing is known, as after a growth by request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct GrowthRecord {
-    /// The share of the demand, in percent, that was rejected when the key last grew.
+    /// The share of all attempts, repetitions too, that was rejected when the key last grew, in
+    /// percent.
     pub rejected_percent: u32,
-    /// The number of consecutive growths before that one after which about the same share was
-    /// rejected as before.
+    /// The number of consecutive growths before that one after which about as many attempts were
+    /// rejected for each accepted one as before.
     pub fruitless: u32,
 }
 
-/// A growth has helped if the rejected share afterwards is less than this percentage of the share
-/// before. Its goal is to accept everything.
+/// A growth has helped if it leaves less than this percentage of the rejections for each accepted
+/// attempt.
 const LEFT_PERCENT: u32 = 75;
 
 impl GrowthRecord {
-    /// The number of consecutive growths without effect, including the last one, given that this
-    /// share of the demand is rejected now.
+    /// The record of a key that grows now, while this share of its attempts is rejected.
     ///
     /// ```
     /// use sharding::internal::GrowthRecord;
-    /// let grown = GrowthRecord::default().grown(20);
-    /// assert_eq!(grown.fruitless_by(2), 0, "it helped");
-    /// assert_eq!(grown.fruitless_by(19), 1);
-    /// assert_eq!(grown.grown(19).fruitless_by(21), 2);
+    /// let grown = GrowthRecord::default().grown(80);
+    /// assert_eq!(grown.grown(70).fruitless, 0, "2.3 rejections for each success, after 4");
+    /// assert_eq!(grown.grown(79).fruitless, 1);
+    /// assert_eq!(grown.grown(79).grown(81).fruitless, 2);
     /// ```
     #[must_use]
-    pub const fn fruitless_by(self, rejected_percent: u32) -> u32 {
-        let known = self.rejected_percent > 0;
-        let helped = rejected_percent.saturating_mul(100)
-            < self.rejected_percent.saturating_mul(LEFT_PERCENT);
-        if known && !helped { self.fruitless.saturating_add(1) } else { 0 }
-    }
-
-    /// The record of a key that grows now, while this share of its demand is rejected.
-    #[must_use]
-    pub const fn grown(self, rejected_percent: u32) -> Self {
-        Self { rejected_percent, fruitless: self.fruitless_by(rejected_percent) }
+    pub fn grown(self, rejected_percent: u32) -> Self {
+        let accepted = |percent: u32| 100u32.saturating_sub(percent);
+        let before = LEFT_PERCENT * self.rejected_percent * accepted(rejected_percent);
+        let helped = 100 * rejected_percent * accepted(self.rejected_percent) < before;
+        let is_known = self.rejected_percent > 0;
+        let fruitless = if is_known && !helped { self.fruitless.saturating_add(1) } else { 0 };
+        Self { rejected_percent, fruitless }
     }
 }

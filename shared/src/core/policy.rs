@@ -1,69 +1,36 @@
-//! The number of shards that a key should have.
+//! The number of shards that a key should have: one trigger, one formula, one guard.
 //!
-//! The default is proportional. All writers of a key use the same shards, so the share of the
-//! demand that one writer sees rejected estimates the share for all writers, without coordination.
-//! If n shards reject the share f of the demand, then n / (1 - f) shards would accept it: n f / (1
-//! - f) are missing. Adding one shard per cooldown takes minutes to hours for a large step.
+//! - *Trigger*: a share of the first attempts is certainly throttled. What repetitions achieve later
+//!   does not count, because a client that waits for them sends nothing new.
+//! - *Formula*: the fewest shards that lose nearly nothing of the demand ([`sizing`]). The demand
+//!   is the one of which the observed share is rejected. Clients that wait hide a part of theirs,
+//!   but not their throttles, so the key also grows by a multiple of the throttled share. The rate
+//!   of the key's writes is an upper limit: a key with few writes is throttled because other keys
+//!   fill its partitions, and more shards do not help it.
+//! - *Guard*: growths after which as much is throttled as before are followed by longer waits.
 //!
-//! The share is a confidence bound. Five throttles of five attempts mean f = 1, which would ask for
-//! infinitely many shards. The lower Wilson bound of f is what five samples support.
-//!
-//! The table's partitions are part of the decision (`known_partitions`). If they are not known, a
-//! key on a young table would ask for ever more shards on the same full partitions. So each growth
-//! is judged by its effect: if much is still rejected and no instance observed an improvement,
-//! growth stops for minutes, because only the table can split. The next try is a small step.
+//! All instances of a key use the same shards, so the shares that one instance observes are those
+//! of all. Only the rate is added up over instances.
 
 use std::time::Duration;
 
-use super::decision::{ScalingDecision, ShrinkDecision};
-use super::doubt::{DOUBT_SECONDS, DOUBTFUL_STEP, Growths, LONGEST_STRETCH, MOST_FRUITLESS};
+use super::collisions;
+use super::decision::{LOOK_AGAIN, ScalingDecision, ShrinkDecision};
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
-use super::known_partitions::OnKnownPartitions;
-use super::pressure::{CERTAIN, NEGLIGIBLE, SAMPLES, Seen};
+use super::pressure::Seen;
+use super::sizing::{self, Sizing};
+use super::throughput::PARTITION_WRITE_UNITS;
 use crate::protocol::metadata::{Phase, ShardMetadata};
 
-/// The rule that turns pressure into a width.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Growth {
-    /// To the width that the rejected share asks for.
-    #[default]
-    Proportional,
-    /// By one shard.
-    PlusOne,
-    /// To twice the width.
-    Doubling,
-}
-
-impl Growth {
-    /// Every rule with its name in the configuration.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("proportional", Self::Proportional),
-        ("plus-one", Self::PlusOne),
-        ("doubling", Self::Doubling),
-    ];
-}
-
-/// The scaling policy: a pure function of metadata, pressure and time.
+/// The scaling policy: a pure function of metadata, observations and time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalingPolicy {
-    /// The rule.
-    pub growth: Growth,
     /// The least number of seconds between two changes of one key.
     pub cooldown_seconds: u64,
     /// The largest width of a decision. A stored width is never reduced to it.
     pub max_shards: ShardCount,
-    /// If the table's partitions are not known, the number of missing shards is multiplied by this:
-    /// shards fall unevenly onto partitions (two on one must fit), and a backlog must drain.
-    pub headroom: f64,
-    /// The largest factor of one change, if the table's partitions are not known.
-    pub max_step: u32,
-    /// The least number of throttled first attempts of a hot key. A cold key that shares a hot
-    /// partition is throttled now and then.
-    pub evidence: u64,
-    /// Standard deviations between the observed value and the one that the policy uses.
-    pub confidence: f64,
-    /// Write units a second of one partition.
+    /// Write units a second of one partition: 1,000, unless a local edition has smaller ones.
     pub partition_write_units: f64,
 }
 
@@ -75,130 +42,179 @@ pub const TOGETHER: Duration = Duration::from_millis(250);
 impl Default for ScalingPolicy {
     fn default() -> Self {
         Self {
-            growth: Growth::Proportional,
             cooldown_seconds: 2,
             max_shards: ShardCount::new(200).unwrap_or(ShardCount::ONE),
-            headroom: 4.0,
-            max_step: 128,
-            evidence: 3,
-            confidence: 1.0,
-            partition_write_units: 1_000.0,
+            partition_write_units: PARTITION_WRITE_UNITS as f64,
         }
     }
 }
 
+/// Clients that wait may hide this many times the demand that is observed, if all of their first
+/// attempts are throttled.
+const HIDDEN: f64 = 3.0;
+/// On a table that is short of partitions, a growth is worth its pause from this factor on.
+const LEAST_STEP: f64 = 1.2;
+/// So many growths in a row may have no effect before the next one waits...
+const FREE_TRIES: u32 = 2;
+/// ...for this long, and twice as long after each further one.
+const WAIT_SECONDS: u64 = 15;
+/// The wait is doubled at most this many times.
+const MOST_DOUBLINGS: u32 = 7;
+/// An earlier growth says nothing about the present demand.
+const FORGOTTEN_SECONDS: u64 = 3_600;
+/// A table whose partitions a key's shards fill has at most a third as many partitions.
+const SPREAD: u32 = 3;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
 /// shrinking costs more than it saves there.
-const ONCE_BITTEN: u64 = 4;
-
-/// The least number of seconds between two tries if growing does not help: DynamoDB splits
-/// partitions for heat within minutes.
-const SHORT_TABLE_SECONDS: u64 = 600;
-/// The least factor of a growth if the partitions are not known. A smaller one hardly changes which
-/// shards share a partition.
-const LEAST_STEP: f64 = 1.5;
-/// A backlog from before a growth should drain within this time...
-const DRAINING_SECONDS: u64 = 5;
-/// ...otherwise the key gets room for this share of its demand on top.
-const BACKLOG: f64 = 0.2;
+const REGROWN_CALM_FACTOR: u64 = 4;
 
 impl ScalingPolicy {
-    /// Decides from the observations of one instance.
+    /// Decides from the observations of a key's instances.
     ///
     /// ```
-    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy};
+    /// use sharding::internal::{Pressure, ScalingDecision, ScalingPolicy, Seen};
     /// use sharding::internal::{ShardCount, ShardMetadata};
-    /// let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
+    /// // Of 4,000 units a second, three quarters are rejected.
+    /// let pressure =
+    ///     Pressure { writes: 800, attempts: 800, throttled: 700, accepted: 200, throttles: 2_000 };
+    /// let seen = Seen { pressure, rate: 4_000.0, partitions: Some(1_000), hot_items: None };
     /// let key = ShardMetadata::unregistered();
     /// let decision = ScalingPolicy::default().decide(&key, seen, 1_562_858_912);
-    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(12).unwrap()));
+    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(7).unwrap()));
     /// ```
     #[must_use]
     pub fn decide(
         &self,
         metadata: &ShardMetadata,
-        seen: impl Into<Seen>,
+        seen: Seen,
         now_seconds: u64,
     ) -> ScalingDecision {
-        let seen = seen.into();
-        if let Some(width) = metadata.closing() {
-            return ScalingDecision::Closing(width);
+        let Seen { pressure, rate, partitions, hot_items } = seen;
+        let width = metadata.number_of_shards;
+        if let Some(to) = metadata.closing() {
+            return ScalingDecision::Closing(to);
         }
-        let settled_at = metadata.last_change().map_or(0, |at| at.saturating_add(DRAINING_SECONDS));
-        let is_behind = seen.is_behind() && seen.partitions.is_some() && now_seconds >= settled_at;
-        let backlog = if is_behind { BACKLOG } else { 0.0 };
-        // With the maximum number of shards, even a lower rejected share means that there are too
-        // few: it varies around the negligible share.
-        let is_widest = metadata.number_of_shards >= self.max_shards;
-        let least = match (seen.pressure.is_sure(), is_widest) {
-            // Of ten thousand instances with few observations, some are unlucky.
-            (false, _) if seen.is_sample => NEGLIGIBLE * 3.0,
-            (_, true) => NEGLIGIBLE / 2.0,
-            (_, false) => NEGLIGIBLE,
-        };
-        let certain = seen.pressure.rejected_bound(CERTAIN).max(backlog);
-        let is_certain = certain >= least || seen.is_behind();
-        let rejected = seen.pressure.rejected_bound(self.confidence).max(backlog);
-        if !is_certain || seen.pressure.throttled < self.evidence.max(1) || rejected < least {
+        if !pressure.is_throttled() || pressure.is_draining() {
             return ScalingDecision::Calm;
         }
-        let known = seen.partitions.filter(|_| self.growth == Growth::Proportional);
-        if is_widest && known.is_none() {
-            return ScalingDecision::AtMaximum;
+        let record = self.record(metadata, seen, now_seconds);
+        if let Some(until) = self.waits_until(metadata, record.fruitless, now_seconds) {
+            return if record.fruitless < FREE_TRIES {
+                ScalingDecision::CoolingDown { until }
+            } else {
+                ScalingDecision::ShortOfPartitions { until, write_units: None }
+            };
         }
-        if let Some(until) =
-            metadata.last_change().map(|at| at.saturating_add(self.cooldown_seconds))
-            && now_seconds < until
+        let again = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+        if let Some(items) = hot_items
+            && items <= width.get()
         {
+            return ScalingDecision::HotItems { items, until: again };
+        }
+        let demand = demand(width, seen);
+        let sizing = sizing::size(demand, partitions, self.max_shards);
+        // Throttles of clients that wait.
+        let hidden = 1.0 + HIDDEN * pressure.throttled_bound(1.0);
+        let step = match sizing {
+            Sizing::Enough(_) => (f64::from(width.get()) * hidden).ceil() as u32,
+            Sizing::Short(_) => 0,
+        };
+        let least = f64::from(width.get()) * LEAST_STEP;
+        let is_short =
+            matches!(sizing, Sizing::Short(shards) if f64::from(shards.get()) < least);
+        if is_short || width >= self.max_shards {
+            let needed = sizing::needed_partitions(demand, self.max_shards);
+            if partitions.is_none_or(|partitions| needed <= partitions) {
+                return ScalingDecision::AtMaximum;
+            }
+            let write_units = Some(u64::from(needed) * PARTITION_WRITE_UNITS);
+            let until = now_seconds.saturating_add(self.cooldown_seconds);
+            return ScalingDecision::ShortOfPartitions { until, write_units };
+        }
+        // The rate says little about a table whose partitions are not known: they may be smaller.
+        let most = partitions.map_or(self.max_shards, |_| {
+            match sizing::size(self.most_demand(rate), partitions, self.max_shards) {
+                Sizing::Enough(shards) => shards,
+                Sizing::Short(_) => self.max_shards,
+            }
+        });
+        if most <= width {
+            let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
+            return ScalingDecision::Crowded { until: again, write_units: partitions.map(units) };
+        }
+        let items = hot_items.and_then(ShardCount::new).unwrap_or(self.max_shards);
+        // Readers still read the shards that a shrink has begun to give up.
+        let wanted = sizing.shards().get().max(step).min(most.min(items).get());
+        let to = wanted.max(width.get() + 1).max(metadata.read_shards.get());
+        ShardCount::new(to.min(self.max_shards.get()))
+            .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// Whether more observations would hardly change the decision: the shares are certain, and the
+    /// rate does not limit the demand that follows from them.
+    #[must_use]
+    pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
+        let is_limited = self.most_demand(seen.rate) < demand(width, seen);
+        seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
+    }
+
+    /// The largest demand of a key with this rate, in partitions.
+    fn most_demand(&self, rate: f64) -> f64 {
+        (1.0 + HIDDEN) * rate / self.partition_write_units
+    }
+
+    /// Decides about a key that a report names, which says neither the demand nor its throttled
+    /// share: to twice the shards, unless they are on all partitions already.
+    #[must_use]
+    pub fn decide_reported(
+        &self,
+        metadata: &ShardMetadata,
+        partitions: Option<u32>,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        let width = metadata.number_of_shards;
+        if let Some(to) = metadata.closing() {
+            return ScalingDecision::Closing(to);
+        }
+        if let Some(until) = self.waits_until(metadata, 0, now_seconds) {
             return ScalingDecision::CoolingDown { until };
         }
-        let fruitless = self.record(metadata, seen).fruitless;
-        if let Some(partitions) = known {
-            let key = OnKnownPartitions {
-                partitions,
-                growths: Growths { metadata, fruitless, now_seconds },
-                seen,
-                backlog,
-                max_shards: self.max_shards,
-                confidence: self.confidence,
-            };
-            return key.decide();
+        if let Some(partitions) = partitions.filter(|of| width.get() >= of.saturating_mul(SPREAD)) {
+            let write_units = Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 2);
+            let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+            return ScalingDecision::ShortOfPartitions { until, write_units };
         }
-        // Whether the last growth should have been enough and was not, judged by the history, which
-        // all instances share. A change that ended a shrink does not count. An instance that
-        // observed an improvement is not asked.
-        let is_recent =
-            metadata.last_growth().is_some_and(|at| now_seconds.saturating_sub(at) < DOUBT_SECONDS);
-        // A slow instance cannot tell, and does not doubt.
-        let can_tell = seen.pressure.attempts >= SAMPLES;
-        let is_doubtful = is_recent && can_tell && seen.is_behind() && !seen.growth_helped;
-        let doubted =
-            fruitless >= MOST_FRUITLESS || (self.growth == Growth::Proportional && is_doubtful);
-        // Each further try that does not help makes the next one rarer.
-        let stretch =
-            SHORT_TABLE_SECONDS << fruitless.saturating_sub(MOST_FRUITLESS).min(LONGEST_STRETCH);
-        let until = metadata.last_updated.saturating_add(stretch);
-        if doubted && now_seconds < until {
-            return ScalingDecision::ShortOfPartitions { until, write_units: None };
-        }
-        let width = u64::from(metadata.number_of_shards.get());
-        // A float beyond the range of u64 saturates. The clamp below bounds it.
-        let times = |factor: f64| width as f64 * factor;
-        let lacking = rejected / (1.0 - rejected).max(f64::EPSILON);
-        let wanted = match self.growth {
-            Growth::PlusOne => width + 1,
-            Growth::Doubling => width * 2,
-            Growth::Proportional if doubted => times(DOUBTFUL_STEP) as u64,
-            Growth::Proportional => {
-                (times(1.0 + lacking * self.headroom).ceil() as u64).max(times(LEAST_STEP) as u64)
-            }
-        };
-        // Readers still read the shards that a shrink has begun to give up.
-        let wanted = wanted.max(u64::from(metadata.read_shards.get()));
-        let highest =
-            (width * u64::from(self.max_step)).min(u64::from(self.max_shards.get())).max(width + 1);
-        let target = u32::try_from(wanted.clamp(width + 1, highest)).ok().and_then(ShardCount::new);
-        target.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+        let to = width.get().saturating_mul(2).max(metadata.read_shards.get());
+        let to = ShardCount::new(to.min(self.max_shards.get())).filter(|to| *to > width);
+        to.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// Until when a key that changed recently keeps its width.
+    fn waits_until(
+        &self,
+        metadata: &ShardMetadata,
+        fruitless: u32,
+        now_seconds: u64,
+    ) -> Option<u64> {
+        let wait = fruitless.checked_sub(FREE_TRIES).map_or(self.cooldown_seconds, |further| {
+            self.cooldown_seconds.max(WAIT_SECONDS << further.min(MOST_DOUBLINGS))
+        });
+        let until = metadata.last_change()?.saturating_add(wait);
+        (now_seconds < until).then_some(until)
+    }
+
+    /// The record of a growth that follows from observations, for later decisions.
+    #[must_use]
+    pub fn record(
+        &self,
+        metadata: &ShardMetadata,
+        seen: Seen,
+        now_seconds: u64,
+    ) -> GrowthRecord {
+        let last = metadata.last_growth();
+        let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(FORGOTTEN_SECONDS));
+        let before = if is_recent { metadata.growth } else { GrowthRecord::default() };
+        before.grown(seen.pressure.throttled_percent())
     }
 
     /// Whether a key gives up half of its shards: for `calm_seconds` it has kept its width, and has
@@ -229,7 +245,7 @@ impl ScalingPolicy {
             metadata.last_growth().is_some_and(|grown| grown.saturating_sub(shrunk) < calm_seconds)
         });
         let calm = calm_seconds.max(self.cooldown_seconds).saturating_mul(if grew_back {
-            ONCE_BITTEN
+            REGROWN_CALM_FACTOR
         } else {
             1
         });
@@ -237,246 +253,11 @@ impl ScalingPolicy {
         let until = metadata.last_updated.max(busy_at).saturating_add(calm);
         if now_seconds < until { ShrinkDecision::Wait { until } } else { ShrinkDecision::To(half) }
     }
-
-    /// The record of a growth that follows from observations, for later decisions.
-    #[must_use]
-    pub fn record(&self, metadata: &ShardMetadata, seen: impl Into<Seen>) -> GrowthRecord {
-        let seen = seen.into();
-        if self.growth != Growth::Proportional {
-            return GrowthRecord::default();
-        }
-        let known = metadata.last_growth().is_some() && !seen.growth_helped;
-        let before = if known { metadata.growth } else { GrowthRecord::default() };
-        // A report has no share to compare. A report after a growth shows that the growth was not
-        // enough.
-        let sampled = ((1.0 - seen.pressure.accepted_share()) * 100.0).round() as u32;
-        before.grown(if seen.is_sample { sampled } else { before.rejected_percent })
-    }
 }
 
-#[cfg(test)]
-pub(in crate::core) mod tests {
-    use super::ScalingDecision::*;
-    use super::*;
-    use crate::core::key::tests::count;
-    use crate::core::pressure::Pressure;
-    use crate::protocol::metadata::Drain;
-    use proptest::prelude::*;
-
-    pub(in crate::core) fn settled(width: u32, at: u64) -> ShardMetadata {
-        let registered = ShardMetadata::registered(1);
-        let shard_history = registered.shard_history.clone().with(at, count(width));
-        let (number_of_shards, read_shards) = (count(width), count(width));
-        ShardMetadata {
-            number_of_shards,
-            read_shards,
-            last_updated: at,
-            shard_history,
-            ..registered
-        }
-    }
-
-    fn report(attempts: u64, throttled: u64) -> Seen {
-        Pressure { attempts, throttled, accepted: attempts - throttled }.into()
-    }
-
-    pub(in crate::core) fn sample(attempts: u64, throttled: u64) -> Seen {
-        Seen { is_sample: true, ..report(attempts, throttled) }
-    }
-
-    #[track_caller]
-    pub(in crate::core) fn check<const N: usize>(
-        rows: [(ShardMetadata, Seen, u64, ScalingDecision); N],
-    ) {
-        let policy = ScalingPolicy { cooldown_seconds: 10, ..Default::default() };
-        for (metadata, seen, now, expected) in rows {
-            assert_eq!(
-                policy.decide(&metadata, seen, now),
-                expected,
-                "{metadata:?} {seen:?} at {now}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_burst_of_capacity_errors_scales_out_once() {
-        let hot = report(200, 190);
-        check([
-            (settled(4, 100), hot, 105, CoolingDown { until: 110 }),
-            (settled(4, 100), hot, 110, ShortOfPartitions { until: 700, write_units: None }),
-            (settled(4, 100), hot, 9_000, ScaleOut(count(200))),
-            (settled(4, 100), report(200, 2), 110, Calm),
-            (settled(200, 100), hot, 110, AtMaximum),
-            (settled(300, 100), hot, 110, AtMaximum),
-        ]);
-    }
-
-    #[test]
-    fn a_first_burst_grows_a_key_by_what_it_vouches_for() {
-        let rows = [
-            // Registration is not a change and starts no cooldown.
-            (ShardMetadata::registered(1_000), report(9, 9), 2..=200),
-            // Five throttles do not multiply a key by fifty.
-            (ShardMetadata::unregistered(), report(5, 5), 2..=24),
-            // Load after a shrink does not mean that a growth failed.
-            (ShardMetadata { shrunk_at: Some(990), ..settled(4, 990) }, report(500, 400), 17..=200),
-        ];
-        for (metadata, seen, expected) in rows {
-            let decision = ScalingPolicy::default().decide(&metadata, seen, 1_000);
-            assert!(
-                matches!(decision, ScaleOut(to) if expected.contains(&to.get())),
-                "{metadata:?} {decision:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_table_short_of_partitions_stops_the_growth() {
-        let hot = sample(500, 400);
-        check([
-            (settled(20, 990), hot, 1_000, ShortOfPartitions { until: 1_590, write_units: None }),
-            (settled(20, 990), Seen { growth_helped: true, ..hot }, 1_000, ScaleOut(count(200))),
-            (settled(20, 990), hot, 1_590, ScaleOut(count(25))),
-            (settled(20, 990), hot, 9_000, ScaleOut(count(200))),
-            // Ten thousand instances with ten writes a second each: none of them can tell whether
-            // the growth has helped.
-            (settled(20, 990), sample(19, 15), 1_000, ScaleOut(count(193))),
-        ]);
-    }
-
-    /// A table that rejects this share of the demand at any width: the widths that the key goes
-    /// through, with the seconds between them.
-    fn grown_in_vain(rejected: f64, hours: u64) -> Vec<(u64, u32)> {
-        let (policy, begun) = (ScalingPolicy::default(), 1_000_000);
-        let seen = sample(1_000, (rejected * 1_000.0) as u64);
-        let mut metadata = ShardMetadata::registered(begun);
-        let mut changes = Vec::new();
-        for now in (begun..begun + hours * 3_600).step_by(2) {
-            if let ScaleOut(to) = policy.decide(&metadata, seen, now) {
-                changes.push((now - metadata.last_updated, to.get()));
-                metadata.growth = policy.record(&metadata, seen);
-                (metadata.number_of_shards, metadata.read_shards, metadata.last_updated) =
-                    (to, to, now);
-                metadata.shard_history = std::mem::take(&mut metadata.shard_history).with(now, to);
-            }
-        }
-        changes
-    }
-
-    #[test]
-    fn growth_that_has_not_helped_twice_stops() {
-        for (rejected, widest) in [(0.10, 6), (0.15, 8), (0.20, 10), (0.25, 12)] {
-            let changes = grown_in_vain(rejected, 1);
-            let soon = changes.iter().filter(|(waited, _)| *waited < 600).count();
-            assert_eq!(soon, 2, "the first growth, and one more try: {rejected} {changes:?}");
-            assert!(changes.last().unwrap().1 <= widest, "{rejected} {changes:?}");
-            let day = grown_in_vain(rejected, 24);
-            assert!(
-                day.len() <= 9 && day.windows(2).skip(2).all(|pair| pair[1].0 > pair[0].0),
-                "{rejected} {day:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn growth_that_helps_goes_on() {
-        let grown = |fruitless| ShardMetadata {
-            growth: GrowthRecord { rejected_percent: 20, fruitless },
-            ..settled(20, 990)
-        };
-        check([
-            (grown(1), sample(500, 60), 1_000, ScaleOut(count(30))),
-            (grown(0), sample(500, 100), 1_000, ScaleOut(count(38))),
-            (
-                grown(1),
-                sample(500, 100),
-                1_000,
-                ShortOfPartitions { until: 1_590, write_units: None },
-            ),
-            (
-                grown(3),
-                sample(500, 100),
-                1_000,
-                ShortOfPartitions { until: 990 + 2_400, write_units: None },
-            ),
-            // A report is no sample. It counts as a growth that has not helped, and if nothing is
-            // known, it does not count.
-            (
-                grown(1),
-                report(500, 60),
-                1_000,
-                ShortOfPartitions { until: 1_590, write_units: None },
-            ),
-            (grown(0), report(500, 100), 1_000, ScaleOut(count(38))),
-            (settled(20, 990), report(500, 100), 1_000, ScaleOut(count(38))),
-            (
-                ShardMetadata { shrunk_at: Some(990), ..grown(1) },
-                sample(500, 100),
-                1_000,
-                ScaleOut(count(38)),
-            ),
-        ]);
-        for (metadata, seen, rejected_percent, fruitless) in [
-            (grown(1), sample(500, 100), 20, 2),
-            (grown(1), sample(500, 60), 12, 0),
-            (grown(0), Seen::default(), 20, 1),
-            (settled(20, 990), Seen::default(), 0, 0),
-        ] {
-            let record = ScalingPolicy::default().record(&metadata, seen);
-            assert_eq!(record, GrowthRecord { rejected_percent, fruitless });
-        }
-    }
-
-    #[test]
-    fn a_key_that_turns_hot_while_it_shrinks_gets_all_its_shards_back() {
-        let drain = Drain { began: 100, busy_until: Some(200), in_doubt: false, emptied_at: None };
-        let shrunk =
-            || ShardMetadata { read_shards: count(8), shrunk_at: Some(100), ..settled(2, 100) };
-        let draining = || ShardMetadata { phase: Phase::Draining(drain), ..shrunk() };
-        check([
-            (draining(), Seen::default(), 900, Calm),
-            (draining(), report(200, 20), 105, CoolingDown { until: 110 }),
-            (draining(), report(200, 20), 110, ScaleOut(count(8))),
-        ]);
-    }
-
-    #[test]
-    fn a_key_that_grew_back_is_left_alone_for_longer() {
-        let grown = |shrunk_at, at| ShardMetadata { shrunk_at: Some(shrunk_at), ..settled(8, at) };
-        let closing = ShardMetadata { phase: Phase::Closing(count(9)), ..settled(8, 1_000) };
-        let rows = [
-            (settled(8, 1_000), 4_600, ShrinkDecision::To(count(4))),
-            (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
-            (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),
-            (grown(1_000, 1_000), 4_600, ShrinkDecision::To(count(4))),
-            (settled(1, 1_000), 99_999, ShrinkDecision::No),
-            (closing, 99_999, ShrinkDecision::No),
-        ];
-        for (metadata, now, expected) in rows {
-            let decision = ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
-            assert_eq!(decision, expected, "{metadata:?} at {now}");
-        }
-    }
-
-    #[test]
-    fn the_blogs_policies_stay_available() {
-        for (growth, to) in [(Growth::PlusOne, 5), (Growth::Doubling, 8)] {
-            let policy = ScalingPolicy { growth, ..Default::default() };
-            assert_eq!(policy.decide(&settled(4, 1), report(100, 99), 100), ScaleOut(count(to)));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_scale_out_grows_and_stays_within_the_clamps(
-            width in 1u32..250, attempts in 1u64..5_000, share in 0.0f64..=1.0,
-        ) {
-            let policy = ScalingPolicy::default();
-            let seen = report(attempts, (attempts as f64 * share) as u64);
-            if let ScaleOut(to) = policy.decide(&settled(width, 1), seen, 1_000) {
-                prop_assert!(to.get() > width && to.get() <= width * policy.max_step);
-                prop_assert!(to <= policy.max_shards);
-            }
-        }
-    }
+/// The demand, in partitions, of which the observed share is rejected.
+fn demand(width: ShardCount, seen: Seen) -> f64 {
+    let Seen { pressure, partitions, .. } = seen;
+    let rejected = pressure.rejected_bound(if pressure.is_sure() { -1.0 } else { 1.0 });
+    collisions::demand(rejected, width, partitions)
 }

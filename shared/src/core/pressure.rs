@@ -1,177 +1,173 @@
-//! One instance's observations of a key's demand, and of the effect of growing.
+//! One instance's observations of a key's writes, in write units.
 //!
-//! The throttled share of the first attempts is not enough. Repetitions compete with first attempts
-//! for the same capacity: after a few seconds of overload nearly every first attempt is throttled,
-//! whatever the true ratio, and the key would grow many times too far. So an instance compares
-//! first attempts with all accepted attempts. In the long run their ratio is capacity to demand.
+//! Two shares say different things. The *throttled* share of the first attempts says that
+//! something is wrong, whatever the clients do. The *rejected* share says how large the demand is:
+//! repetitions compete with first attempts for the same capacity, so it compares the first attempts
+//! with all accepted ones. Clients that wait for a response send nothing new meanwhile: of their
+//! writes, nothing is rejected in the end, and much may be throttled.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::key::ShardCount;
 
-/// First attempts count for one to two of these spans: long enough for a few samples of a slow
+/// Observations count for one to two of these spans: long enough for a few writes of a slow
 /// instance, short enough to show a step at once.
 const SPAN: Duration = Duration::from_secs(2);
 /// New shards are on partitions that have saved up a second's units, so observations in this time
 /// are too good.
 const SAVED_UP: Duration = Duration::from_secs(1);
-/// With fewer first attempts, the effect of a growth is unknown.
-pub(super) const SAMPLES: u64 = 20;
-/// A growth has helped if it brings this share of its expected gain.
-const LEAST_GAIN: f64 = 0.05;
-/// This share of the first attempts is large.
-const STILL_THROTTLED: f64 = 0.3;
-/// The number of standard deviations by which a gain or a rejected share must be certain. Otherwise
-/// the luckiest of many instances would decide for all.
-pub(super) const CERTAIN: f64 = 3.0;
+/// The rate of a shorter time is not known.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
+/// would decide for all.
+const CERTAIN: f64 = 3.0;
+/// A key is calm while less than this share of its first attempts is throttled.
+pub(super) const NEGLIGIBLE: f64 = 0.02;
+/// With this number of writes, the demand is known within a few per cent if half is rejected, and
+/// within a third if it is fifty times what the shards take.
+const SURE_WRITES: u64 = 500;
+/// While this many times the arriving units are accepted, a backlog drains, and the key has enough
+/// shards.
+const DRAINING: f64 = 1.1;
 
-/// A smaller rejected share of the demand is left to repetitions.
-pub(super) const NEGLIGIBLE: f64 = 0.01;
-/// With this number of successes, the estimate of the demand is within a fourteenth...
-const SURE_SUCCESSES: u64 = 200;
-/// ...and this number of attempts with fewer successes shows that the demand is forty times what
-/// its shards accept, or more.
-const SURE_ATTEMPTS: u64 = 8_192;
-
-/// The demand on a key and the accepted part of it, under one width.
+/// The writes of a key under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
-    /// First attempts: the demand.
+    /// First attempts.
+    pub writes: u64,
+    /// Their write units: the demand.
     pub attempts: u64,
-    /// First attempts that were throttled for the key range.
+    /// The units of first attempts that were throttled for the key range.
     pub throttled: u64,
-    /// Attempts that succeeded, first attempts or not.
+    /// The units of attempts that succeeded, first attempts or not.
     pub accepted: u64,
+    /// The units of all throttled attempts.
+    pub throttles: u64,
 }
 
 impl Pressure {
-    /// Counts a first attempt.
+    /// Counts a first attempt of this many units.
     #[must_use]
-    pub const fn first_attempt(throttled: bool) -> Self {
-        Self { attempts: 1, throttled: throttled as u64, accepted: !throttled as u64 }
+    pub const fn first_attempt(units: u64, throttled: bool) -> Self {
+        let (throttled, accepted) = if throttled { (units, 0) } else { (0, units) };
+        Self { writes: 1, attempts: units, throttled, accepted, throttles: throttled }
     }
 
-    /// Counts a repetition that succeeded.
+    /// Counts a repetition of this many units.
     #[must_use]
-    pub const fn late_success() -> Self {
-        Self { attempts: 0, throttled: 0, accepted: 1 }
+    pub const fn repetition(units: u64, throttled: bool) -> Self {
+        let (throttles, accepted) = if throttled { (units, 0) } else { (0, units) };
+        Self { writes: 0, attempts: 0, throttled: 0, accepted, throttles }
     }
 
     /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
+            writes: self.writes + other.writes,
             attempts: self.attempts + other.attempts,
             throttled: self.throttled + other.throttled,
             accepted: self.accepted + other.accepted,
+            throttles: self.throttles + other.throttles,
         }
     }
 
     /// The smaller of both, in each field.
-    const fn at_most(self, other: Self) -> Self {
-        const fn lower(one: u64, other: u64) -> u64 {
-            if one < other { one } else { other }
-        }
+    fn at_most(self, other: Self) -> Self {
         Self {
-            attempts: lower(self.attempts, other.attempts),
-            throttled: lower(self.throttled, other.throttled),
-            accepted: lower(self.accepted, other.accepted),
+            writes: self.writes.min(other.writes),
+            attempts: self.attempts.min(other.attempts),
+            throttled: self.throttled.min(other.throttled),
+            accepted: self.accepted.min(other.accepted),
+            throttles: self.throttles.min(other.throttles),
         }
     }
 
-    /// The accepted share of the demand, at most 1.
+    /// The share of the demand that is rejected in the end.
     #[must_use]
-    pub fn accepted_share(self) -> f64 {
-        if self.attempts == 0 {
-            return 1.0;
-        }
-        self.accepted.min(self.attempts) as f64 / self.attempts as f64
+    pub fn rejected(self) -> f64 {
+        1.0 - self.accepted.min(self.attempts) as f64 / self.attempts.max(1) as f64
     }
 
-    /// The lower Wilson bound of the rejected share, `z` standard deviations below the observed
-    /// value; the upper one if `z` is negative. (E. B. Wilson, 1927.)
+    /// A bound of the throttled share of the first attempts, this many standard deviations below
+    /// the observed value; above it if negative. (E. B. Wilson, 1927.)
     ///
     /// ```
     /// use sharding::internal::Pressure;
-    /// let all_throttled = |attempts| Pressure { attempts, throttled: attempts, accepted: 0 };
+    /// let all_throttled =
+    ///     |writes| Pressure { writes, attempts: writes, throttled: writes, ..Pressure::default() };
     /// // Five throttles of five attempts do not vouch for "everything is throttled".
-    /// assert!(all_throttled(5).rejected_bound(2.0) < 0.6);
-    /// assert!(all_throttled(500).rejected_bound(2.0) > 0.99);
+    /// assert!(all_throttled(5).throttled_bound(2.0) < 0.6);
+    /// assert!(all_throttled(500).throttled_bound(2.0) > 0.99);
     /// ```
     #[must_use]
-    pub fn rejected_bound(self, z: f64) -> f64 {
-        if self.attempts == 0 {
-            return 0.0;
-        }
-        let (p, n) = (1.0 - self.accepted_share(), self.attempts as f64);
-        let centre = p + z * z / (2.0 * n);
-        let spread = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-        ((centre - spread) / (1.0 + z * z / n)).clamp(0.0, 1.0)
+    pub fn throttled_bound(self, z: f64) -> f64 {
+        wilson(self.throttled as f64 / self.attempts.max(1) as f64, self.writes as f64, z)
     }
 
-    /// Whether to decide now, from the observations of one instance or of several. The demand is
-    /// estimated from its accepted share, and the precision of the estimate grows with the number
-    /// of successful attempts. A change that is based on a handful of attempts is too small, and
-    /// costs a whole cooldown.
+    /// A bound of the rejected share, as [`throttled_bound`](Self::throttled_bound).
+    #[must_use]
+    pub fn rejected_bound(self, z: f64) -> f64 {
+        wilson(self.rejected(), self.writes as f64, z)
+    }
+
+    /// Certainly more than a negligible share of the first attempts is throttled.
+    #[must_use]
+    pub fn is_throttled(self) -> bool {
+        self.throttled_bound(CERTAIN) >= NEGLIGIBLE
+    }
+
+    /// Certainly no more than that.
+    #[must_use]
+    pub fn is_calm(self) -> bool {
+        self.throttled_bound(-CERTAIN) < NEGLIGIBLE
+    }
+
+    /// Whether more observations would hardly change the decision.
     #[must_use]
     pub fn is_sure(self) -> bool {
-        let is_decisive = self.rejected_bound(CERTAIN) >= NEGLIGIBLE
-            || self.rejected_bound(-CERTAIN) < NEGLIGIBLE;
-        self.attempts >= SURE_ATTEMPTS || (self.accepted >= SURE_SUCCESSES && is_decisive)
+        self.writes >= SURE_WRITES && (self.is_throttled() || self.is_calm())
     }
 
-    /// Bounds of the accepted share, as a ratio of two counts. Even the luckiest of many instances
-    /// is hardly outside by chance.
-    fn certain_bounds(self) -> (f64, f64) {
-        let ratio = self.accepted_share();
-        let samples = self.attempts.max(1) as f64;
-        let spread = CERTAIN * ((ratio + ratio * ratio) / samples).sqrt();
-        ((ratio - spread).max(0.0), ratio + spread + CERTAIN * CERTAIN / (2.0 * samples))
+    /// Whether a backlog drains: clearly more is accepted than arrives.
+    pub(super) fn is_draining(self) -> bool {
+        self.accepted as f64 > DRAINING * self.attempts as f64
     }
+
+    /// The share of all attempts that is throttled, in percent. It falls with every growth that
+    /// helps, whether clients wait or not.
+    pub(super) fn throttled_percent(self) -> u32 {
+        let all = (self.throttles + self.accepted).max(1);
+        u32::try_from(self.throttles * 100 / all).unwrap_or(100)
+    }
+}
+
+fn wilson(share: f64, samples: f64, z: f64) -> f64 {
+    if samples < 1.0 {
+        return if z > 0.0 { 0.0 } else { 1.0 };
+    }
+    let centre = share + z * z / (2.0 * samples);
+    let spread = z * (share * (1.0 - share) / samples + z * z / (4.0 * samples * samples)).sqrt();
+    ((centre - spread) / (1.0 + z * z / samples)).clamp(0.0, 1.0)
 }
 
 /// The input of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Seen {
-    /// First attempts under the present width, of the last seconds.
+    /// The writes of the last seconds, under the present width.
     pub pressure: Pressure,
-    /// The last growth has certainly accepted more of the demand, and this instance observed it.
-    pub growth_helped: bool,
-    /// The pressure is a fair sample of the key's attempts, so it can be compared with an earlier
-    /// one. An estimate from a report is not.
-    pub is_sample: bool,
+    /// Write units a second of the key's first attempts, of all instances that observe throttles.
+    pub rate: f64,
     /// The number of partitions of the table, if it is known: about one for each 1,000 write units
     /// of its warm throughput.
     pub partitions: Option<u32>,
+    /// The number of items that the throttled writes are of, if it is certain that they are few.
+    pub hot_items: Option<u32>,
 }
 
-impl Seen {
-    /// Whether the observations are certain to show that at most a negligible share of the demand
-    /// is rejected.
-    #[must_use]
-    pub fn is_calm(self) -> bool {
-        self.pressure.rejected_bound(-CERTAIN) < NEGLIGIBLE && !self.is_behind()
-    }
-
-    /// Much of the first attempts is throttled, even if most are accepted in the end. Then a growth
-    /// that should accept the whole demand has not helped, or a backlog does not drain.
-    pub(super) fn is_behind(self) -> bool {
-        let Pressure { attempts, throttled, .. } = self.pressure;
-        attempts > 0 && throttled as f64 >= STILL_THROTTLED * attempts as f64
-    }
-}
-
-impl From<Pressure> for Seen {
-    fn from(pressure: Pressure) -> Self {
-        Self { pressure, ..Self::default() }
-    }
-}
-
-/// Follows the pressure on a key across its widths.
-///
-/// If a growth from w to w' relieves a key that is short of shards, the accepted share of its
-/// demand grows like w'/w. If it hardly grows, the new shards are on partitions that are just as
-/// full: the table is short, not the key.
+/// Follows the writes of a key under its present width.
 #[derive(Debug, Clone, Default)]
 pub struct PressureTracker {
     width: Option<ShardCount>,
@@ -179,32 +175,47 @@ pub struct PressureTracker {
     unsettled_until: Option<Duration>,
     began: Duration,
     current: Pressure,
-    previous: Pressure,
+    /// The span before, and its length.
+    previous: (Pressure, Duration),
     /// The part of both that this instance has not yet added to the pool.
     unreported: Pressure,
-    /// The first throttle of an overload was observed. It is not counted.
+    /// An overload lasts. Its first throttle began the observations.
     is_overloaded: bool,
-    /// The last growth: the width before, and an upper bound of the share that was accepted then.
-    last_growth: Option<(ShardCount, f64)>,
-    helped: bool,
+    /// The items of throttled first attempts, by hash, and the number of these attempts.
+    items: HashSet<u16>,
+    throttled_items: u32,
+}
+
+/// Each of few items is throttled at least this many times, on average.
+const TIMES_EACH: u32 = 4;
+/// An instance remembers this many items of throttled writes.
+const REMEMBERED_ITEMS: u32 = 64;
+/// An instance adds this many of them to the pool.
+const REPORTED_ITEMS: usize = 2;
+
+/// The number of items, if so many throttled writes are of so few of them that hardly any other
+/// item is throttled.
+///
+/// ```
+/// use sharding::internal::few_items;
+/// assert_eq!(few_items(40, 3), Some(3));
+/// assert_eq!(few_items(40, 38), None, "nearly each write is of another item");
+/// ```
+#[must_use]
+pub fn few_items(writes: u32, items: usize) -> Option<u32> {
+    let items = u32::try_from(items).ok().filter(|items| *items < REMEMBERED_ITEMS)?;
+    (items > 0 && writes >= items.saturating_mul(TIMES_EACH)).then_some(items)
 }
 
 impl PressureTracker {
     /// Learns the current write width, at an instant of a monotonic clock.
     pub fn observe_width(&mut self, width: ShardCount, now: Duration) {
-        match self.width {
-            Some(old) if old == width => return,
-            Some(old) if old < width => {
-                let seen = self.pressure(now);
-                if seen.attempts >= SAMPLES {
-                    self.last_growth = Some((old, seen.certain_bounds().1));
-                }
-                self.unsettled_until = Some(now + SAVED_UP);
-            }
-            Some(_) | None => self.last_growth = None,
+        if self.width == Some(width) {
+            return;
         }
+        let is_wider = self.width.is_some_and(|old| old < width);
+        self.unsettled_until = is_wider.then_some(now + SAVED_UP);
         self.width = Some(width);
-        self.helped = false;
         self.forget(now);
     }
 
@@ -215,20 +226,31 @@ impl PressureTracker {
             self.turn(now);
             if attempts.throttled > 0 && !self.is_overloaded {
                 // An overload begins. What was accepted before, from the partitions' saved units,
-                // would make it look small. The throttle that begins a sample is not part of it: of
-                // a thousand instances, those with any throttle would look overloaded.
+                // would make it look small.
                 self.forget(now);
                 self.is_overloaded = true;
-                return;
             }
             self.current = self.current.plus(attempts);
             self.unreported = self.unreported.plus(attempts);
         }
     }
 
+    /// Notes the item of a throttled first attempt, by a hash.
+    pub fn record_item(&mut self, item: &impl Hash) {
+        self.throttled_items = self.throttled_items.saturating_add(1);
+        if self.items.len() < REMEMBERED_ITEMS as usize {
+            let mut hasher = DefaultHasher::new();
+            item.hash(&mut hasher);
+            self.items.insert(hasher.finish() as u16);
+        }
+    }
+
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
-        (self.current, self.previous, self.unreported) = Default::default();
+        (self.current, self.unreported) = Default::default();
+        self.previous = Default::default();
+        self.items.clear();
+        self.throttled_items = 0;
         self.began = now;
     }
 
@@ -239,24 +261,22 @@ impl PressureTracker {
         std::mem::take(&mut self.unreported)
     }
 
-    /// The observations of the last seconds.
-    pub fn seen(&mut self, now: Duration) -> Seen {
-        let pressure = self.pressure(now);
-        if let (Some(width), Some((before, accepted_share))) = (self.width, self.last_growth)
-            && self.unsettled_until.is_none()
-            && pressure.attempts >= SAMPLES
-        {
-            let promised = f64::from(width.get()) / f64::from(before.get());
-            let needed =
-                (accepted_share * (1.0 + LEAST_GAIN * (promised - 1.0))).min(1.0 - f64::EPSILON);
-            self.helped |= pressure.certain_bounds().0 >= needed;
-        }
-        Seen { pressure, growth_helped: self.helped, is_sample: true, partitions: None }
+    /// Some of the throttled items, by hash.
+    pub fn some_items(&self) -> impl Iterator<Item = u16> {
+        self.items.iter().copied().take(REPORTED_ITEMS)
     }
 
-    fn pressure(&mut self, now: Duration) -> Pressure {
+    /// The observations of the last seconds.
+    pub fn seen(&mut self, now: Duration) -> Seen {
         self.turn(now);
-        self.current.plus(self.previous)
+        let pressure = self.current.plus(self.previous.0);
+        let time = now.saturating_sub(self.began) + self.previous.1;
+        Seen {
+            pressure,
+            rate: pressure.attempts as f64 / time.max(SHORTEST).as_secs_f64(),
+            partitions: None,
+            hot_items: few_items(self.throttled_items, self.items.len()),
+        }
     }
 
     fn turn(&mut self, now: Duration) {
@@ -266,103 +286,13 @@ impl PressureTracker {
         let age = now.saturating_sub(self.began);
         if age >= SPAN {
             let ended = std::mem::take(&mut self.current);
-            self.is_overloaded &= ended.throttled > 0;
-            self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
-            self.unreported = self.unreported.at_most(self.previous);
+            self.is_overloaded &= ended.throttles > 0;
+            self.previous = if age < 2 * SPAN { (ended, age) } else { Default::default() };
+            // What was observed before is too old to be reported.
+            self.unreported = self.unreported.at_most(self.previous.0);
+            self.items.clear();
+            self.throttled_items = 0;
             self.began = now;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::key::tests::count;
-
-    /// At this number of milliseconds: a new width, or attempts under a width and how many of them
-    /// were throttled.
-    type Row = (u64, u32, Option<(u64, u64)>);
-
-    fn pressure((attempts, throttled): (u64, u64)) -> Pressure {
-        Pressure { attempts, throttled, accepted: attempts - throttled }
-    }
-
-    fn seen(rows: &[Row]) -> Seen {
-        let (mut tracker, mut now) = (PressureTracker::default(), Duration::ZERO);
-        for &(at, width, attempts) in rows {
-            now = Duration::from_millis(at);
-            match attempts {
-                Some(attempts) => tracker.record(count(width), pressure(attempts), now),
-                None => tracker.observe_width(count(width), now),
-            }
-        }
-        tracker.seen(now)
-    }
-
-    #[test]
-    fn what_is_seen_is_of_the_last_seconds_and_the_present_width() {
-        let rows: [(&[Row], (u64, u64)); 3] = [
-            // Old attempts do not dilute a step.
-            (
-                &[
-                    (0, 1, None),
-                    (1_000, 1, Some((100_000, 0))),
-                    (60_000, 1, Some((1, 1))),
-                    (60_001, 1, Some((50, 45))),
-                ],
-                (50, 45),
-            ),
-            // An overload begins with its first throttle, which is not part of the sample.
-            (
-                &[
-                    (0, 1, None),
-                    (900, 1, Some((1_000, 0))),
-                    (950, 1, Some((1, 1))),
-                    (990, 1, Some((20, 19))),
-                ],
-                (20, 19),
-            ),
-            // Attempts under another width do not count.
-            (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
-        ];
-        for (rows, expected) in rows {
-            assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
-        }
-    }
-
-    #[test]
-    fn a_growth_helps_where_it_certainly_lets_more_in() {
-        let rows = [
-            // From one shard to eight. Before, 5 % was accepted; now this many of 200 are
-            // throttled:
-            (1, 8, 190, 200, 40, true),
-            // Half is accepted: enough of a gain.
-            (1, 8, 190, 200, 100, true),
-            (1, 8, 190, 200, 180, false),
-            // The same change with too few samples.
-            (1, 8, 190, 19, 4, false),
-            // A small growth on a table that is just as full.
-            (60, 90, 160, 200, 158, false),
-        ];
-        for (before, after, throttled_before, attempts, throttled, helped) in rows {
-            let begins = [(0, before, None), (999, before, Some((1, 1)))];
-            let first = [(1_000, before, Some((200, throttled_before)))];
-            let then = [(2_000, after, None), (3_000, after, Some((attempts, throttled)))];
-            let seen = seen(&[&begins[..], &first, &then].concat());
-            assert_eq!(
-                seen.growth_helped, helped,
-                "{before} to {after}: {throttled} of {attempts}"
-            );
-        }
-    }
-
-    #[test]
-    fn repetitions_do_not_make_the_demand_look_greater() {
-        // Twice the capacity, and every rejected write is repeated three times: far fewer than half
-        // of the first attempts are accepted.
-        let seen = Pressure { attempts: 1_000, throttled: 800, accepted: 500 };
-        assert!(
-            (seen.accepted_share() - 0.5).abs() < f64::EPSILON && seen.rejected_bound(1.0) < 0.5
-        );
     }
 }

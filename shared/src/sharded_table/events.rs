@@ -29,8 +29,11 @@ pub enum ScalingReason {
     /// Writes of this instance were throttled. These are its observations of all its writes of the
     /// key.
     Throttled(Pressure),
-    /// The caller has seen this, for example in a report.
-    Reported(Pressure),
+    /// A report names the key.
+    Reported {
+        /// The number of throttled requests in it.
+        throttled: u64,
+    },
     /// A caller asked for a number of shards.
     Asked,
     /// A closing was found that lasted longer than it should.

@@ -74,6 +74,10 @@ pub(super) struct Known {
     throttled_at: HashMap<ShardNumber, Moment>,
     /// When this instance makes its next scaling decision.
     pub(super) quiet: Option<Quiet>,
+    /// Since when other keys fill the key's partitions.
+    pub(super) crowded_since: Option<Moment>,
+    /// The pool of observations that has this instance's rate: when it began.
+    pub(super) pool: u64,
 }
 
 /// Why a throttled instance makes no scaling decision.

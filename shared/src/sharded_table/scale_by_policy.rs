@@ -14,8 +14,10 @@ use super::{Deadline, Inner, TableEngine};
 use crate::core::decision::{LOOK_AGAIN, ScalingDecision};
 use crate::core::key::PartitionKey;
 use crate::core::policy::{LONGEST_GATHERING, TOGETHER};
-use crate::core::pressure::{Pressure, Seen};
+use crate::core::growth::GrowthRecord;
+use crate::core::pressure::Seen;
 use crate::core::throughput::WarmThroughput;
+use crate::protocol::layout::Layout;
 use crate::protocol::metadata::{Change, ShardMetadata};
 use crate::protocol::view::{CROWD_BACKOFF, Moment};
 use crate::table::error::TableError;
@@ -30,30 +32,16 @@ const LONGEST_SHORTAGE: Duration = Duration::from_secs(5);
 pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 
 impl TableEngine {
-    /// Applies the policy to observations of a key, and makes the change.
-    ///
-    /// # Errors
-    /// [`ScaleError::Table`] if the tables could not be used.
-    pub async fn scale_by_policy(
-        &self,
-        key: &PartitionKey,
-        seen: Pressure,
-        deadline: Deadline,
-    ) -> Result<ScaleOutcome, ScaleError> {
-        let scaled = self.scale_by_report(key, |_| Ok::<_, ScaleOutcome>(seen), deadline).await?;
-        Ok(scaled.unwrap_or_else(|outcome| outcome))
-    }
-
-    /// As [`scale_by_policy`](Self::scale_by_policy), if the observations depend on the key's
-    /// metadata, which is read once: `judge` converts it into a pressure, or into a reason to leave
+    /// Applies the policy to a key that a report names: it doubles the shards, if that can help.
+    /// `judge` sees the key's metadata, and says how many throttles were reported, or why to leave
     /// the key alone.
     ///
     /// # Errors
-    /// As [`scale_by_policy`](Self::scale_by_policy).
+    /// [`ScaleError::Table`] if the tables could not be used.
     pub async fn scale_by_report<T>(
         &self,
         key: &PartitionKey,
-        judge: impl FnOnce(&ShardMetadata) -> Result<Pressure, T>,
+        judge: impl FnOnce(&ShardMetadata) -> Result<u64, T>,
         deadline: Deadline,
     ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
         let job = self.inner.job(key, deadline);
@@ -62,19 +50,36 @@ impl TableEngine {
         job.view_from_now().await?;
         let record = job.record_from_now().await?;
         match judge(&record.metadata) {
-            Ok(pressure) => {
-                let seen = Seen { partitions: job.partitions(), ..pressure.into() };
-                Ok(Ok(job.apply_policy(&record, seen, ScalingReason::Reported(pressure)).await?))
+            Ok(throttled) => {
+                let now = self.inner.environment.now().epoch_seconds();
+                let partitions = job.partitions();
+                let decision =
+                    self.inner.config.policy.decide_reported(&record.metadata, partitions, now);
+                let change = PolicyChange {
+                    decision,
+                    growth: GrowthRecord::default(),
+                    partitions,
+                    reason: ScalingReason::Reported { throttled },
+                };
+                Ok(Ok(job.carry_out(&record, change).await?))
             }
             Err(reason) => Ok(Err(reason)),
         }
     }
 }
 
+/// What the policy decided, and from what.
+struct PolicyChange {
+    decision: ScalingDecision,
+    growth: GrowthRecord,
+    partitions: Option<u32>,
+    reason: ScalingReason,
+}
+
 /// The pooled observations of a key, and what follows from them at once.
 enum SeenTogether {
     /// Decide from this.
-    Pressure(Pressure),
+    Observed(Seen),
     /// Another instance has closed the key.
     Closing,
     /// Another instance has reported that the table is short of partitions.
@@ -107,6 +112,9 @@ impl KeyJob<'_> {
                 Ok(Unchanged(ScalingDecision::ShortOfPartitions { until, .. })) => {
                     job.be_quiet(until, true);
                 }
+                Ok(Unchanged(
+                    ScalingDecision::HotItems { until, .. } | ScalingDecision::Crowded { until, .. },
+                )) => job.be_quiet(until, false),
                 Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
                     let again = inner.environment.now().wall + LOOK_AGAIN;
                     job.be_quiet(again.as_secs(), false);
@@ -124,7 +132,7 @@ impl KeyJob<'_> {
 
     async fn relieve_now(&self) -> Result<ScaleOutcome, TableError> {
         let (mut seen, at) = (self.seen(), self.inner.environment.now());
-        if seen.is_calm() {
+        if seen.pressure.is_calm() {
             return Ok(ScaleOutcome::Unchanged(ScalingDecision::Calm));
         }
         // The page first: of many instances, most find that another one has closed already, and
@@ -136,16 +144,17 @@ impl KeyJob<'_> {
         if self.is_out_of_date(seen, at) {
             return Ok(ScaleOutcome::Superseded);
         }
-        if !seen.pressure.is_sure() {
-            seen.pressure = match self.seen_together(seen, view.layout.generation).await? {
-                SeenTogether::Pressure(together) => together,
+        // The rate of one instance may be a small part of the key's.
+        if !self.inner.config.policy.is_sure(view.layout.number_of_shards, seen) {
+            seen = match self.seen_together(seen, &view.layout).await? {
+                SeenTogether::Observed(together) => together,
                 SeenTogether::Closing => return self.wait_for_open().await,
                 SeenTogether::Short { until } => {
                     let short = ScalingDecision::ShortOfPartitions { until, write_units: None };
                     return Ok(ScaleOutcome::Unchanged(short));
                 }
             };
-            if seen.is_calm() {
+            if seen.pressure.is_calm() {
                 self.be_quiet(
                     self.inner.environment.now().epoch_seconds() + EVIDENCE_LASTS.as_secs(),
                     false,
@@ -157,7 +166,26 @@ impl KeyJob<'_> {
         if self.is_out_of_date(seen, at) {
             return Ok(ScaleOutcome::Superseded);
         }
-        self.apply_policy(&record, seen, ScalingReason::Throttled(seen.pressure)).await
+        let (policy, now) = (&self.inner.config.policy, self.inner.environment.now());
+        let seconds = now.epoch_seconds();
+        let mut decision = policy.decide(&record.metadata, seen, seconds);
+        if std::env::var_os("DBG").is_some() { eprintln!("{:?} {seen:?} -> {decision:?}", now.monotonic); }
+        if let ScalingDecision::Crowded { until, write_units } = decision {
+            // A neighbour may be relieved soon. If not, the table is short.
+            let since = *self.state.known().crowded_since.get_or_insert(now);
+            if now.since(since).is_some_and(|time| time >= LOOK_AGAIN) {
+                decision = ScalingDecision::ShortOfPartitions { until, write_units };
+            }
+        } else {
+            self.state.known().crowded_since = None;
+        }
+        let change = PolicyChange {
+            decision,
+            growth: policy.record(&record.metadata, seen, seconds),
+            partitions: seen.partitions,
+            reason: ScalingReason::Throttled(seen.pressure),
+        };
+        self.carry_out(&record, change).await
     }
 
     fn seen(&self) -> Seen {
@@ -199,9 +227,9 @@ impl KeyJob<'_> {
 
     /// The pooled observations of the key. An instance with few attempts knows little by itself,
     /// but ten thousand such instances know the demand.
-    async fn seen_together(&self, seen: Seen, generation: u64) -> Result<SeenTogether, TableError> {
-        let now = self.now_millis();
-        let Seen { pressure: own, partitions, .. } = seen;
+    async fn seen_together(&self, seen: Seen, layout: &Layout) -> Result<SeenTogether, TableError> {
+        let (now, generation) = (self.now_millis(), layout.generation);
+        let partitions = seen.partitions;
         // If many instances find their table short again, each reads, but only one writes.
         let was_short = self.state.known().quiet.is_some_and(|quiet| quiet.is_short);
         if was_short
@@ -215,13 +243,14 @@ impl KeyJob<'_> {
                 if let Some(short) = reported_shortage(&together, now) {
                     return Ok(short);
                 }
-                if together.seen.is_sure() {
-                    return Ok(SeenTogether::Pressure(together.seen));
+                let seen = seen.with(&together);
+                if self.inner.config.policy.is_sure(layout.number_of_shards, seen) {
+                    return Ok(SeenTogether::Observed(seen));
                 }
             }
             // Enough instances add their observations without this one.
             Err(error) if error.is_retryable() => {
-                return Ok(SeenTogether::Pressure(Pressure::default()));
+                return Ok(SeenTogether::Observed(Seen::default()));
             }
             Err(error) => return Err(error),
         }
@@ -231,10 +260,8 @@ impl KeyJob<'_> {
             return Ok(SeenTogether::Closing);
         }
         let together = self.read_evidence(generation, partitions).await.unwrap_or_default();
-        Ok(reported_shortage(&together, now).unwrap_or_else(|| {
-            let is_more = together.seen.attempts > own.attempts;
-            SeenTogether::Pressure(if is_more { together.seen } else { own })
-        }))
+        Ok(reported_shortage(&together, now)
+            .unwrap_or_else(|| SeenTogether::Observed(seen.with(&together))))
     }
 
     /// Reads the pooled observations.
@@ -255,11 +282,26 @@ impl KeyJob<'_> {
         now: u64,
     ) -> Result<Together, TableError> {
         let at = self.inner.environment.now().monotonic;
-        let seen = self.state.known().pressure.take_unreported(at);
         let oldest = now.saturating_sub(millis(EVIDENCE_LASTS));
-        let evidence = Evidence { seen, generation, partitions, now, oldest };
-        let add = || self.inner.tables.add_evidence(self.key, evidence);
-        retrying(&self.inner.environment, self.soon(), add).await
+        let evidence = {
+            let mut known = self.state.known();
+            let is_new = known.pool < oldest;
+            let rate = known.pressure.seen(at).rate;
+            Evidence {
+                seen: known.pressure.take_unreported(at),
+                // Each instance counts once.
+                rate: if is_new { rate as u64 } else { 0 },
+                items: known.pressure.some_items().filter(|_| is_new).collect(),
+                generation,
+                partitions,
+                now,
+                oldest,
+            }
+        };
+        let add = || self.inner.tables.add_evidence(self.key, evidence.clone());
+        let together = retrying(&self.inner.environment, self.soon(), add).await?;
+        self.state.known().pool = together.begun;
+        Ok(together)
     }
 
     fn soon(&self) -> Deadline {
@@ -295,35 +337,37 @@ impl KeyJob<'_> {
         Ok(is_first)
     }
 
-    /// Decides by the policy, and makes the change.
-    async fn apply_policy(
+    /// Makes the change that the policy decided, or reports why there is none.
+    async fn carry_out(
         &self,
         record: &Record,
-        seen: Seen,
-        reason: ScalingReason,
+        change: PolicyChange,
     ) -> Result<ScaleOutcome, TableError> {
-        let (metadata, policy) = (&record.metadata, &self.inner.config.policy);
-        let decision = policy.decide(metadata, seen, self.inner.environment.now().epoch_seconds());
+        let PolicyChange { decision, growth, partitions, reason } = change;
         match decision {
             ScalingDecision::ScaleOut(to) => {
-                let Pressure { attempts, throttled, .. } = seen.pressure;
-                tracing::info!(attempts, throttled, %to, "scaling out");
-                let growth = Change::Close { to, growth: policy.record(metadata, seen) };
-                return self.change_width(record, growth, reason).await;
+                tracing::info!(?reason, %to, "scaling out");
+                return self.change_width(record, Change::Close { to, growth }, reason).await;
             }
             ScalingDecision::Closing(_) => return self.wait_out(record).await,
             ScalingDecision::Calm => return Ok(ScaleOutcome::Unchanged(decision)),
             ScalingDecision::ShortOfPartitions { until, write_units } => {
-                if !self.report_shortage(record, seen.partitions, until, write_units).await? {
+                if !self.report_shortage(record, partitions, until, write_units).await? {
                     return Ok(ScaleOutcome::Unchanged(decision));
                 }
             }
             ScalingDecision::AtMaximum => telemetry::at_max_shards(),
-            ScalingDecision::CoolingDown { .. } | ScalingDecision::DirectoryFull => {}
+            ScalingDecision::HotItems { items, .. } => {
+                tracing::warn!(items, "the throttled writes are of few items: shards do not help");
+                telemetry::hot_items();
+            }
+            ScalingDecision::CoolingDown { .. }
+            | ScalingDecision::Crowded { .. }
+            | ScalingDecision::DirectoryFull => {}
         }
         self.inner.report(
             self.key,
-            metadata.number_of_shards,
+            record.metadata.number_of_shards,
             ScalingStep::Unchanged(decision),
             reason,
         );
@@ -344,6 +388,19 @@ impl Inner {
             {
                 return;
             }
+        }
+    }
+}
+
+impl Seen {
+    /// These observations of one instance, or those of all if they are more.
+    fn with(self, together: &Together) -> Self {
+        let is_more = together.seen.writes > self.pressure.writes;
+        Self {
+            pressure: if is_more { together.seen } else { self.pressure },
+            rate: self.rate.max(together.rate as f64),
+            partitions: self.partitions,
+            hot_items: self.hot_items.or(together.hot_items),
         }
     }
 }

@@ -77,6 +77,10 @@ impl<'a> Attempts<'a> {
     ) -> Result<Option<Answer>, TableError> {
         let place = Place { partition_key: self.job.key, sort_key: self.sort_key, shard, width };
         self.count += 1;
+        let units = match payload {
+            Payload::Content(Some(content), _) => content.item.write_units(),
+            Payload::Content(None, _) | Payload::Additions(..) => 1,
+        };
         let tables = &self.job.inner.tables;
         let sent = async {
             match payload {
@@ -94,11 +98,11 @@ impl<'a> Attempts<'a> {
         };
         Ok(Some(match timeout_at(self.job.deadline, sent).await {
             Ok(Ok(Sent::Applied)) => {
-                self.pressed(width, false);
+                self.record_pressure(width, units, false);
                 Answer::Applied
             }
             Ok(Ok(Sent::Refused(copy))) => {
-                self.pressed(width, false);
+                self.record_pressure(width, units, false);
                 // Another writer is changing the same item.
                 self.last = Some(TableError::Conflict);
                 Answer::Refused(copy)
@@ -116,7 +120,7 @@ impl<'a> Attempts<'a> {
                 telemetry::throttled(scope);
                 if self.job.inner.config.is_cured_by_shards(scope) {
                     self.job.state.note_throttled(shard, self.job.inner.environment.now());
-                    self.pressed(width, true);
+                    self.record_pressure(width, units, true);
                     self.job.relieve();
                 }
                 self.last = Some(TableError::Capacity(scope));
@@ -147,15 +151,17 @@ impl<'a> Attempts<'a> {
         }))
     }
 
-    /// First attempts are the demand. A repetition counts only if it succeeds.
-    fn pressed(&self, width: ShardCount, throttled: bool) {
-        let attempt = match (self.count, throttled) {
-            (1, throttled) => Pressure::first_attempt(throttled),
-            (_, false) => Pressure::late_success(),
-            (_, true) => return,
+    fn record_pressure(&self, width: ShardCount, units: u64, throttled: bool) {
+        let attempt = match self.count {
+            1 => Pressure::first_attempt(units, throttled),
+            _ => Pressure::repetition(units, throttled),
         };
         let now = self.job.inner.environment.now().monotonic;
-        self.job.state.known().pressure.record(width, attempt, now);
+        let mut known = self.job.state.known();
+        known.pressure.record(width, attempt, now);
+        if self.count == 1 && throttled {
+            known.pressure.record_item(self.sort_key);
+        }
     }
 
     /// Waits before the next attempt. `false` if the deadline comes first.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use aws_sdk_dynamodb::types::ReturnValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
 
 use super::Tables;
@@ -15,20 +15,29 @@ use super::condition::Expression;
 use super::error::TableError;
 use super::metadata_item::number;
 use super::names::{
-    ACCEPTED, ATTEMPTS, BEGUN, GENERATION, SHORT_GENERATION, SHORT_UNTIL, THROTTLED,
+    ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, FIRST_WRITES, GENERATION, ITEMS, RATE,
+    SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
 };
 use crate::core::key::PartitionKey;
-use crate::core::pressure::Pressure;
+use crate::core::pressure::{Pressure, few_items};
 
 /// An instance that would begin a new pool within this time of another instance adds to the
 /// existing one.
 const TRIES: u32 = 2;
+/// A set has at least one member. This one, which is no hash, stands for none.
+const NO_ITEM: &str = "-1";
+const ADD: &str = "ADD #a :a, #t :t, #c :c, #w :w, #r :r, #u :u, #i :i, #n :n";
+const BEGIN: &str = "SET #g = :g, #b = :s, #a = :a, #t = :t, #c = :c, #w = :w, #r = :r, #u = :u, #i = :i, #n = :n";
 
 /// The observations that an instance adds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Evidence {
     /// The instance's own observations.
     pub(crate) seen: Pressure,
+    /// Its write units a second; 0 if it has added them to this pool before.
+    pub(crate) rate: u64,
+    /// Hashes of some throttled items.
+    pub(crate) items: Vec<u16>,
     /// The generation of the key under which they were made.
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
@@ -59,6 +68,12 @@ pub(crate) struct Shortage {
 pub(crate) struct Together {
     /// The attempts on the key under one generation.
     pub(crate) seen: Pressure,
+    /// Write units a second of the instances that have added to the pool.
+    pub(crate) rate: u64,
+    /// The number of items of the throttled attempts, if they are certainly few.
+    pub(crate) hot_items: Option<u32>,
+    /// When the pool began, in milliseconds since 1970.
+    pub(crate) begun: u64,
     /// Until when the table counts as short of partitions for the key, in milliseconds since 1970.
     pub(crate) short_until: Option<u64>,
 }
@@ -77,11 +92,26 @@ fn item_key(key: &PartitionKey, partitions: Option<u32>) -> String {
 fn together(item: &SdkItem, generation: u64) -> Together {
     let counted = |name: &str| item.get(name).and_then(|value| value.as_n().ok()?.parse().ok());
     let of = |name: &str| counted(name).unwrap_or_default();
-    let seen =
-        Pressure { attempts: of(ATTEMPTS), throttled: of(THROTTLED), accepted: of(ACCEPTED) };
+    let short_until =
+        counted(SHORT_UNTIL).filter(|_| counted(SHORT_GENERATION) == Some(generation));
+    if counted(GENERATION) != Some(generation) {
+        return Together { short_until, ..Together::default() };
+    }
+    let items = item.get(ITEMS).and_then(|value| value.as_ns().ok());
+    let items = items.map_or(0, |items| items.iter().filter(|item| *item != NO_ITEM).count());
+    let added = u32::try_from(of(ADDED_ITEMS)).unwrap_or(u32::MAX);
     Together {
-        seen: if counted(GENERATION) == Some(generation) { seen } else { Pressure::default() },
-        short_until: counted(SHORT_UNTIL).filter(|_| counted(SHORT_GENERATION) == Some(generation)),
+        seen: Pressure {
+            writes: of(FIRST_WRITES),
+            attempts: of(ATTEMPTS),
+            throttled: of(THROTTLED),
+            accepted: of(ACCEPTED),
+            throttles: of(THROTTLES),
+        },
+        rate: of(RATE),
+        hot_items: few_items(added, items),
+        begun: of(BEGUN),
+        short_until,
     }
 }
 
@@ -93,8 +123,13 @@ impl Tables {
         key: &PartitionKey,
         evidence: Evidence,
     ) -> Result<Together, TableError> {
-        let Evidence { seen, generation, partitions, now, oldest } = evidence;
+        let Evidence { seen, rate, items, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
+        let mut hashes: Vec<String> = items.iter().map(u16::to_string).collect();
+        if hashes.is_empty() {
+            hashes.push(NO_ITEM.to_owned());
+        }
+        let hashes = AttributeValue::Ns(hashes);
         for _ in 0..TRIES {
             let counted = |expression: Expression| {
                 expression
@@ -103,21 +138,31 @@ impl Tables {
                     .name("#a", ATTEMPTS)
                     .name("#t", THROTTLED)
                     .name("#c", ACCEPTED)
+                    .name("#w", FIRST_WRITES)
+                    .name("#r", THROTTLES)
+                    .name("#u", RATE)
+                    .name("#i", ITEMS)
+                    .name("#n", ADDED_ITEMS)
                     .value(":g", number(generation))
                     .value(":o", number(oldest))
                     .value(":a", number(seen.attempts))
                     .value(":t", number(seen.throttled))
                     .value(":c", number(seen.accepted))
+                    .value(":w", number(seen.writes))
+                    .value(":r", number(seen.throttles))
+                    .value(":u", number(rate))
+                    .value(":i", hashes.clone())
+                    .value(":n", number(items.len() as u64))
             };
             let same = counted(Expression::of("#g = :g AND #b >= :o"));
-            match self.update_evidence(&item, generation, "ADD #a :a, #t :t, #c :c", same).await {
+            match self.update_evidence(&item, generation, ADD, same).await {
                 Err(TableError::ConditionFailed) => {}
                 result => return result,
             }
             let other = counted(Expression::of("attribute_not_exists(#g) OR #g < :g OR #b < :o"));
-            let begin = "SET #g = :g, #b = :n, #a = :a, #t = :t, #c = :c";
+            let begin = BEGIN;
             match self
-                .update_evidence(&item, generation, begin, other.value(":n", number(now)))
+                .update_evidence(&item, generation, begin, other.value(":s", number(now)))
                 .await
             {
                 Err(TableError::ConditionFailed) => {}
@@ -125,7 +170,7 @@ impl Tables {
             }
         }
         // Other instances know a later generation.
-        Ok(Together { seen, short_until: None })
+        Ok(Together { seen, rate, ..Together::default() })
     }
 
     /// Reports for all instances that the table is short of partitions for a key. `false` if

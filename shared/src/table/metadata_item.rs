@@ -225,8 +225,9 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ACCEPTED, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, METADATA_ATTRIBUTES, PAGES, PROTOCOL,
-        REBUILDING, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, WARM_THROUGHPUT, WRITES,
+        ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
+        METADATA_ATTRIBUTES, PAGES, PROTOCOL, RATE,
+        REBUILDING, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
     };
     use super::*;
     use crate::core::key::tests::count as shards;
@@ -271,7 +272,19 @@ mod tests {
         let set_or_removed = attributes(&metadata).into_iter().map(|(name, _)| name);
         let of_the_table =
             [WRITES, PROTOCOL, PAGES, COPIES, DIRECTORY_MADE, REBUILDING, WARM_THROUGHPUT];
-        let of_evidence = [BEGUN, ATTEMPTS, THROTTLED, ACCEPTED, SHORT_UNTIL, SHORT_GENERATION];
+        let of_evidence = [
+            BEGUN,
+            ATTEMPTS,
+            THROTTLED,
+            ACCEPTED,
+            FIRST_WRITES,
+            THROTTLES,
+            RATE,
+            ITEMS,
+            ADDED_ITEMS,
+            SHORT_UNTIL,
+            SHORT_GENERATION,
+        ];
         let all: Vec<&str> =
             set_or_removed.chain(OF_LOAD).chain(of_the_table).chain(of_evidence).collect();
         assert_eq!(all, METADATA_ATTRIBUTES);

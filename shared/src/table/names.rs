@@ -79,6 +79,15 @@ attribute_names! {
     ATTEMPTS = "attempts";
     THROTTLED = "throttled";
     ACCEPTED = "accepted";
+    /// In an item of evidence: first attempts, by number.
+    FIRST_WRITES = "first_writes";
+    /// In an item of evidence: the units of all throttled attempts.
+    THROTTLES = "throttles";
+    /// In an item of evidence: write units a second of the instances that have added to it.
+    RATE = "rate";
+    /// In an item of evidence: hashes of throttled items, and how many were added.
+    ITEMS = "items";
+    ADDED_ITEMS = "added_items";
     /// In an item of evidence: until when the table counts as short of partitions for the key, in
     /// milliseconds since 1970.
     SHORT_UNTIL = "short_until";

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
 use embedded_dynamodb::{Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey};
-use local::{clients_over, create_tables};
 use sharding::internal::{
     Clock, Deadline, Environment, Moment, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
     PartitionModel, ScalingActors, TableConfig, TableEngine, WarmThroughput,
@@ -75,7 +79,7 @@ impl PartitionModel for Shared {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) model: Arc<Model>,
-    client: local::Clients,
+    client: Client,
     config: TableConfig,
     origin: Instant,
     seed: u64,
@@ -95,13 +99,21 @@ impl Table {
         };
         let engine = Engine::in_memory().expect("SQLite opens a database in memory");
         let connection = InProcess::new(engine).with_service_time(SERVICE_TIME);
-        let client = clients_over(connection.into_shared());
+        let client = Client::from_conf(
+            aws_sdk_dynamodb::Config::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new("eu-central-1"))
+                .credentials_provider(Credentials::new("grid", "grid", None, None, "grid"))
+                .endpoint_url("http://embedded")
+                .http_client(connection.into_shared())
+                .build(),
+        );
         let mut config = TableConfig::new("items", "items-metadata");
         if !scenario.contender.is_ours() {
             config.scaling = ScalingActors::Alarm;
         }
         config.policy.partition_write_units = PARTITION_WRITE_UNITS as f64 / scale;
-        create_tables(&client.dynamodb, &config).await.expect("the engine creates tables");
+        create_tables(&client, &config).await;
         let origin = Instant::now();
         let model = Model {
             // A table of the hash ranges of another seed has its shards on other partitions.
@@ -131,6 +143,31 @@ impl Table {
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(number);
         let environment = Environment::seeded(PausedClock(self.origin), seed);
         let model = Arc::new(Shared(Arc::clone(&self.model)));
-        TableEngine::over_model(&self.client.dynamodb, self.config.clone(), environment, model)
+        TableEngine::over_model(&self.client, self.config.clone(), environment, model)
+    }
+}
+
+/// Creates both tables. Of the main one, the product asks only whether it is there.
+async fn create_tables(client: &Client, config: &TableConfig) {
+    let (partition_key, sort_key) = (&config.partition_key_name, &config.sort_key_name);
+    let hash = (partition_key, KeyType::Hash);
+    let tables = [
+        (&config.table_name, vec![hash.clone(), (sort_key, KeyType::Range)]),
+        (&config.metadata_table_name, vec![hash]),
+    ];
+    for (name, keys) in tables {
+        let mut create =
+            client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+        for (key, kind) in keys {
+            let definition = AttributeDefinition::builder()
+                .attribute_name(key)
+                .attribute_type(ScalarAttributeType::S)
+                .build();
+            let schema = KeySchemaElement::builder().attribute_name(key).key_type(kind).build();
+            create = create
+                .attribute_definitions(definition.expect("name and type are set"))
+                .key_schema(schema.expect("name and kind are set"));
+        }
+        create.send().await.expect("the engine creates a table");
     }
 }
