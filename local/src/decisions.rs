@@ -22,9 +22,7 @@ impl Decision {
             ScalingReason::Throttled(Pressure { attempts, throttled, .. }) => {
                 format!("{throttled} of {attempts} first attempts throttled")
             }
-            ScalingReason::Reported(Pressure { throttled, .. }) => {
-                format!("{throttled} throttles reported")
-            }
+            ScalingReason::Reported { throttled } => format!("{throttled} throttles reported"),
             ScalingReason::Asked => "requested".to_owned(),
             ScalingReason::TakenOver => "another actor did not finish it".to_owned(),
         };
@@ -39,7 +37,7 @@ impl Decision {
         let by = match event.reason {
             ScalingReason::Throttled(_) => "writer",
             ScalingReason::TakenOver => "the actor that found it",
-            ScalingReason::Reported(_) | ScalingReason::Asked => "shard-scaler",
+            ScalingReason::Reported { .. } | ScalingReason::Asked => "shard-scaler",
         };
         let partition_key = event.partition_key.as_str().to_owned();
         Self { partition_key, from: event.from.get(), to: to.get(), outcome, by, reason }
@@ -55,7 +53,7 @@ mod tests {
     #[test]
     fn a_decision_names_its_actor_and_reason() {
         let count = |n| ShardCount::new(n).expect("a count");
-        let seen = Pressure { attempts: 80, throttled: 62, accepted: 18 };
+        let seen = Pressure { attempts: 80, throttled: 62, accepted: 18, ..Pressure::default() };
         let event = |step, reason| ScalingEvent {
             partition_key: PartitionKey::new("hot").expect("a key"),
             from: count(4),
@@ -70,7 +68,7 @@ mod tests {
         );
         assert_eq!(decision.reason, "62 of 80 first attempts throttled");
         let step = ScalingStep::Unchanged(ScalingDecision::AtMaximum);
-        let decision = Decision::of(&event(step, ScalingReason::Reported(seen)));
+        let decision = Decision::of(&event(step, ScalingReason::Reported { throttled: 62 }));
         assert_eq!((decision.to, decision.outcome, decision.by), (4, "unchanged", "shard-scaler"));
         assert_eq!(decision.reason, "at MAX_SHARDS (62 throttles reported)");
     }

@@ -21,6 +21,7 @@ pub use crate::core::policy::{LONGEST_GATHERING, ScalingPolicy, TOGETHER};
 pub use crate::core::pressure::{Pressure, PressureTracker, Seen, few_items};
 pub use crate::core::query::{Order, PageQuery};
 pub use crate::core::survey::{KeyFindings, Survey};
+pub use crate::core::sizing::Sizing;
 pub use crate::core::tag::{Conditions, ItemTag, Tags};
 pub use crate::core::throughput::{
     PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units,

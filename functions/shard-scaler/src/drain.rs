@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sharding::internal::{
-    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, Pressure, ShardCount,
+    Deadline, DrainBudget, DrainRefused, Drained, PartitionKey, ShardCount,
     ShardMetadata, ShrinkDecision, TableConfig, TableError, Writes,
 };
 use tokio::sync::Semaphore;
@@ -289,8 +289,7 @@ impl Scaler {
             Some(Begin::Shrink(to)) => self.table.begin_shrink(key, to, deadline).await.map(drop),
             Some(Begin::Settle) => self.table.begin_settle(key, deadline).await.map(drop),
             Some(Begin::Open) => {
-                let seen = Pressure::default();
-                return KeyOutcome::of(self.table.scale_by_policy(key, seen, deadline).await);
+                return KeyOutcome::of(self.table.finish_change(key, deadline).await);
             }
             None => Ok(()),
         };

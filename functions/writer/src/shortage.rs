@@ -50,7 +50,7 @@ fn needed(event: &ScalingEvent, now_seconds: u64) -> Option<u64> {
         return None;
     };
     // The shard-scaler handles its own reports, for all keys of a report together.
-    let is_own = !matches!(event.reason, ScalingReason::Reported(_));
+    let is_own = !matches!(event.reason, ScalingReason::Reported { .. });
     // Lambda may have frozen this process before it handled the event. A raise cannot be undone, so
     // a shortage that may be over must not request one.
     let is_current = now_seconds <= until;
@@ -68,8 +68,13 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_700_000_000;
-    const SEEN: ScalingReason =
-        ScalingReason::Throttled(Pressure { attempts: 100, throttled: 80, accepted: 20 });
+    const SEEN: ScalingReason = ScalingReason::Throttled(Pressure {
+        writes: 100,
+        attempts: 100,
+        throttled: 80,
+        accepted: 20,
+        throttles: 80,
+    });
 
     fn event(step: ScalingStep, reason: ScalingReason) -> ScalingEvent {
         ScalingEvent {
@@ -92,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_a_current_shortage_that_a_writer_detected_requires_units() {
-        let reported = ScalingReason::Reported(Pressure::default());
+        let reported = ScalingReason::Reported { throttled: 100 };
         let rows = [
             (short(NOW + 5, Some(24_000)), SEEN, Some(24_000)),
             (short(NOW, Some(24_000)), SEEN, Some(24_000)),

@@ -150,6 +150,29 @@ impl ScalingPolicy {
             .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
+    /// The shards for a demand in write units a second, on a table with this many partitions.
+    ///
+    /// ```
+    /// use sharding::internal::{ScalingPolicy, ShardCount, Sizing};
+    /// let policy = ScalingPolicy::default();
+    /// let shards = |count| ShardCount::new(count).unwrap();
+    /// assert_eq!(policy.shards_for(800.0, Some(4)), Sizing::Enough(shards(1)));
+    /// assert!(matches!(policy.shards_for(5_000.0, Some(64)), Sizing::Enough(_)));
+    /// assert!(matches!(policy.shards_for(5_000.0, Some(4)), Sizing::Short(_)));
+    /// ```
+    #[must_use]
+    pub fn shards_for(&self, write_units: f64, partitions: Option<u32>) -> Sizing {
+        sizing::size(write_units / self.partition_write_units, partitions, self.max_shards)
+    }
+
+    /// Warm throughput, in write units a second, of a table that serves a demand of one key in
+    /// write units a second.
+    #[must_use]
+    pub fn needed_write_units(&self, write_units: f64) -> u64 {
+        let demand = write_units / self.partition_write_units;
+        u64::from(sizing::needed_partitions(demand, self.max_shards)) * PARTITION_WRITE_UNITS
+    }
+
     /// Whether more observations would hardly change the decision: the shares are certain, and the
     /// rate does not limit the demand that follows from them.
     #[must_use]

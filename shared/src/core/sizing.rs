@@ -24,7 +24,7 @@ const MOST_FOR_A_DEMAND: f64 = 4.0;
 
 /// The shards for a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sizing {
+pub enum Sizing {
     /// They lose nearly nothing.
     Enough(ShardCount),
     /// No number is enough. More shards than this lose hardly less.
@@ -32,7 +32,9 @@ pub(crate) enum Sizing {
 }
 
 impl Sizing {
-    pub(crate) const fn shards(self) -> ShardCount {
+    /// Their number.
+    #[must_use]
+    pub const fn shards(self) -> ShardCount {
         match self {
             Self::Enough(shards) | Self::Short(shards) => shards,
         }

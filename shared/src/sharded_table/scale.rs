@@ -112,6 +112,25 @@ impl TableEngine {
         }
     }
 
+    /// Finishes a change whose actor stopped halfway. Does nothing to a key that is not being
+    /// changed.
+    ///
+    /// # Errors
+    /// [`ScaleError::Table`] if the tables could not be used.
+    pub async fn finish_change(
+        &self,
+        key: &PartitionKey,
+        deadline: Deadline,
+    ) -> Result<ScaleOutcome, ScaleError> {
+        let job = self.inner.job(key, deadline);
+        self.inner.claimed(None, deadline).await?;
+        let record = job.record_from_now().await?;
+        Ok(match record.metadata.closing() {
+            Some(_) => job.wait_out(&record).await?,
+            None => ScaleOutcome::Unchanged(ScalingDecision::Calm),
+        })
+    }
+
     /// A page of the keys that have metadata, in no order, and the key to continue after. One
     /// request. A key that is registered meanwhile may be missing. A key whose metadata is damaged
     /// is missing: the log names it, and a rebuild repairs it.
