@@ -51,7 +51,10 @@ impl Default for ScalingPolicy {
 
 /// Clients that wait may hide this many times the demand that is observed, if all of their first
 /// attempts are throttled.
-const HIDDEN: f64 = 3.0;
+const HIDDEN: f64 = 7.0;
+/// A key whose own writes fill less than this part of a partition does not grow: it is throttled
+/// because other keys fill the rest.
+const LEAST_OWN: f64 = 1.0 / 3.0;
 /// On a table that is short of partitions, a growth is worth its pause from this factor on.
 const LEAST_STEP: f64 = 1.2;
 /// So many growths in a row may have no effect before the next one waits...
@@ -113,8 +116,10 @@ impl ScalingPolicy {
         }
         let demand = demand(width, seen);
         let sizing = sizing::size(demand, partitions, self.max_shards);
-        // Throttles of clients that wait.
-        let hidden = 1.0 + HIDDEN * pressure.throttled_bound(1.0);
+        // Where clients do not wait, repetitions throttle up to as many first attempts again as are
+        // rejected. The rest are of clients that wait.
+        let waiting = (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0);
+        let hidden = 1.0 + HIDDEN * waiting;
         let step = match sizing {
             Sizing::Enough(_) => (f64::from(width.get()) * hidden).ceil() as u32,
             Sizing::Short(_) => 0,
@@ -133,6 +138,9 @@ impl ScalingPolicy {
         }
         // The rate says little about a table whose partitions are not known: they may be smaller.
         let most = partitions.map_or(self.max_shards, |_| {
+            if rate < LEAST_OWN * self.partition_write_units {
+                return ShardCount::ONE;
+            }
             match sizing::size(self.most_demand(rate), partitions, self.max_shards) {
                 Sizing::Enough(shards) => shards,
                 Sizing::Short(_) => self.max_shards,

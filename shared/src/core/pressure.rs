@@ -24,7 +24,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 /// would decide for all.
 const CERTAIN: f64 = 3.0;
 /// A key is calm while less than this share of its first attempts is throttled.
-pub(super) const NEGLIGIBLE: f64 = 0.02;
+pub(super) const NEGLIGIBLE: f64 = 0.01;
 /// With this number of writes, the demand is known within a few per cent if half is rejected, and
 /// within a third if it is fifty times what the shards take.
 const SURE_WRITES: u64 = 500;
@@ -175,15 +175,51 @@ pub struct PressureTracker {
     unsettled_until: Option<Duration>,
     began: Duration,
     current: Pressure,
-    /// The span before, and its length.
-    previous: (Pressure, Duration),
+    previous: Pressure,
     /// The part of both that this instance has not yet added to the pool.
     unreported: Pressure,
     /// An overload lasts. Its first throttle began the observations.
     is_overloaded: bool,
+    /// The key's rate.
+    meter: RateMeter,
     /// The items of throttled first attempts, by hash, and the number of these attempts.
     items: HashSet<u16>,
     throttled_items: u32,
+}
+
+/// Counts units over one to two spans.
+#[derive(Debug, Clone, Default)]
+struct RateMeter {
+    began: Option<Duration>,
+    current: u64,
+    /// The units of the span before, and its length.
+    previous: (u64, Duration),
+}
+
+impl RateMeter {
+    fn add(&mut self, units: u64, now: Duration) {
+        self.turn(now);
+        self.current += units;
+    }
+
+    /// Units a second.
+    fn rate(&mut self, now: Duration) -> f64 {
+        let age = self.turn(now);
+        let time = (age + self.previous.1).max(SHORTEST);
+        (self.current + self.previous.0) as f64 / time.as_secs_f64()
+    }
+
+    /// The time since the span began. A new one begins if it is too old.
+    fn turn(&mut self, now: Duration) -> Duration {
+        let age = now.saturating_sub(*self.began.get_or_insert(now));
+        if age < SPAN {
+            return age;
+        }
+        let ended = (std::mem::take(&mut self.current), age);
+        self.previous = if age < 2 * SPAN { ended } else { (0, SPAN) };
+        self.began = Some(now);
+        Duration::ZERO
+    }
 }
 
 /// Each of few items is throttled at least this many times, on average.
@@ -233,6 +269,7 @@ impl PressureTracker {
             self.current = self.current.plus(attempts);
             self.unreported = self.unreported.plus(attempts);
         }
+        self.meter.add(attempts.attempts, now);
     }
 
     /// Notes the item of a throttled first attempt, by a hash.
@@ -247,8 +284,7 @@ impl PressureTracker {
 
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
-        (self.current, self.unreported) = Default::default();
-        self.previous = Default::default();
+        (self.current, self.previous, self.unreported) = Default::default();
         self.items.clear();
         self.throttled_items = 0;
         self.began = now;
@@ -269,11 +305,9 @@ impl PressureTracker {
     /// The observations of the last seconds.
     pub fn seen(&mut self, now: Duration) -> Seen {
         self.turn(now);
-        let pressure = self.current.plus(self.previous.0);
-        let time = now.saturating_sub(self.began) + self.previous.1;
         Seen {
-            pressure,
-            rate: pressure.attempts as f64 / time.max(SHORTEST).as_secs_f64(),
+            pressure: self.current.plus(self.previous),
+            rate: self.meter.rate(now),
             partitions: None,
             hot_items: few_items(self.throttled_items, self.items.len()),
         }
@@ -287,9 +321,9 @@ impl PressureTracker {
         if age >= SPAN {
             let ended = std::mem::take(&mut self.current);
             self.is_overloaded &= ended.throttles > 0;
-            self.previous = if age < 2 * SPAN { (ended, age) } else { Default::default() };
+            self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
             // What was observed before is too old to be reported.
-            self.unreported = self.unreported.at_most(self.previous.0);
+            self.unreported = self.unreported.at_most(self.previous);
             self.items.clear();
             self.throttled_items = 0;
             self.began = now;

@@ -299,6 +299,9 @@ impl World {
             ) => {
                 self.state().outcome.short_after.get_or_insert(now);
             }
+            ScalingStep::Unchanged(ScalingDecision::HotItems { .. }) => {
+                self.state().outcome.hot_items_after.get_or_insert(now);
+            }
             ScalingStep::Unchanged(_) | ScalingStep::Closed(_) | ScalingStep::Drained(_) => {}
         }
     }
