@@ -37,6 +37,9 @@ impl ScalingActors {
 
 /// The timeout of a request that sets none.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a throttled write is repeated. An instance of Lambda serves one request at a time, so
+/// a write that waits for a full partition keeps others from partitions with room.
+const THROTTLED_FOR: Duration = Duration::from_secs(2);
 /// The largest allowed value of `MAX_SHARDS`.
 pub(crate) const MOST_SHARDS: u64 = 10_000;
 
@@ -76,6 +79,9 @@ pub struct TableConfig {
     pub placement: Placement,
     /// The timeout of a request that sets no timeout or deadline. Default 5 s.
     pub timeout: Duration,
+    /// How long a write is repeated after its first throttle. Then it fails as throttled, and had
+    /// no effect. Default 2 s.
+    pub throttled_for: Duration,
     /// `SHARD_SEPARATOR`. Default `.`.
     #[doc(hidden)]
     pub shard_keys: ShardKeys,
@@ -215,6 +221,7 @@ impl TableConfig {
             sort_key_type: SortKeyType::String,
             placement: Placement::default(),
             timeout: TIMEOUT,
+            throttled_for: THROTTLED_FOR,
             shard_keys: ShardKeys::default(),
             policy: ScalingPolicy::default(),
             lease: MAX_LEASE,
@@ -475,7 +482,7 @@ mod tests {
 
     #[test]
     fn every_variable_set_wrong_is_named_with_its_value() {
-        let rows: [(&'static str, &[&str]); 16] = [
+        let rows: [(&'static str, &[&str]); 15] = [
             ("TABLE_NAME", &["x", "with space"]),
             ("METADATA_TABLE_NAME", &["ä-table"]),
             ("PARTITION_KEY_NAME", &["_version", "shard_history", "copies", "key:"]),

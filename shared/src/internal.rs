@@ -24,7 +24,7 @@ pub use crate::core::survey::{KeyFindings, Survey};
 pub use crate::core::sizing::Sizing;
 pub use crate::core::tag::{Conditions, ItemTag, Tags};
 pub use crate::core::throughput::{
-    PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput, needed_write_units,
+    PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput,
 };
 pub use crate::core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use crate::environment::{Clock, Environment, SystemClock};

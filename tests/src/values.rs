@@ -1,10 +1,12 @@
 //! Frequent values of tests.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::time::Duration;
 
 use sharding::internal::{
-    Attributes, Deadline, Item, PartitionKey, ShardCount, SortKey, SortKeyType, Value,
+    Attributes, Deadline, Item, PartitionKey, ScaleError, ScaleOutcome, ShardCount, SortKey,
+    SortKeyType, TableEngine, Value,
 };
 
 /// A deadline that is long enough for an operation of milliseconds.
@@ -50,4 +52,16 @@ pub fn valued_item(key: PartitionKey, text: &str, value: u64) -> Item {
 /// The texts of numbered sort keys, in order.
 pub fn numbered(n: Range<u32>) -> impl Iterator<Item = String> {
     n.map(|i| format!("order-{i:04}"))
+}
+
+/// Applies the policy to a key that a report names, as the shard-scaler does.
+///
+/// # Errors
+/// If the tables could not be used.
+pub async fn report_throttles(
+    table: &TableEngine,
+    key: &PartitionKey,
+) -> Result<ScaleOutcome, ScaleError> {
+    let counted = table.scale_by_report(key, |_| Ok::<_, Infallible>(150), soon()).await?;
+    counted.map_err(|never| match never {})
 }

@@ -15,9 +15,6 @@ const LEAST_LIKELY: f64 = 1e-15;
 const STEPS: u32 = 60;
 /// The search for a demand ends at this multiple of what all shards accept by themselves.
 const LARGEST: f64 = 1e6;
-/// The largest number of partitions that is assumed for a table.
-const MOST_PARTITIONS: u32 = 1 << 20;
-
 /// The share of a demand that is throttled with this number of shards and of partitions. Without a
 /// number of partitions, each shard has its own.
 ///
@@ -73,20 +70,6 @@ pub fn fewest(most: ShardCount, suffices: impl Fn(ShardCount) -> bool) -> Option
         if suffices(at(middle)) { enough = middle } else { too_few = middle }
     }
     Some(at(enough))
-}
-
-/// The smallest number of partitions that satisfies a test, or the largest assumed number. All
-/// larger numbers must satisfy it, too.
-pub(crate) fn fewest_partitions(suffices: impl Fn(u32) -> bool) -> u32 {
-    let (mut too_few, mut enough) = (0, 1);
-    while enough < MOST_PARTITIONS && !suffices(enough) {
-        (too_few, enough) = (enough, enough * 2);
-    }
-    while enough - too_few > 1 {
-        let middle = too_few + (enough - too_few) / 2;
-        if suffices(middle) { enough = middle } else { too_few = middle }
-    }
-    enough
 }
 
 /// The distribution of balls in a set of bins, if each ball falls there with this chance: all

@@ -18,7 +18,7 @@ use super::collisions;
 use super::decision::{LOOK_AGAIN, ScalingDecision, ShrinkDecision};
 use super::growth::GrowthRecord;
 use super::key::ShardCount;
-use super::pressure::Seen;
+use super::pressure::{NEGLIGIBLE, Seen};
 use super::sizing::{self, Sizing};
 use super::throughput::PARTITION_WRITE_UNITS;
 use crate::protocol::metadata::{Phase, ShardMetadata};
@@ -55,18 +55,10 @@ const HIDDEN: f64 = 7.0;
 /// A key whose own writes fill less than this part of a partition does not grow: it is throttled
 /// because other keys fill the rest.
 const LEAST_OWN: f64 = 1.0 / 3.0;
-/// On a table that is short of partitions, a growth is worth its pause from this factor on.
+/// A growth is worth the pause of its writers from this factor on.
 const LEAST_STEP: f64 = 1.2;
-/// So many growths in a row may have no effect before the next one waits...
-const FREE_TRIES: u32 = 2;
-/// ...for this long, and twice as long after each further one.
-const WAIT_SECONDS: u64 = 15;
-/// The wait is doubled at most this many times.
-const MOST_DOUBLINGS: u32 = 7;
 /// An earlier growth says nothing about the present demand.
 const FORGOTTEN_SECONDS: u64 = 3_600;
-/// A table whose partitions a key's shards fill has at most a third as many partitions.
-const SPREAD: u32 = 3;
 /// A key that grew soon after a shrink keeps its width for this many times as long, because
 /// shrinking costs more than it saves there.
 const REGROWN_CALM_FACTOR: u64 = 4;
@@ -92,7 +84,7 @@ impl ScalingPolicy {
         seen: Seen,
         now_seconds: u64,
     ) -> ScalingDecision {
-        let Seen { pressure, rate, partitions, hot_items } = seen;
+        let Seen { pressure, partitions, .. } = seen;
         let width = metadata.number_of_shards;
         if let Some(to) = metadata.closing() {
             return ScalingDecision::Closing(to);
@@ -100,62 +92,75 @@ impl ScalingPolicy {
         if !pressure.is_throttled() || pressure.is_draining() {
             return ScalingDecision::Calm;
         }
-        let record = self.record(metadata, seen, now_seconds);
-        if let Some(until) = self.waits_until(metadata, record.fruitless, now_seconds) {
-            return if record.fruitless < FREE_TRIES {
-                ScalingDecision::CoolingDown { until }
-            } else {
-                ScalingDecision::ShortOfPartitions { until, write_units: None }
+        let fruitless = self.record(metadata, seen, now_seconds).fruitless;
+        if let Some(until) = self.waits_until(metadata, fruitless, now_seconds) {
+            // One growth may have been too small. Two in a row were of no use.
+            return match fruitless {
+                0 | 1 => ScalingDecision::CoolingDown { until },
+                _ => ScalingDecision::ShortOfPartitions { until, write_units: None },
             };
         }
-        let again = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
-        if let Some(items) = hot_items
-            && items <= width.get()
-        {
-            return ScalingDecision::HotItems { items, until: again };
+        let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
+        if let Some(items) = seen.hot_items.filter(|items| *items <= width.get()) {
+            return ScalingDecision::HotItems { items, until };
         }
-        let demand = demand(width, seen);
-        let sizing = sizing::size(demand, partitions, self.max_shards);
-        // Where clients do not wait, repetitions throttle up to as many first attempts again as are
-        // rejected. The rest are of clients that wait.
-        let waiting = (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0);
-        let hidden = 1.0 + HIDDEN * waiting;
-        let step = match sizing {
-            Sizing::Enough(_) => (f64::from(width.get()) * hidden).ceil() as u32,
-            Sizing::Short(_) => 0,
+        let crowded = || {
+            let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
+            ScalingDecision::Crowded { until, write_units: partitions.map(units) }
         };
-        let least = f64::from(width.get()) * LEAST_STEP;
-        let is_short =
-            matches!(sizing, Sizing::Short(shards) if f64::from(shards.get()) < least);
-        if is_short || width >= self.max_shards {
-            let needed = sizing::needed_partitions(demand, self.max_shards);
-            if partitions.is_none_or(|partitions| needed <= partitions) {
-                return ScalingDecision::AtMaximum;
-            }
-            let write_units = Some(u64::from(needed) * PARTITION_WRITE_UNITS);
-            let until = now_seconds.saturating_add(self.cooldown_seconds);
-            return ScalingDecision::ShortOfPartitions { until, write_units };
+        if partitions.is_some() && seen.rate < LEAST_OWN * self.partition_write_units {
+            return crowded();
         }
-        // The rate says little about a table whose partitions are not known: they may be smaller.
-        let most = partitions.map_or(self.max_shards, |_| {
-            if rate < LEAST_OWN * self.partition_write_units {
-                return ShardCount::ONE;
-            }
-            match sizing::size(self.most_demand(rate), partitions, self.max_shards) {
+        let sizing = sizing::size(demand(width, seen, -1.0), partitions, self.max_shards);
+        let least = (f64::from(width.get()) * LEAST_STEP).ceil() as u32;
+        let is_short = matches!(sizing, Sizing::Short(shards) if shards.get() < least);
+        if is_short || width >= self.max_shards {
+            return self.short_of_partitions(width, seen, now_seconds);
+        }
+        let most = self.most_shards(width, seen);
+        if most <= width {
+            return crowded();
+        }
+        let step = match sizing {
+            Sizing::Enough(_) => waiting_step(width, seen),
+            Sizing::Short(_) => least,
+        };
+        let wanted = sizing.shards().get().max(step).max(least).min(most.get());
+        // Readers still read the shards that a shrink has begun to give up.
+        let to = wanted.max(metadata.read_shards.get()).min(self.max_shards.get());
+        ShardCount::new(to).map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+    }
+
+    /// More shards hardly help: the table lacks partitions, or the key has the maximum.
+    fn short_of_partitions(
+        &self,
+        width: ShardCount,
+        seen: Seen,
+        now_seconds: u64,
+    ) -> ScalingDecision {
+        // A raise cannot be undone, so it is for what is certain.
+        let certain = demand(width, seen, 1.0).min(self.most_demand(width, seen.rate));
+        let needed = sizing::needed_partitions(certain);
+        if seen.partitions.is_none_or(|partitions| needed <= partitions) {
+            return ScalingDecision::AtMaximum;
+        }
+        ScalingDecision::ShortOfPartitions {
+            until: now_seconds.saturating_add(self.cooldown_seconds),
+            write_units: Some(u64::from(needed) * PARTITION_WRITE_UNITS),
+        }
+    }
+
+    /// The most shards that the key's writes can use, by their rate and by their items. The rate
+    /// says little about a table whose partitions are not known, because they may be smaller.
+    fn most_shards(&self, width: ShardCount, seen: Seen) -> ShardCount {
+        let most = self.max_shards;
+        let by_rate = seen.partitions.map_or(most, |_| {
+            match sizing::size(self.most_demand(width, seen.rate), seen.partitions, most) {
                 Sizing::Enough(shards) => shards,
-                Sizing::Short(_) => self.max_shards,
+                Sizing::Short(_) => most,
             }
         });
-        if most <= width {
-            let units = |partitions: u32| u64::from(partitions) * PARTITION_WRITE_UNITS * 3 / 2;
-            return ScalingDecision::Crowded { until: again, write_units: partitions.map(units) };
-        }
-        let items = hot_items.and_then(ShardCount::new).unwrap_or(self.max_shards);
-        // Readers still read the shards that a shrink has begun to give up.
-        let wanted = sizing.shards().get().max(step).min(most.min(items).get());
-        let to = wanted.max(width.get() + 1).max(metadata.read_shards.get());
-        ShardCount::new(to.min(self.max_shards.get()))
-            .map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
+        by_rate.min(seen.hot_items.and_then(ShardCount::new).unwrap_or(most))
     }
 
     /// The shards for a demand in write units a second, on a table with this many partitions.
@@ -178,20 +183,22 @@ impl ScalingPolicy {
     #[must_use]
     pub fn needed_write_units(&self, write_units: f64) -> u64 {
         let demand = write_units / self.partition_write_units;
-        u64::from(sizing::needed_partitions(demand, self.max_shards)) * PARTITION_WRITE_UNITS
+        u64::from(sizing::needed_partitions(demand)) * PARTITION_WRITE_UNITS
     }
 
     /// Whether more observations would hardly change the decision: the shares are certain, and the
     /// rate does not limit the demand that follows from them.
     #[must_use]
     pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
-        let is_limited = self.most_demand(seen.rate) < demand(width, seen);
+        let is_limited = self.most_demand(width, seen.rate) < demand(width, seen, -1.0);
         seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
     }
 
-    /// The largest demand of a key with this rate, in partitions.
-    fn most_demand(&self, rate: f64) -> f64 {
-        (1.0 + HIDDEN) * rate / self.partition_write_units
+    /// The largest demand of a key with this width and rate, in partitions. A key can hide demand
+    /// only as far as its own writes fill its partitions.
+    fn most_demand(&self, width: ShardCount, rate: f64) -> f64 {
+        let own = rate / self.partition_write_units;
+        own * (1.0 + HIDDEN * (own / f64::from(width.get())).min(1.0))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -210,7 +217,9 @@ impl ScalingPolicy {
         if let Some(until) = self.waits_until(metadata, 0, now_seconds) {
             return ScalingDecision::CoolingDown { until };
         }
-        if let Some(partitions) = partitions.filter(|of| width.get() >= of.saturating_mul(SPREAD)) {
+        // The share of the partitions without a shard of the key.
+        let unused = |of: u32| (1.0 - 1.0 / f64::from(of.max(1))).powf(f64::from(width.get()));
+        if let Some(partitions) = partitions.filter(|of| unused(*of) < NEGLIGIBLE) {
             let write_units = Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 2);
             let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());
             return ScalingDecision::ShortOfPartitions { until, write_units };
@@ -220,16 +229,15 @@ impl ScalingPolicy {
         to.map_or(ScalingDecision::AtMaximum, ScalingDecision::ScaleOut)
     }
 
-    /// Until when a key that changed recently keeps its width.
+    /// Until when a key that changed recently keeps its width. Each growth in vain doubles the wait.
     fn waits_until(
         &self,
         metadata: &ShardMetadata,
         fruitless: u32,
         now_seconds: u64,
     ) -> Option<u64> {
-        let wait = fruitless.checked_sub(FREE_TRIES).map_or(self.cooldown_seconds, |further| {
-            self.cooldown_seconds.max(WAIT_SECONDS << further.min(MOST_DOUBLINGS))
-        });
+        let wait = self.cooldown_seconds.saturating_mul(1 << fruitless.min(16));
+        let wait = wait.min(FORGOTTEN_SECONDS.max(self.cooldown_seconds));
         let until = metadata.last_change()?.saturating_add(wait);
         (now_seconds < until).then_some(until)
     }
@@ -286,9 +294,256 @@ impl ScalingPolicy {
     }
 }
 
-/// The demand, in partitions, of which the observed share is rejected.
-fn demand(width: ShardCount, seen: Seen) -> f64 {
-    let Seen { pressure, partitions, .. } = seen;
-    let rejected = pressure.rejected_bound(if pressure.is_sure() { -1.0 } else { 1.0 });
-    collisions::demand(rejected, width, partitions)
+/// The demand, in partitions, of which the observed share is rejected, less this many standard
+/// deviations.
+fn demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
+    // A handful of writes vouches for little.
+    let z = if seen.pressure.is_sure() { z } else { 1.0 };
+    collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
+}
+
+/// The shards for throttles of clients that wait, which hide a part of their demand.
+fn waiting_step(width: ShardCount, Seen { pressure, .. }: Seen) -> u32 {
+    // Where clients do not wait, repetitions throttle up to as many first attempts again as are
+    // rejected in the end.
+    let waiting = (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0);
+    (f64::from(width.get()) * (1.0 + HIDDEN * waiting)).ceil() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ScalingDecision::*;
+    use super::*;
+    use crate::core::key::tests::count;
+    use crate::core::pressure::Pressure;
+    use crate::protocol::metadata::Drain;
+    use proptest::prelude::*;
+
+    fn settled(width: u32, at: u64) -> ShardMetadata {
+        let registered = ShardMetadata::registered(1);
+        let shard_history = registered.shard_history.clone().with(at, count(width));
+        let (number_of_shards, read_shards) = (count(width), count(width));
+        ShardMetadata {
+            number_of_shards,
+            read_shards,
+            last_updated: at,
+            shard_history,
+            ..registered
+        }
+    }
+
+    /// A demand in write units a second, on this many partitions: its observations at a width, if
+    /// each write is sent three times.
+    fn on(partitions: u32, demand: f64, width: u32) -> Seen {
+        let rejected =
+            collisions::throttled(demand / 1_000.0, count(width), Some(partitions)).min(0.99);
+        let of = |share: f64| (10_000.0 * share).round() as u64;
+        let throttled = of((rejected * 1.5).min(1.0));
+        let pressure = Pressure {
+            writes: 10_000,
+            attempts: 10_000,
+            throttled,
+            accepted: of(1.0 - rejected),
+            throttles: throttled + of(rejected) * 2,
+        };
+        Seen { pressure, rate: demand, partitions: Some(partitions), hot_items: None }
+    }
+
+    /// Clients that wait: so many of a hundred first attempts are throttled, and none is rejected.
+    fn waiting(partitions: u32, throttled: u64, rate: f64) -> Seen {
+        let pressure = Pressure {
+            writes: 10_000,
+            attempts: 10_000,
+            throttled: throttled * 100,
+            accepted: 10_000,
+            throttles: throttled * 300,
+        };
+        Seen { pressure, rate, partitions: Some(partitions), hot_items: None }
+    }
+
+    fn decide(metadata: &ShardMetadata, seen: Seen) -> ScalingDecision {
+        ScalingPolicy::default().decide(metadata, seen, 1_000)
+    }
+
+    #[track_caller]
+    fn assert_grows(decision: ScalingDecision, expected: std::ops::RangeInclusive<u32>) {
+        let is_expected = matches!(decision, ScaleOut(to) if expected.contains(&to.get()));
+        assert!(is_expected, "{decision:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn a_key_gets_the_shards_that_its_demand_needs() {
+        let rows = [
+            // Partitions, demand, width, and about the shards.
+            (1_000, 2_000.0, 1, 3..=4),
+            (1_000, 5_000.0, 1, 7..=11),
+            (1_000, 20_000.0, 1, 45..=75),
+            (64, 5_000.0, 1, 14..=25),
+            (64, 20_000.0, 1, 110..=200),
+            (1_000, 20_000.0, 8, 45..=75),
+            // Nothing serves all of it. This many shards serve what can be served.
+            (4, 5_000.0, 1, 120..=200),
+            (4, 20_000.0, 1, 15..=60),
+        ];
+        for (partitions, demand, width, expected) in rows {
+            let decision = decide(&settled(width, 1), on(partitions, demand, width));
+            assert_grows(decision, expected);
+        }
+    }
+
+    #[test]
+    fn clients_that_wait_are_seen_by_their_throttles() {
+        let at = |width, throttled| {
+            decide(&settled(width, 1), waiting(1_000, throttled, 1_000.0 * f64::from(width)))
+        };
+        assert_grows(at(1, 100), 8..=8);
+        assert_grows(at(1, 20), 3..=3);
+        assert_grows(at(10, 30), 30..=32);
+        assert_eq!(at(10, 0), Calm);
+    }
+
+    #[test]
+    fn a_key_that_drains_a_backlog_is_calm() {
+        let mut seen = on(1_000, 5_000.0, 4);
+        assert_grows(decide(&settled(4, 1), seen), 7..=12);
+        seen.pressure.accepted = 12_000;
+        assert_eq!(decide(&settled(4, 1), seen), Calm);
+    }
+
+    #[test]
+    fn a_key_with_few_writes_does_not_grow_because_others_fill_the_table() {
+        let crowded = Crowded { until: 1_010, write_units: Some(96_000) };
+        for (rate, width) in [(10.0, 1), (300.0, 1), (300.0, 6)] {
+            let seen = Seen { rate, ..on(64, 5_000.0, width) };
+            assert_eq!(decide(&settled(width, 1), seen), crowded, "{rate} at {width}");
+        }
+        // Half a partition of its own: a few shards, and no more.
+        let half = |width| Seen { rate: 500.0, ..on(64, 5_000.0, width) };
+        assert_grows(decide(&settled(1, 1), half(1)), 2..=20);
+        assert_eq!(decide(&settled(20, 1), Seen { rate: 500.0, ..on(64, 30_000.0, 20) }), crowded);
+        // Partitions that are not known may be small ones.
+        let unknown = Seen { rate: 50.0, partitions: None, ..on(64, 5_000.0, 1) };
+        assert_grows(decide(&settled(1, 1), unknown), 6..=60);
+    }
+
+    #[test]
+    fn few_hot_items_get_one_shard_each() {
+        let hot = |items| Seen { hot_items: Some(items), ..on(64, 6_000.0, 1) };
+        assert_grows(decide(&settled(1, 1), hot(3)), 3..=3);
+        let reported = HotItems { items: 3, until: 1_010 };
+        assert_eq!(decide(&settled(3, 1), hot(3)), reported);
+        assert_eq!(decide(&settled(8, 1), hot(3)), reported);
+    }
+
+    #[test]
+    fn a_short_table_is_reported_with_what_it_lacks() {
+        for (partitions, demand, width) in
+            [(4, 5_000.0, 200), (4, 20_000.0, 60), (20, 50_000.0, 200)]
+        {
+            let decision = decide(&settled(width, 1), on(partitions, demand, width));
+            let ShortOfPartitions { until: 1_002, write_units: Some(units) } = decision else {
+                panic!("{demand} on {partitions}, at {width}: {decision:?}")
+            };
+            let lacking = units as f64 / demand;
+            assert!((1.5..=4.5).contains(&lacking), "{demand} on {partitions}: {units}");
+        }
+        // With room on the table, it is the key's maximum.
+        assert_eq!(decide(&settled(200, 1), waiting(1_000, 5, 200_000.0)), AtMaximum);
+    }
+
+    #[test]
+    fn a_burst_grows_a_key_once_and_growths_in_vain_become_rare() {
+        let after = |fruitless, since: u64| {
+            let growth = GrowthRecord { rejected_percent: 60, fruitless };
+            let metadata = ShardMetadata { growth, ..settled(8, 1_000 - since) };
+            decide(&metadata, waiting(1_000, 50, 8_000.0))
+        };
+        // 150 of 250 attempts are throttled, as before.
+        assert_eq!(after(0, 1), CoolingDown { until: 1_003 });
+        assert_grows(after(0, 4), 30..=40);
+        assert_eq!(after(1, 4), ShortOfPartitions { until: 1_004, write_units: None });
+        assert_grows(after(1, 8), 30..=40);
+        assert_eq!(after(5, 100), ShortOfPartitions { until: 1_028, write_units: None });
+        // A growth that helped does not delay the next one.
+        let helped = GrowthRecord { rejected_percent: 90, fruitless: 3 };
+        let metadata = ShardMetadata { growth: helped, ..settled(8, 996) };
+        assert_grows(decide(&metadata, waiting(1_000, 50, 8_000.0)), 30..=40);
+    }
+
+    #[test]
+    fn a_handful_of_throttles_is_no_reason() {
+        let few = |writes, throttled| {
+            let pressure = Pressure {
+                writes,
+                attempts: writes,
+                throttled,
+                accepted: writes - throttled,
+                throttles: throttled,
+            };
+            Seen { pressure, rate: 2_000.0, partitions: Some(1_000), hot_items: None }
+        };
+        assert_eq!(decide(&settled(1, 1), few(200, 2)), Calm);
+        assert_grows(decide(&settled(1, 1), few(9, 9)), 2..=30);
+        assert_eq!(decide(&settled(1, 1), Seen::default()), Calm);
+    }
+
+    #[test]
+    fn a_report_doubles_the_shards_while_that_can_help() {
+        let reported = |width, at, partitions| {
+            ScalingPolicy::default().decide_reported(&settled(width, at), partitions, 1_000)
+        };
+        assert_grows(reported(1, 1, None), 2..=2);
+        assert_grows(reported(8, 1, Some(64)), 16..=16);
+        assert_eq!(reported(8, 999, Some(64)), CoolingDown { until: 1_001 });
+        assert_grows(reported(150, 1, Some(64)), 200..=200);
+        assert_eq!(reported(200, 1, Some(64)), AtMaximum);
+        let short = ShortOfPartitions { until: 1_010, write_units: Some(8_000) };
+        assert_eq!(reported(17, 1, Some(4)), short);
+    }
+
+    #[test]
+    fn a_key_that_turns_hot_while_it_shrinks_gets_all_its_shards_back() {
+        let drain = Drain { began: 100, busy_until: Some(200), in_doubt: false, emptied_at: None };
+        let shrunk = ShardMetadata {
+            read_shards: count(8),
+            shrunk_at: Some(100),
+            phase: Phase::Draining(drain),
+            ..settled(2, 100)
+        };
+        assert_eq!(decide(&shrunk, Seen::default()), Calm);
+        assert_grows(decide(&shrunk, waiting(1_000, 10, 2_000.0)), 8..=8);
+    }
+
+    #[test]
+    fn a_key_that_grew_back_is_left_alone_for_longer() {
+        let grown = |shrunk_at, at| ShardMetadata { shrunk_at: Some(shrunk_at), ..settled(8, at) };
+        let closing = ShardMetadata { phase: Phase::Closing(count(9)), ..settled(8, 1_000) };
+        let rows = [
+            (settled(8, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (grown(900, 1_000), 4_600, ShrinkDecision::Wait { until: 15_400 }),
+            (grown(900, 1_000), 15_400, ShrinkDecision::To(count(4))),
+            (grown(1_000, 1_000), 4_600, ShrinkDecision::To(count(4))),
+            (settled(1, 1_000), 99_999, ShrinkDecision::No),
+            (closing, 99_999, ShrinkDecision::No),
+        ];
+        for (metadata, now, expected) in rows {
+            let decision = ScalingPolicy::default().decide_shrink(&metadata, 3_600, now);
+            assert_eq!(decision, expected, "{metadata:?} at {now}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn growth_is_within_the_limits_and_ends(
+            partitions in 1u32..2_000, demand in 400.0f64..300_000.0,
+        ) {
+            let policy = ScalingPolicy::default();
+            let (mut width, mut growths) = (1, 0);
+            while let ScaleOut(to) = decide(&settled(width, 1), on(partitions, demand, width)) {
+                prop_assert!(to.get() > width && to <= policy.max_shards);
+                (width, growths) = (to.get(), growths + 1);
+            }
+            prop_assert!(growths <= 8, "{growths}");
+        }
+    }
 }

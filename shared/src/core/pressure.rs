@@ -6,7 +6,6 @@
 //! with all accepted ones. Clients that wait for a response send nothing new meanwhile: of their
 //! writes, nothing is rejected in the end, and much may be throttled.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -18,8 +17,6 @@ const SPAN: Duration = Duration::from_secs(2);
 /// New shards are on partitions that have saved up a second's units, so observations in this time
 /// are too good.
 const SAVED_UP: Duration = Duration::from_secs(1);
-/// The rate of a shorter time is not known.
-const SHORTEST: Duration = Duration::from_millis(500);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
 const CERTAIN: f64 = 3.0;
@@ -28,9 +25,8 @@ pub(super) const NEGLIGIBLE: f64 = 0.01;
 /// With this number of writes, the demand is known within a few per cent if half is rejected, and
 /// within a third if it is fifty times what the shards take.
 const SURE_WRITES: u64 = 500;
-/// While this many times the arriving units are accepted, a backlog drains, and the key has enough
-/// shards.
-const DRAINING: f64 = 1.1;
+/// Each of few hot items is throttled at least this many times, on average.
+const TIMES_EACH: f64 = 4.0;
 
 /// The writes of a key under one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -131,9 +127,9 @@ impl Pressure {
         self.writes >= SURE_WRITES && (self.is_throttled() || self.is_calm())
     }
 
-    /// Whether a backlog drains: clearly more is accepted than arrives.
-    pub(super) fn is_draining(self) -> bool {
-        self.accepted as f64 > DRAINING * self.attempts as f64
+    /// Whether a backlog drains: a tenth more is accepted than arrives.
+    pub(super) const fn is_draining(self) -> bool {
+        self.accepted.saturating_mul(10) > self.attempts.saturating_mul(11)
     }
 
     /// The share of all attempts that is throttled, in percent. It falls with every growth that
@@ -182,9 +178,10 @@ pub struct PressureTracker {
     is_overloaded: bool,
     /// The key's rate.
     meter: RateMeter,
-    /// The items of throttled first attempts, by hash, and the number of these attempts.
-    items: HashSet<u16>,
-    throttled_items: u32,
+    /// The hashes of the items of throttled first attempts, each a bit, and the number of these
+    /// attempts.
+    items: u64,
+    throttled_items: u64,
 }
 
 /// Counts units over one to two spans.
@@ -205,7 +202,7 @@ impl RateMeter {
     /// Units a second.
     fn rate(&mut self, now: Duration) -> f64 {
         let age = self.turn(now);
-        let time = (age + self.previous.1).max(SHORTEST);
+        let time = (age + self.previous.1).max(SAVED_UP);
         (self.current + self.previous.0) as f64 / time.as_secs_f64()
     }
 
@@ -222,26 +219,26 @@ impl RateMeter {
     }
 }
 
-/// Each of few items is throttled at least this many times, on average.
-const TIMES_EACH: u32 = 4;
-/// An instance remembers this many items of throttled writes.
-const REMEMBERED_ITEMS: u32 = 64;
-/// An instance adds this many of them to the pool.
-const REPORTED_ITEMS: usize = 2;
-
-/// The number of items, if so many throttled writes are of so few of them that hardly any other
-/// item is throttled.
+/// The number of items of throttled writes, if it is certain that they are few: by the number of
+/// writes, and the number of different values of their hashes, of [`ITEM_HASHES`].
 ///
 /// ```
 /// use sharding::internal::few_items;
 /// assert_eq!(few_items(40, 3), Some(3));
-/// assert_eq!(few_items(40, 38), None, "nearly each write is of another item");
+/// assert_eq!(few_items(40, 30), None, "nearly each write is of another item");
+/// assert_eq!(few_items(10_000, 64), None, "so many items that every hash occurs");
 /// ```
 #[must_use]
-pub fn few_items(writes: u32, items: usize) -> Option<u32> {
-    let items = u32::try_from(items).ok().filter(|items| *items < REMEMBERED_ITEMS)?;
-    (items > 0 && writes >= items.saturating_mul(TIMES_EACH)).then_some(items)
+pub fn few_items(writes: u64, hashes: u32) -> Option<u32> {
+    // Some items share a hash. (K.-Y. Whang et al., "A linear-time probabilistic counting
+    // algorithm", 1990.)
+    let all = f64::from(ITEM_HASHES);
+    let items = -all * (1.0 - f64::from(hashes) / all).ln();
+    (hashes > 0 && writes as f64 >= items * TIMES_EACH).then_some(items as u32)
 }
+
+/// The hashes of items are numbers below this one.
+const ITEM_HASHES: u32 = u64::BITS;
 
 impl PressureTracker {
     /// Learns the current write width, at an instant of a monotonic clock.
@@ -274,19 +271,16 @@ impl PressureTracker {
 
     /// Notes the item of a throttled first attempt, by a hash.
     pub fn record_item(&mut self, item: &impl Hash) {
-        self.throttled_items = self.throttled_items.saturating_add(1);
-        if self.items.len() < REMEMBERED_ITEMS as usize {
-            let mut hasher = DefaultHasher::new();
-            item.hash(&mut hasher);
-            self.items.insert(hasher.finish() as u16);
-        }
+        let mut hasher = DefaultHasher::new();
+        item.hash(&mut hasher);
+        self.items |= 1 << (hasher.finish() % u64::from(ITEM_HASHES));
+        self.throttled_items += 1;
     }
 
     /// Discards the observations, because the table has more partitions now.
     pub fn forget(&mut self, now: Duration) {
         (self.current, self.previous, self.unreported) = Default::default();
-        self.items.clear();
-        self.throttled_items = 0;
+        (self.items, self.throttled_items) = (0, 0);
         self.began = now;
     }
 
@@ -297,9 +291,9 @@ impl PressureTracker {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Some of the throttled items, by hash.
-    pub fn some_items(&self) -> impl Iterator<Item = u16> {
-        self.items.iter().copied().take(REPORTED_ITEMS)
+    /// Two of the throttled items, by hash. Instances of few items report the same ones.
+    pub fn some_items(&self) -> impl Iterator<Item = u32> {
+        (0..ITEM_HASHES).filter(|hash| self.items >> hash & 1 == 1).take(2)
     }
 
     /// The observations of the last seconds.
@@ -309,7 +303,7 @@ impl PressureTracker {
             pressure: self.current.plus(self.previous),
             rate: self.meter.rate(now),
             partitions: None,
-            hot_items: few_items(self.throttled_items, self.items.len()),
+            hot_items: few_items(self.throttled_items, self.items.count_ones()),
         }
     }
 
@@ -324,9 +318,145 @@ impl PressureTracker {
             self.previous = if age < 2 * SPAN { ended } else { Pressure::default() };
             // What was observed before is too old to be reported.
             self.unreported = self.unreported.at_most(self.previous);
-            self.items.clear();
-            self.throttled_items = 0;
+            (self.items, self.throttled_items) = (0, 0);
             self.began = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count;
+
+    /// Writes of one unit, of which so many are throttled and never repeated.
+    fn pressure((writes, throttled): (u64, u64)) -> Pressure {
+        let accepted = writes - throttled;
+        Pressure { writes, attempts: writes, throttled, accepted, throttles: throttled }
+    }
+
+    /// At this number of milliseconds: a new width, or writes under a width and how many of them
+    /// were throttled.
+    type Row = (u64, u32, Option<(u64, u64)>);
+
+    fn seen(rows: &[Row]) -> Seen {
+        let (mut tracker, mut now) = (PressureTracker::default(), Duration::ZERO);
+        for &(at, width, writes) in rows {
+            now = Duration::from_millis(at);
+            match writes {
+                Some(writes) => tracker.record(count(width), pressure(writes), now),
+                None => tracker.observe_width(count(width), now),
+            }
+        }
+        tracker.seen(now)
+    }
+
+    #[test]
+    fn observations_are_of_the_last_seconds_and_the_present_width() {
+        let rows: [(&[Row], (u64, u64)); 4] = [
+            // Old writes do not dilute a step.
+            (
+                &[
+                    (0, 1, None),
+                    (1_000, 1, Some((100_000, 0))),
+                    (60_000, 1, Some((1, 1))),
+                    (60_001, 1, Some((50, 45))),
+                ],
+                (51, 46),
+            ),
+            // An overload begins with its first throttle.
+            (
+                &[
+                    (0, 1, None),
+                    (900, 1, Some((1_000, 0))),
+                    (950, 1, Some((1, 1))),
+                    (990, 1, Some((20, 19))),
+                ],
+                (21, 20),
+            ),
+            // Writes under another width do not count.
+            (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
+            // Nor do those of the first second of a wider one.
+            (
+                &[
+                    (0, 1, None),
+                    (10, 4, None),
+                    (500, 4, Some((50, 5))),
+                    (1_011, 4, Some((7, 2))),
+                ],
+                (7, 2),
+            ),
+        ];
+        for (rows, expected) in rows {
+            assert_eq!(seen(rows).pressure, pressure(expected), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_time_in_which_it_was_observed() {
+        // 100 units every 100 ms, throttled from the fifth second on.
+        let mut tracker = PressureTracker::default();
+        tracker.observe_width(count(1), Duration::ZERO);
+        for step in 0..80 {
+            let now = Duration::from_millis(step * 100);
+            let throttled = if step < 50 { 0 } else { 80 };
+            tracker.record(count(1), pressure((100, throttled)), now);
+            if step > 10 {
+                let rate = tracker.seen(now).rate;
+                assert!((800.0..=1_200.0).contains(&rate), "{step}: {rate}");
+            }
+        }
+        // A slow instance: a write every three seconds.
+        let mut tracker = PressureTracker::default();
+        for step in 0..5 {
+            tracker.record(count(1), pressure((1, 1)), Duration::from_secs(step * 3));
+        }
+        let rate = tracker.seen(Duration::from_secs(12)).rate;
+        assert!((0.2..=0.7).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn each_attempt_is_reported_once() {
+        let mut tracker = PressureTracker::default();
+        let at = Duration::from_millis;
+        tracker.record(count(1), pressure((10, 4)), at(0));
+        assert_eq!(tracker.take_unreported(at(10)), pressure((10, 4)));
+        tracker.record(count(1), pressure((6, 3)), at(20));
+        assert_eq!(tracker.take_unreported(at(2_010)), pressure((6, 3)));
+        assert_eq!(tracker.take_unreported(at(2_020)), Pressure::default());
+        // What was not taken in time is too old.
+        tracker.record(count(1), pressure((6, 3)), at(2_100));
+        assert_eq!(tracker.take_unreported(at(9_000)), Pressure::default());
+    }
+
+    #[test]
+    fn repetitions_do_not_make_the_demand_look_greater() {
+        // Twice the capacity, and every rejected write is repeated three times: far fewer than half
+        // of the first attempts are accepted.
+        let seen = Pressure {
+            writes: 1_000,
+            attempts: 1_000,
+            throttled: 800,
+            accepted: 500,
+            throttles: 2_000,
+        };
+        assert!((seen.rejected() - 0.5).abs() < f64::EPSILON, "{seen:?}");
+        assert_eq!(seen.throttled_percent(), 80);
+        // Clients that wait: nothing is rejected, and it is no calm key.
+        let waiting = Pressure { accepted: 1_000, ..seen };
+        assert!(waiting.rejected() < f64::EPSILON && waiting.is_throttled(), "{waiting:?}");
+    }
+
+    #[test]
+    fn few_items_are_known_by_how_often_each_is_throttled() {
+        let items_of = |distinct: u32| {
+            let mut tracker = PressureTracker::default();
+            for write in 0..400u32 {
+                tracker.record(count(1), pressure((1, 1)), Duration::from_millis(write.into()));
+                tracker.record_item(&(write % distinct));
+            }
+            tracker.seen(Duration::from_millis(400)).hot_items
+        };
+        assert_eq!([3, 8, 400].map(items_of), [Some(3), Some(8), None]);
     }
 }

@@ -10,18 +10,12 @@ use super::collisions::{self, throttled};
 use super::key::ShardCount;
 
 /// A key gets room for this multiple of its demand, because a backlog has to drain.
-const HEADROOM: f64 = 1.3;
+const HEADROOM: f64 = 1.4;
 /// Less than this share of a demand is lost if a key has enough shards.
-const LOST: f64 = 0.002;
-/// A table whose partitions are not known counts as one with this many times the partitions that
-/// the demand fills.
+const LOST: f64 = 0.004;
+/// A table should have this many times the partitions that a demand fills, so that few shards meet
+/// on one. A table whose partitions are not known counts as one that does.
 const ROOMY: f64 = 4.0;
-/// A table should have so many times the partitions on which the most shards would just suffice.
-/// Then fewer shards suffice, and a page is read from fewer.
-const SPARE_PARTITIONS: f64 = 3.0;
-/// More than this many times the partitions that a demand fills hardly help.
-const MOST_FOR_A_DEMAND: f64 = 4.0;
-
 /// The shards for a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizing {
@@ -44,7 +38,10 @@ impl Sizing {
 /// The fewest shards for a demand, of at most this many.
 #[must_use]
 pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Sizing {
-    let partitions = Some(partitions.unwrap_or_else(|| (demand * ROOMY).ceil() as u32));
+    if demand <= 1.0 {
+        return Sizing::Enough(ShardCount::ONE);
+    }
+    let partitions = Some(partitions.unwrap_or_else(|| needed_partitions(demand)));
     let fewest = |demand: f64, goal: f64| {
         let is_enough = |shards| throttled(demand, shards, partitions) <= goal;
         collisions::fewest(most, is_enough).unwrap_or(most)
@@ -53,13 +50,67 @@ pub(crate) fn size(demand: f64, partitions: Option<u32>, most: ShardCount) -> Si
         return Sizing::Enough(fewest(demand * HEADROOM, LOST));
     }
     // No number of shards makes room: the fewest that lose hardly more than the most would.
-    Sizing::Short(fewest(demand, throttled(demand, most, partitions) + LOST))
+    let useful = |demand: f64| fewest(demand, throttled(demand, most, partitions) + LOST / 2.0);
+    Sizing::Short(useful(demand).max(useful(demand * HEADROOM)))
 }
 
-/// The partitions that a table should have for a demand of one key of at most this many shards.
+/// The partitions that a table should have for a demand of one key.
 #[must_use]
-pub(crate) fn needed_partitions(demand: f64, most: ShardCount) -> u32 {
-    let suffices = |partitions| throttled(demand * HEADROOM, most, Some(partitions)) <= LOST;
-    let needed = f64::from(collisions::fewest_partitions(suffices)) * SPARE_PARTITIONS;
-    needed.min(demand * MOST_FOR_A_DEMAND).ceil() as u32
+pub(crate) fn needed_partitions(demand: f64) -> u32 {
+    (demand * ROOMY).ceil() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::key::tests::count;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_demand_gets_the_fewest_shards_that_lose_nearly_nothing_of_it() {
+        let rows = [
+            // Demand, partitions, and about the shards.
+            (0.7, Some(4), 1..=1),
+            (2.0, Some(1_000), 3..=3),
+            (5.0, Some(1_000), 8..=10),
+            (5.0, Some(64), 15..=25),
+            (20.0, Some(1_000), 45..=70),
+            (20.0, Some(64), 110..=190),
+            (5.0, None, 12..=60),
+        ];
+        for (demand, partitions, expected) in rows {
+            let sizing = size(demand, partitions, count(200));
+            let is_expected =
+                matches!(sizing, Sizing::Enough(shards) if expected.contains(&shards.get()));
+            assert!(is_expected, "{demand} on {partitions:?}: {sizing:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_table_gets_the_shards_that_still_help() {
+        for (demand, partitions) in [(5.0, 4), (20.0, 4), (20.0, 20)] {
+            let Sizing::Short(shards) = size(demand, Some(partitions), count(200)) else {
+                panic!("{demand} on {partitions}")
+            };
+            let best = throttled(demand, count(200), Some(partitions));
+            let lost = throttled(demand, shards, Some(partitions));
+            assert!(lost <= best + LOST / 2.0, "{demand} on {partitions}: {shards}");
+            let needed = needed_partitions(demand);
+            assert!(
+                matches!(size(demand, Some(needed), count(200)), Sizing::Enough(_)),
+                "{demand}: {needed} partitions are enough"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shards_are_within_the_limit_and_needs_are_positive(
+            demand in 0.01f64..500.0, partitions in 0u32..5_000, most in 1u32..250,
+        ) {
+            let sizing = size(demand, Some(partitions), count(most));
+            prop_assert!(sizing.shards().get() <= most);
+            prop_assert!(needed_partitions(demand) >= 1);
+        }
+    }
 }

@@ -12,10 +12,6 @@ use std::fmt;
 pub const PARTITION_WRITE_UNITS: u64 = 1_000;
 /// Read units a second that one partition serves.
 pub const PARTITION_READ_UNITS: u64 = 3_000;
-/// How much more than the demand a table should serve. The demand is an estimate, and a backlog
-/// must drain.
-const SPARE: f64 = 1.2;
-
 /// Units a second that a table or an index can serve at once. It is a floor. It rises with the load
 /// and by request, and never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -58,22 +54,6 @@ impl fmt::Display for WarmThroughput {
     }
 }
 
-/// The write units a second that a table must be able to serve, if this number is accepted and is
-/// this share of the demand: a fifth more than the demand, in whole partitions.
-///
-/// ```
-/// use sharding::internal::needed_write_units;
-/// // 4,000 are a fifth of 20,000.
-/// assert_eq!(needed_write_units(4_000, 0.2), 24_000);
-/// ```
-#[must_use]
-pub fn needed_write_units(accepted_units: u64, accepted_share: f64) -> u64 {
-    let demand = accepted_units as f64 / accepted_share.clamp(f64::EPSILON, 1.0);
-    // A float beyond the range of u64 saturates.
-    let partitions = (demand * SPARE / PARTITION_WRITE_UNITS as f64).ceil() as u64;
-    partitions.saturating_mul(PARTITION_WRITE_UNITS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,27 +67,11 @@ mod tests {
         assert_eq!(table.to_string(), "40000 write units and 12000 read units a second");
     }
 
-    #[test]
-    fn what_a_table_needs_is_a_fifth_more_than_the_demand_in_whole_partitions() {
-        let rows = [
-            (4_000, 1.0, 5_000),
-            (4_000, 0.8, 6_000),
-            (4_000, 0.2, 24_000),
-            (1, 0.9, 1_000),
-            (0, 0.5, 0),
-        ];
-        for (accepted, share, needed) in rows {
-            assert_eq!(needed_write_units(accepted, share), needed, "{accepted} {share}");
-        }
-    }
-
     proptest! {
         #[test]
-        fn nothing_overflows(write_units in any::<u64>(), share in 0.0f64..=1.0) {
+        fn nothing_overflows(write_units in any::<u64>()) {
             let warm = WarmThroughput { write_units, read_units: 0 };
             prop_assert!(warm.partitions() >= 1);
-            let needed = needed_write_units(write_units / 2, share);
-            prop_assert!(needed >= write_units / 2, "{needed}");
         }
     }
 }

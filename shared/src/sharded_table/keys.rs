@@ -310,13 +310,19 @@ mod tests {
     fn what_was_seen_on_other_partitions_is_forgotten() {
         let (mut known, now) = (Known::default(), Duration::from_secs(10));
         known.pressure.observe_width(count(8), now);
-        known.pressure.record(count(8), Pressure::first_attempt(true), now);
+        known.pressure.record(count(8), Pressure::first_attempt(1, true), now);
         for (partitions, left) in
-            [(None, 200), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
+            [(None, 201), (Some(4), 0), (Some(4), 200), (None, 400), (Some(4), 600), (Some(24), 0)]
         {
             known.pressure.record(
                 count(8),
-                Pressure { attempts: 200, throttled: 100, accepted: 100 },
+                Pressure {
+                    writes: 200,
+                    attempts: 200,
+                    throttled: 100,
+                    accepted: 100,
+                    throttles: 100,
+                },
                 now,
             );
             known.observe_partitions(partitions, now);

@@ -169,7 +169,6 @@ impl KeyJob<'_> {
         let (policy, now) = (&self.inner.config.policy, self.inner.environment.now());
         let seconds = now.epoch_seconds();
         let mut decision = policy.decide(&record.metadata, seen, seconds);
-        if std::env::var_os("DBG").is_some() { eprintln!("{:?} {seen:?} -> {decision:?}", now.monotonic); }
         if let ScalingDecision::Crowded { until, write_units } = decision {
             // A neighbour may be relieved soon. If not, the table is short.
             let since = *self.state.known().crowded_since.get_or_insert(now);

@@ -40,6 +40,7 @@ pub(super) struct Attempts<'a> {
     pub(super) declined: Option<WriteErrorKind>,
     count: u32,
     pub(super) throttled: u32,
+    first_throttled: Option<Instant>,
     /// An attempt may have been applied, or may be applied later.
     in_doubt: bool,
     last: Option<TableError>,
@@ -56,6 +57,7 @@ impl<'a> Attempts<'a> {
             declined: None,
             count: 0,
             throttled: 0,
+            first_throttled: None,
             in_doubt: false,
             last: None,
             backoff,
@@ -117,6 +119,7 @@ impl<'a> Attempts<'a> {
             }
             Ok(Ok(Sent::Throttled(scope)) | Err(TableError::Capacity(scope))) => {
                 self.throttled += 1;
+                self.first_throttled.get_or_insert_with(Instant::now);
                 telemetry::throttled(scope);
                 if self.job.inner.config.is_cured_by_shards(scope) {
                     self.job.state.note_throttled(shard, self.job.inner.environment.now());
@@ -164,9 +167,13 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Waits before the next attempt. `false` if the deadline comes first.
+    /// Waits before the next attempt. `false` if the deadline comes first, or if the write has been
+    /// throttled for too long. A write that may have been applied goes on until the deadline.
     pub(super) async fn pause(&mut self) -> bool {
-        self.backoff.pause(&self.job.inner.environment, self.job.deadline).await
+        let throttled_for = self.first_throttled.filter(|_| !self.in_doubt);
+        let until = throttled_for.map(|first| first + self.job.inner.config.throttled_for);
+        let deadline = until.map_or(self.job.deadline, |until| until.min(self.job.deadline));
+        self.backoff.pause(&self.job.inner.environment, deadline).await
     }
 
     /// The reason why a write failed. If the last attempt was throttled, that is the reason, and

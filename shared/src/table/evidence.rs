@@ -37,7 +37,7 @@ pub(crate) struct Evidence {
     /// Its write units a second; 0 if it has added them to this pool before.
     pub(crate) rate: u64,
     /// Hashes of some throttled items.
-    pub(crate) items: Vec<u16>,
+    pub(crate) items: Vec<u32>,
     /// The generation of the key under which they were made.
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
@@ -99,7 +99,7 @@ fn together(item: &SdkItem, generation: u64) -> Together {
     }
     let items = item.get(ITEMS).and_then(|value| value.as_ns().ok());
     let items = items.map_or(0, |items| items.iter().filter(|item| *item != NO_ITEM).count());
-    let added = u32::try_from(of(ADDED_ITEMS)).unwrap_or(u32::MAX);
+    let items = u32::try_from(items).unwrap_or(u32::MAX);
     Together {
         seen: Pressure {
             writes: of(FIRST_WRITES),
@@ -109,7 +109,7 @@ fn together(item: &SdkItem, generation: u64) -> Together {
             throttles: of(THROTTLES),
         },
         rate: of(RATE),
-        hot_items: few_items(added, items),
+        hot_items: few_items(of(ADDED_ITEMS), items),
         begun: of(BEGUN),
         short_until,
     }
@@ -125,7 +125,7 @@ impl Tables {
     ) -> Result<Together, TableError> {
         let Evidence { seen, rate, items, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
-        let mut hashes: Vec<String> = items.iter().map(u16::to_string).collect();
+        let mut hashes: Vec<String> = items.iter().map(u32::to_string).collect();
         if hashes.is_empty() {
             hashes.push(NO_ITEM.to_owned());
         }

@@ -186,8 +186,7 @@ impl World {
         let (mut is_throttled, mut is_first) = (false, true);
         let is_stored = loop {
             let Some(instance) = self.instances.get(patience).await else { break false };
-            let deadline = patience.min(Deadline::now() + self.scenario.timeout);
-            let throttled = match instance.engine.put(&item, deadline).await {
+            let throttled = match instance.engine.put(&item, patience).await {
                 Ok(written) => (written.throttled, true),
                 Err(error) => (error.throttled, false),
             };
@@ -240,7 +239,7 @@ impl World {
             engine.set_shards(key, width, deadline).await.is_ok()
         };
         match self.scenario.contender {
-            Contender::Ours => self.keep().await,
+            Contender::Ours => {}
             Contender::Once(width) => {
                 if set(width).await {
                     self.changed(0, width);
@@ -260,10 +259,6 @@ impl World {
                 }
             }
         }
-    }
-
-    async fn keep(&self) {
-        std::future::pending::<()>().await;
     }
 
     /// Follows what the instances report.
@@ -288,9 +283,6 @@ impl World {
         let Some(key) = self.keys.iter().position(|key| *key == event.partition_key) else {
             return;
         };
-        if std::env::var_os("GRID_TRACE").is_some() {
-            eprintln!("{:6.2} s {event:?}", self.began.elapsed().as_secs_f64());
-        }
         let now = self.began.elapsed().as_secs_f64();
         match event.step {
             ScalingStep::Opened(width) => self.changed(key, width.get()),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sharding::TableConfig;
+
 /// A run. Rates are in write units a second.
 #[derive(Debug, Clone)]
 pub struct Scenario {
@@ -30,8 +32,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Who sets the number of shards.
     pub contender: Contender,
-    /// The longest that one request repeats a throttled write.
-    pub timeout: Duration,
+    /// How long a request repeats a throttled write.
+    pub throttled_for: Duration,
 }
 
 impl Scenario {
@@ -51,7 +53,7 @@ impl Scenario {
             seconds: 60,
             seed: 1,
             contender: Contender::Ours,
-            timeout: PATIENCE,
+            throttled_for: TableConfig::new("items", "items-metadata").throttled_for,
         }
     }
 }

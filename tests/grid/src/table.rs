@@ -112,6 +112,7 @@ impl Table {
         if !scenario.contender.is_ours() {
             config.scaling = ScalingActors::Alarm;
         }
+        config.throttled_for = scenario.throttled_for;
         config.policy.partition_write_units = PARTITION_WRITE_UNITS as f64 / scale;
         create_tables(&client, &config).await;
         let origin = Instant::now();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embedded_dynamodb::Engine;
-use sharding::internal::{Deadline, DrainRefused, Drained, Pressure, ShardCount, TableEngine};
+use sharding::internal::{Deadline, DrainRefused, Drained, ShardCount, TableEngine};
 use tokio::time::{Instant, sleep};
 
 use super::failure::{Classified, ErrorClass, Failure, Finding};
@@ -168,7 +168,7 @@ pub(super) async fn check_scan(
 /// Completes what was begun, which every instance can do: it opens a closing, finishes a drain, and
 /// drains the shards that a cut-off shrink has left.
 async fn complete_changes(fresh: &TableEngine, world: &World, which: usize) -> Result<(), Failure> {
-    let look = async || fresh.scale_by_policy(&key(which), Pressure::default(), soon()).await;
+    let look = async || fresh.finish_change(&key(which), soon()).await;
     patiently(world, which, "opening what was closed", look).await?;
     drain(fresh, world, which).await?;
     let look = async || fresh.shards(&key(which), soon()).await;

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use adviser::simulate::{
-    Contender, Outcome, Scenario, SimulateOptions, Starts, run, scenarios, table,
-};
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{ServeOptions, clients_over, in_process_clients};
 use serde_json::json;
@@ -141,67 +138,6 @@ async fn many_slow_instances_size_a_key_together() {
     // none of which was accepted.
     assert!(widths.get(1).is_some_and(|width| *width >= 32), "{widths:?}");
 }
-
-#[test]
-fn relief_meets_its_targets() {
-    let options = SimulateOptions {
-        demand: vec![20_000, 50_000],
-        partitions: vec![4, 1_000],
-        unknown_partitions: false,
-        budget: 0,
-        warming: 60,
-        seconds: 60,
-        instances: 200,
-        reads: 0,
-        starts: Starts::Warm,
-        copies: None,
-        metadata_partitions: None,
-        policy: Some("proportional".to_owned()),
-        seed: 1,
-        csv: None,
-        svg: None,
-    };
-    let ours: Vec<Scenario> = scenarios(&options)
-        .into_iter()
-        .filter(|scenario| {
-            scenario.contender == Contender::Policy(sharding::internal::ScalingPolicy::default())
-        })
-        .collect();
-    let outcomes: Vec<_> = (1..=SEEDS)
-        .flat_map(|seed| {
-            run(&ours
-                .iter()
-                .map(|scenario| Scenario { seed, ..scenario.clone() })
-                .collect::<Vec<_>>())
-        })
-        .collect();
-    println!("{}", table(&outcomes));
-    for outcome in &outcomes {
-        let (demand, partitions) = (outcome.scenario.demand, outcome.scenario.partitions);
-        if partitions == 4 {
-            assert!(
-                outcome.final_width < 200,
-                "four partitions must not drive a key to MAX_SHARDS: {outcome:?}"
-            );
-            continue;
-        }
-        assert!(outcome.relieved_after.is_some_and(|seconds| seconds <= 15.0), "{outcome:?}");
-        assert!(outcome.accepted >= 0.995, "{demand}: {}", outcome.accepted);
-        // Two shards must fit on one partition, so a demand of d partitions needs about 2 d shards.
-        assert!(outcome.final_width <= 4 * 2 * demand / 1_000, "{demand}: {}", outcome.final_width);
-    }
-    let of = |outcome: &&Outcome| {
-        (outcome.scenario.demand, outcome.scenario.partitions) == (20_000, 1_000)
-    };
-    let mut seconds: Vec<_> =
-        outcomes.iter().filter(of).filter_map(|outcome| outcome.relieved_after).collect();
-    seconds.sort_by(f64::total_cmp);
-    // If several shards share a partition by bad luck, a second growth is needed.
-    assert!(seconds[SEEDS as usize / 2] <= 5.0, "{seconds:?}");
-}
-
-/// The number of runs of each scenario. A target of the time applies to the median run.
-const SEEDS: u64 = 7;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_real_load_the_width_rises_in_a_step_or_two_and_reads_miss_nothing() {

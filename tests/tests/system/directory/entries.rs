@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use sharding::internal::protocol::directory::LARGEST_PAGE_BYTES;
 use sharding::internal::{
-    DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, Pressure, ScaleOutcome, ScalingDecision,
+    DrainRefused, FULL_PAGE_BYTES, PAGES, PartitionKey, ScaleOutcome, ScalingDecision,
 };
 use system_tests::metadata::{self, page_key, text};
-use system_tests::{Call, Fate, count, numbered, soon};
+use system_tests::{Call, Fate, count, numbered, report_throttles, soon};
 use tokio::time::sleep;
 
 use super::recorder::MetricRecorder;
@@ -83,7 +83,6 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
     sleep(Duration::from_secs(2)).await;
 
     let full = ScaleOutcome::Unchanged(ScalingDecision::DirectoryFull);
-    let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
     let mut events = table.scaling_events();
     for table in [&table, &fixture.instance(2)] {
         assert_eq!(
@@ -91,7 +90,7 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
             full
         );
         assert_eq!(
-            table.scale_by_policy(&neighbour(), hot, soon()).await.expect("a response"),
+            report_throttles(&table, &neighbour()).await.expect("a response"),
             full
         );
     }

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use sharding::internal::{
-    Layout, PageQuery, Placement, Pressure, Rebuilt, Survey, TableError, WriteErrorKind,
+    Layout, PageQuery, Placement, Rebuilt, Survey, TableError, WriteErrorKind,
 };
 use system_tests::metadata::{self, entry_name, number, page_key, text};
-use system_tests::{count, numbered, soon, sort_key};
+use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;
 
 use super::{Expected, Fixture, KEY, item, key, store};
@@ -45,13 +45,12 @@ async fn a_change_of_a_key_detects_that_its_item_is_lost_or_older_than_its_page(
         }
         // Longer than the policy's cooldown after a growth.
         sleep(Duration::from_secs(700)).await;
-        let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
         for seed in [1, 2] {
             // One instance knows the key, and the other has no state.
             let table = if seed == 1 { table.clone() } else { fixture.instance(seed) };
             let set = table.set_shards(&key(), count(16), soon()).await;
             assert!(reports_lost(&set), "{about}, {seed}: {set:?}");
-            let scaled = table.scale_by_policy(&key(), hot, soon()).await;
+            let scaled = report_throttles(&table, &key()).await;
             assert!(reports_lost(&scaled), "{about}, {seed}: {scaled:?}");
             // In virtual time, two reads at the same instant would have the same age.
             sleep(Duration::from_millis(1)).await;

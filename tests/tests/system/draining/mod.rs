@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sharding::internal::{
-    Clock, Deadline, DrainRefused, Drained, Placement, Pressure, ScaleOutcome, TableEngine, Writes,
+    Clock, Deadline, DrainRefused, Drained, Placement, ScaleOutcome, TableEngine, Writes,
 };
-use system_tests::{count, numbered, soon, sort_key};
+use system_tests::{count, numbered, report_throttles, soon, sort_key};
 use tokio::time::sleep;
 
 use fixture::{fixture, item, key};
@@ -231,9 +231,8 @@ async fn a_key_that_turns_hot_while_it_is_drained_is_wide_again() {
         }
         fixture.table.drain(&key(), soon()).await.expect("a response");
         sleep(Duration::from_secs(3)).await;
-        let hot = Pressure { attempts: 200, throttled: 150, accepted: 50 };
         let widened =
-            fixture.table.scale_by_policy(&key(), hot, soon()).await.expect("the tables respond");
+            report_throttles(&fixture.table, &key()).await.expect("the tables respond");
         assert!(
             matches!(widened, ScaleOutcome::Scaled { to, .. } if to >= count(8)),
             "{widened:?}"

@@ -1,0 +1,117 @@
+//! The runs of one cell as a row.
+
+use std::fmt;
+
+use crate::outcome::Outcome;
+use crate::run::run_all;
+use crate::scenario::Scenario;
+
+/// The figures of the keys of one cell.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Seconds to relief of each key; infinite if it is not relieved.
+    pub relief: Vec<f64>,
+    /// The accepted share of each key.
+    pub accepted: Vec<f64>,
+    /// The shards of each key at the end, sorted.
+    pub widths: Vec<u32>,
+    /// Stored writes a second in the last third.
+    pub late_rate: f64,
+    /// The share of first attempts that was throttled in the last third.
+    pub late_throttled: f64,
+    /// The first report of a shortage, of each key.
+    pub short_after: Vec<Option<f64>>,
+    /// The first report of hot items, of each key.
+    pub hot_items_after: Vec<Option<f64>>,
+}
+
+impl Summary {
+    /// Runs a scenario with this many keys.
+    #[must_use]
+    pub fn of(scenario: &Scenario, keys: u64) -> Self {
+        let of_key = |key| Scenario { seed: scenario.seed + key, ..scenario.clone() };
+        Self::of_runs(&run_all(&(0..keys).map(of_key).collect::<Vec<_>>()))
+    }
+
+    /// The figures of runs.
+    #[must_use]
+    pub fn of_runs(runs: &[Outcome]) -> Self {
+        let mut widths: Vec<u32> = runs.iter().map(Outcome::width).collect();
+        widths.sort_unstable();
+        let mean = |value: &dyn Fn(&Outcome) -> f64| {
+            runs.iter().map(value).sum::<f64>() / runs.len().max(1) as f64
+        };
+        let late = |of: &Outcome| of.seconds.len() * 2 / 3;
+        Self {
+            relief: runs.iter().map(|of| of.relieved_after().unwrap_or(f64::INFINITY)).collect(),
+            accepted: runs.iter().map(Outcome::accepted).collect(),
+            widths,
+            late_rate: mean(&|of| of.rate_from(late(of))),
+            late_throttled: mean(&|of| of.throttled_from(late(of))),
+            short_after: runs.iter().map(|of| of.short_after).collect(),
+            hot_items_after: runs.iter().map(|of| of.hot_items_after).collect(),
+        }
+    }
+
+    /// The mean time to relief of the keys that are relieved.
+    #[must_use]
+    pub fn mean_relief(&self) -> f64 {
+        let (sum, count) = self
+            .relief
+            .iter()
+            .filter(|seconds| seconds.is_finite())
+            .fold((0.0, 0), |(sum, count), seconds| (sum + seconds, count + 1));
+        if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+    }
+
+    /// The longest time to relief; infinite if a key is not relieved.
+    #[must_use]
+    pub fn longest_relief(&self) -> f64 {
+        self.relief.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The mean accepted share.
+    #[must_use]
+    pub fn mean_accepted(&self) -> f64 {
+        self.accepted.iter().sum::<f64>() / self.accepted.len().max(1) as f64
+    }
+
+    /// The lowest accepted share of a key.
+    #[must_use]
+    pub fn least_accepted(&self) -> f64 {
+        self.accepted.iter().copied().fold(1.0, f64::min)
+    }
+
+    /// The median number of shards.
+    #[must_use]
+    pub fn median_width(&self) -> u32 {
+        self.widths.get(self.widths.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.relief.iter().filter(|seconds| seconds.is_finite()).count();
+        if count == 0 {
+            f.write_str("never")?;
+        } else {
+            write!(f, "{:.1} s", self.mean_relief())?;
+            let longest = self.relief.iter().copied().filter(|seconds| seconds.is_finite());
+            write!(f, " (max {:.0}", longest.fold(0.0, f64::max))?;
+            match self.relief.len() - count {
+                0 => f.write_str(")")?,
+                never => write!(f, ", {never} never)")?,
+            }
+        }
+        write!(f, ", {:.2} %", self.mean_accepted() * 100.0)?;
+        if self.accepted.len() > 1 {
+            write!(f, " (min {:.2})", self.least_accepted() * 100.0)?;
+        }
+        let (least, most) = (self.widths.first(), self.widths.last());
+        write!(f, ", {}", self.median_width())?;
+        match (least, most) {
+            (Some(least), Some(most)) if least != most => write!(f, " ({least}-{most})"),
+            _ => Ok(()),
+        }
+    }
+}
