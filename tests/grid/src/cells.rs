@@ -43,7 +43,7 @@ pub fn open(demand: f64, partitions: u32, seconds: u32) -> Scenario {
 /// Clients that wait for each response, and the most that they could write.
 #[must_use]
 pub fn closed(clients: u32, partitions: u32, is_lambda: bool) -> (Scenario, f64) {
-    let think_ms = match clients {
+    let think_ms: u32 = match clients {
         0..=100 => 10,
         101..=1_000 => 20,
         _ => 100,
