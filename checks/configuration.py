@@ -55,7 +55,6 @@ DEFAULTS = {
     "SHARD_SEPARATOR": ("shared/src/core/key.rs", r'impl Default for Separator \{[^"]*"([^"]+)"'),
     "MAX_SHARDS": (POLICY, r"max_shards: ShardCount::new\((\d+)\)"),
     "COOLDOWN_SECONDS": (POLICY, r"cooldown_seconds: (\d+),"),
-    "SCALING_POLICY": (POLICY, r"#\[default\]\s+(\w+)"),
     "LEASE_MS": (
         "shared/src/protocol/view.rs",
         r"MAX_LEASE: Duration = Duration::from_secs\((\d+)\)",
