@@ -61,10 +61,12 @@ class Stage:
             "PeakSchedule": "rate(1 day)",
             "PeakPartitionKey": "peak",
         },
+        # A budget would grant UpdateTable on the main table a second time.
         "provisioned": {
             "CapacityMode": "provisioned",
             "MaxReadUnits": "50",
             "MaxWriteUnits": "100",
+            "MaxWarmWriteUnits": "0",
         },
         "existing": {"ExistingTable": "rights-existing"},
         "drained": {},

@@ -225,8 +225,9 @@ INSIGHT_RULES = (
 
 KEY_ARN = "arn:aws:kms:us-east-1:123456789012:key/0b5d2f6e-0000-4000-8000-000000000000"
 
-# Deployments with different rights, and the further rights of each function in them.
-DEPLOYMENTS = {
+# Deployments with a budget for warm writes and with writers that scale, as by default. Each has its
+# further rights.
+BUDGETED = {
     "no read replicas": ({"ReadReplicas": 0}, []),
     "1 read replica": ({"ReadReplicas": 1}, [REPLICA_RIGHTS]),
     "2 read replicas": ({"ReadReplicas": 2}, [REPLICA_RIGHTS]),
@@ -274,27 +275,15 @@ DEPLOYMENTS = {
         [CAPACITY_RIGHTS],
     ),
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
-    "writes that may be warmed": ({"MaxWarmWriteUnits": 40000}, [WARM_RIGHTS, WAKING_RIGHTS]),
-    "writes that may be warmed, and writers that scale": (
-        {"MaxWarmWriteUnits": 40000, "Scaling": "writer"},
-        [WARM_RIGHTS, WAKING_RIGHTS],
-    ),
-    "writes that may be warmed, and alarms that scale": (
-        {"MaxWarmWriteUnits": 40000, "Scaling": "alarm"},
-        [WARM_RIGHTS],
-    ),
-    "reads that may be warmed": ({"MaxWarmReadUnits": 40000}, [WARM_RIGHTS]),
-    "rising write capacity that may be warmed": (
-        {"CapacityMode": "provisioned", "MaxWriteUnits": 500, "MaxWarmWriteUnits": 40000},
-        [CAPACITY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
-    ),
+    "a larger budget": ({"MaxWarmWriteUnits": 40000}, []),
+    "a budget for reads, too": ({"MaxWarmReadUnits": 40000}, []),
+    "writers that scale": ({"Scaling": "writer"}, []),
     "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
     "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
     "traces": ({"XRayTracing": "Active"}, [TRACE_RIGHTS]),
     "canary deployments": ({"CanaryDeployment": "true"}, [CANARY_RIGHTS]),
     "few logs": ({"LogLevel": "error", "SystemLogLevel": "WARN", "ApiAccessLogs": "false"}, []),
     "no protection": ({"DeletionProtection": "false"}, []),
-    "the profile development": ({"Profile": "development"}, []),
     "the profile production": ({"Profile": "production"}, [TRACE_RIGHTS, CANARY_RIGHTS]),
     "an existing table": ({"ExistingTable": "orders"}, []),
     "an existing metadata table": ({"ExistingMetadataTable": "orders-metadata"}, []),
@@ -320,7 +309,7 @@ DEPLOYMENTS = {
             "MaxWriteUnits": 500,
             "MaxWarmWriteUnits": 40000,
         },
-        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS],
+        [REPLICA_RIGHTS, KEY_RIGHTS],
     ),
     "an existing table of provisioned capacity": (
         {"ExistingTable": "orders", "CapacityMode": "provisioned"},
@@ -333,7 +322,6 @@ DEPLOYMENTS = {
             "PeakSchedule": "cron(45 17 ? * FRI *)",
             "PeakPartitionKey": "/a",
             "PeakWriteUnits": 20000,
-            "MaxWarmWriteUnits": 40000,
             "DrainSchedule": "rate(5 minutes)",
             "ShrinkAfterSeconds": "86400",
             "NotificationEmail": "a@example.com",
@@ -345,8 +333,29 @@ DEPLOYMENTS = {
             "XRayTracing": "Active",
             "ReserveShardScalerConcurrency": "true",
         },
-        [REPLICA_RIGHTS, KEY_RIGHTS, WARM_RIGHTS, WAKING_RIGHTS, TRACE_RIGHTS, CANARY_RIGHTS],
+        [REPLICA_RIGHTS, KEY_RIGHTS, TRACE_RIGHTS, CANARY_RIGHTS],
     ),
+}
+# All deployments with different rights.
+DEPLOYMENTS = {
+    name: (values, [*further, WARM_RIGHTS, WAKING_RIGHTS])
+    for name, (values, further) in BUDGETED.items()
+} | {
+    "alarms that scale": ({"Scaling": "alarm"}, [WARM_RIGHTS]),
+    "a budget for reads only": (
+        {"MaxWarmWriteUnits": 0, "MaxWarmReadUnits": 40000},
+        [WARM_RIGHTS],
+    ),
+    "no budget": ({"MaxWarmWriteUnits": 0}, []),
+    "rising write capacity without a budget": (
+        {"CapacityMode": "provisioned", "MaxWriteUnits": 500, "MaxWarmWriteUnits": 0},
+        [CAPACITY_RIGHTS],
+    ),
+    "an existing table without a budget": (
+        {"ExistingTable": "orders", "MaxWarmWriteUnits": 0},
+        [],
+    ),
+    "the profile development": ({"Profile": "development"}, []),
 }
 
 OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
@@ -417,7 +426,7 @@ REFUSED = {
     },
     "adoption in two ways": {"AdoptUnsharded": "true", "AdoptShards": 4},
     "a schedule without a key": {"PeakSchedule": "rate(1 day)"},
-    "a warm peak without a budget": {"PeakWriteUnits": 20000},
+    "a warm peak without a budget": {"PeakWriteUnits": 20000, "MaxWarmWriteUnits": 0},
     "equal key names": {"SortKeyName": "partition_key"},
     "a key of the metadata's name": {"PartitionKeyName": "generation"},
     "a key of the name of the metadata's last attribute": {"PartitionKeyName": "short_generation"},

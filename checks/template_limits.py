@@ -41,14 +41,15 @@ class Limits(Claims):
 
     @claim
     def the_table_is_warmed_within_its_budget_only(self):
-        """A raise is charged and cannot be undone, so the default is no raise."""
-        for kind in ("Read", "Write"):
+        """A raise is charged and cannot be undone, so the defaults are pinned."""
+        for kind, standard in (("Read", "0"), ("Write", "20000")):
             name, variable = f"MaxWarm{kind}Units", f"MAX_WARM_{kind.upper()}_UNITS"
-            defaults = set(self.templates.settings[name].values())
+            wanted = {"development": "0", "standard": standard, "production": standard}
+            defaults = self.templates.settings[name]
             found = self.variables_of(Deployment(self.templates, **{name: "40000"}), "ShardScalerFunction")[variable]
             self.expect(
-                (defaults, found) == ({"0"}, "40000"),
-                f"{variable} is {name}, by default 0",
+                (defaults, found) == (wanted, "40000"),
+                f"{variable} is {name}, by default {wanted}",
                 f"{variable} is {found}, not {name}, whose defaults are {defaults}",
             )
 

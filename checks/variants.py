@@ -40,7 +40,6 @@ VARIANTS = {
         "PeakTimezone": "Europe/London",
         "PeakPartitionKey": "/shared/firetvGen2.txt",
         "PeakWriteUnits": "20000",
-        "MaxWarmWriteUnits": "20000",
         "DrainSchedule": "rate(1 minute)",
         "ShrinkAfterSeconds": "86400",
         "SettleAfterSeconds": "3600",
@@ -50,6 +49,7 @@ VARIANTS = {
     },
     "appends only": {"Writes": "appends"},
     "nothing optional": {
+        "MaxWarmWriteUnits": "0",
         "Dashboard": "false",
         "DeletionProtection": "false",
         "PointInTimeRecovery": "false",
