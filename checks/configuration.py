@@ -18,7 +18,16 @@ import subprocess
 import sys
 
 from template_expected import CONFIGURATIONS, DEPLOYMENTS, VARIABLE_READ
-from template_flat import FUNCTION, ROOT, Deployment, Templates, conditions_behind, references
+from template_flat import (
+    FUNCTION,
+    LARGEST,
+    ROOT,
+    Deployment,
+    Templates,
+    conditions_behind,
+    largest_of,
+    references,
+)
 from template_metrics import metrics_written
 
 DOCUMENT = ROOT / "docs/configuration.md"
@@ -169,6 +178,7 @@ def set_by(templates):
     rows = {}
     for function in functions:
         for name, value in function.get("Environment", {}).get("Variables", {}).items():
+            value = largest_of(nested) if value == LARGEST else value
             # The innermost condition comes first, because the others only restrict it.
             deciding = [
                 nested["Conditions"][condition] for condition in conditions_behind(nested, value)

@@ -11,10 +11,10 @@ import time
 import functions
 from botocore.exceptions import ClientError
 from emulated import PATIENCE, ROOT, Stack, StackFailed
+from template_expected import MOST_PARAMETERS
 
 # The stack name of samconfig.toml.
 NAME = "dynamodb-write-sharding"
-MOST_PARAMETERS = 10
 
 # The program's last output when it waits for input.
 _QUESTION = re.compile(r"\n?[^\n]*(?:\[[^\]\n]*\]|\?|Name|Region) ?: ?$")

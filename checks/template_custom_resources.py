@@ -153,6 +153,18 @@ def a_configuration_has_one_fingerprint_and_another_has_another(function):
     assert fingerprint("Delete", [["items"]], name)[0] == name
 
 
+def the_largest_of_numbers_is_not_the_last_of_texts(function):
+    def largest(**properties):
+        response = function.ask("Custom::Fingerprint", "Update", {"Of": [], **properties}, "created")
+        assert response["Status"] == "SUCCESS", response
+        return response["Data"]["Largest"]
+
+    assert largest(LargestOf=["20000", "8000"]) == "20000"
+    assert largest(LargestOf=["0", "8000"]) == "8000"
+    # A rollback to 0.1.0.
+    assert largest() == "0"
+
+
 def existing_tables_are_what_is_configured_or_the_deployment_fails(function):
     def check(kind, *tables):
         response = function.ask(
@@ -259,6 +271,7 @@ CASES = [
     deleting_a_stack_that_was_never_complete_unprotects_its_tables,
     a_creation_without_a_response_is_also_rolled_back,
     a_configuration_has_one_fingerprint_and_another_has_another,
+    the_largest_of_numbers_is_not_the_last_of_texts,
     existing_tables_are_what_is_configured_or_the_deployment_fails,
     it_waits_for_a_late_right_but_not_for_ever,
     a_function_that_does_not_start_fails_the_deployment_and_lets_the_stack_go,

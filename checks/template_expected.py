@@ -6,7 +6,7 @@ import re
 from template_flat import ROOT
 
 # The parameters that `sam deploy --guided` asks for.
-MOST_PARAMETERS = 10
+MOST_PARAMETERS = 11
 ALIAS = "live"
 RETAINED = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
 # The outputs of earlier templates, and those that a consumer of the stream and a caller of the
@@ -74,6 +74,7 @@ MADE_OF_SEVERAL = {
     "READ_REPLICAS",
     "MAX_READ_UNITS",
     "MAX_WRITE_UNITS",
+    "MAX_WARM_WRITE_UNITS",
     "SHARD_SCALER_FUNCTION",
 }
 
@@ -277,6 +278,15 @@ BUDGETED = {
     "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
     "a larger budget": ({"MaxWarmWriteUnits": 40000}, []),
     "a budget for reads, too": ({"MaxWarmReadUnits": 40000}, []),
+    "an expected peak": ({"ExpectedPeakWriteUnits": 24000}, []),
+    "an expected peak and no other budget": (
+        {"ExpectedPeakWriteUnits": 24000, "MaxWarmWriteUnits": 0},
+        [],
+    ),
+    "an expected peak of an existing table": (
+        {"ExistingTable": "orders", "ExpectedPeakWriteUnits": 24000},
+        [],
+    ),
     "writers that scale": ({"Scaling": "writer"}, []),
     "a key of the account's": ({"EncryptionKey": "aws-managed"}, []),
     "a key of the customer's": ({"EncryptionKey": KEY_ARN}, [KEY_RIGHTS]),
@@ -395,6 +405,11 @@ TABLE_OPTIONS = [
         {"ReadUnitsPerSecond": "13000", "WriteUnitsPerSecond": "5000"},
     ),
     (
+        {"ExpectedPeakWriteUnits": 24000},
+        "WarmThroughput",
+        {"ReadUnitsPerSecond": 12000, "WriteUnitsPerSecond": "24000"},
+    ),
+    (
         {"TimeToLiveAttribute": "expires"},
         "TimeToLiveSpecification",
         {"AttributeName": "expires", "Enabled": True},
@@ -412,6 +427,21 @@ REFUSED = {
     "JWT without audience": JWT | {"ApiJwtAudience": ""},
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
+    "a peak of provisioned capacity": {
+        "ExpectedPeakWriteUnits": 24000,
+        "CapacityMode": "provisioned",
+    },
+    "a peak beyond a maximum": {"ExpectedPeakWriteUnits": 24000, "MaxWriteUnits": 9000},
+    "a peak in the profile development": {
+        "ExpectedPeakWriteUnits": 24000,
+        "Profile": "development",
+    },
+    "a peak beside a warm throughput": {
+        "ExpectedPeakWriteUnits": 24000,
+        "WarmReadUnits": 13000,
+        "WarmWriteUnits": 5000,
+    },
+    "a peak below a new table's units": {"ExpectedPeakWriteUnits": 3999},
     "shrinking without a schedule": {"ShrinkAfterSeconds": "3600"},
     "settling without a schedule": {"SettleAfterSeconds": "3600"},
     "settling appends": {

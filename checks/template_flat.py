@@ -18,6 +18,8 @@ NESTED = "AWS::Serverless::Application"
 NO_VALUE = {"Ref": "AWS::NoValue"}
 # The values of resources' attributes on which conditions depend.
 KNOWN_ATTRIBUTES = {("ExistingTables", "Passed"): "true"}
+# The attribute that the custom resource Configuration computes from its property `LargestOf`.
+LARGEST = {"Fn::GetAtt": ["Configuration", "Largest"]}
 
 
 class CloudFormationLoader(yaml.SafeLoader):
@@ -95,6 +97,11 @@ def conditions_behind(template, value):
     for condition in conditions_of(value):
         yield condition
         yield from conditions_behind(template, template["Conditions"][condition])
+
+
+def largest_of(template):
+    """Returns the numbers of which Configuration finds the largest."""
+    return template["Resources"]["Configuration"]["Properties"]["LargestOf"]
 
 
 class Templates:
@@ -245,7 +252,10 @@ class _Stack:
                 f"{resource} has no {attribute}"
             )
             return stack.decided(output["Value"])
-        return {"Fn::GetAtt": [resource, attribute]}
+        value = {"Fn::GetAtt": [resource, attribute]}
+        if value == LARGEST:
+            return max(self.decided(largest_of(self.template)), key=int)
+        return value
 
     def substituted(self, operand):
         text, own = (operand, {}) if isinstance(operand, str) else operand

@@ -1,8 +1,12 @@
 """Checks refused combinations, and limits."""
 
+import json
+
 from template_claims import FUNCTION, Claims, claim, listed
 from template_expected import DEPLOYMENTS, REFUSED, ROUTES, SECURITY
-from template_flat import Deployment
+from template_flat import ROOT, Deployment
+
+PRICES = ROOT / "adviser/prices.json"
 
 
 class Limits(Claims):
@@ -46,12 +50,39 @@ class Limits(Claims):
             name, variable = f"MaxWarm{kind}Units", f"MAX_WARM_{kind.upper()}_UNITS"
             wanted = {"development": "0", "standard": standard, "production": standard}
             defaults = self.templates.settings[name]
-            found = self.variables_of(Deployment(self.templates, **{name: "40000"}), "ShardScalerFunction")[variable]
+            found = self.budget({name: "40000"}, variable)
             self.expect(
                 (defaults, found) == (wanted, "40000"),
                 f"{variable} is {name}, by default {wanted}",
                 f"{variable} is {found}, not {name}, whose defaults are {defaults}",
             )
+
+    @claim
+    def the_budget_allows_the_expected_peak(self):
+        """As text, 8000 would be more than 20000."""
+        for peak, setting, wanted in (
+            ("24000", "20000", "24000"),
+            ("8000", "20000", "20000"),
+            ("8000", "0", "8000"),
+            ("0", "0", "0"),
+        ):
+            values = {"ExpectedPeakWriteUnits": peak, "MaxWarmWriteUnits": setting}
+            found = self.budget(values, "MAX_WARM_WRITE_UNITS")
+            self.expect(
+                found == wanted,
+                f"with {listed(values)}, the budget is {wanted}",
+                f"with {listed(values)}, the budget is {found}, not {wanted}",
+            )
+
+    def budget(self, values, variable):
+        return self.variables_of(Deployment(self.templates, **values), "ShardScalerFunction")[variable]
+
+    @claim
+    def the_price_of_a_peak_is_that_of_the_adviser(self):
+        [tier] = json.loads(PRICES.read_text(encoding="utf-8"))["dynamodb_warm_write_units"]["tiers"]
+        wanted = f"about ${1000 * tier['usd']:.2f} per 1,000 units above 4,000 (${16_000 * tier['usd']:.0f} for 20,000)"
+        found = self.templates.parameters["ExpectedPeakWriteUnits"]["Description"]
+        self.expect(wanted in found, f"a peak costs {wanted}", f"{PRICES.name} says {wanted}, the template: {found}")
 
     @claim
     def concurrency_is_reserved_on_request_only(self):

@@ -124,7 +124,9 @@ class Tables(Claims):
     @claim
     def every_read_replica_is_a_copy_of_the_table(self):
         for count in map(int, READ_REPLICA_COUNTS):
-            deployment = Deployment(self.templates, ReadReplicas=count)
+            deployment = Deployment(
+                self.templates, ReadReplicas=count, ExpectedPeakWriteUnits="24000"
+            )
             table = deployment.of_type("AWS::DynamoDB::Table").get("MainTable", {})
             indexes = table.get("GlobalSecondaryIndexes", [])
             names = ",".join(index["IndexName"] for index in indexes)
@@ -137,6 +139,8 @@ class Tables(Claims):
                     {"ProjectionType": "ALL"},
                 ):
                     faults.append(f"{index['IndexName']} is not a copy of the table")
+                if index.get("WarmThroughput") != table["WarmThroughput"]:
+                    faults.append(f"{index['IndexName']} is not as warm as the table")
                 if (
                     index.get("ContributorInsightsSpecification")
                     != table["ContributorInsightsSpecification"]

@@ -28,6 +28,7 @@ VARIANTS = {
         "WarmWriteUnits": "5000",
     },
     "warming allowed": {"MaxWarmWriteUnits": "40000", "MaxWarmReadUnits": "120000"},
+    "an expected peak": {"ExpectedPeakWriteUnits": "24000", "ReadReplicas": "1"},
     "three read replicas, a number as sort key": {
         "ReadReplicas": "3",
         "SortKeyType": "N",
@@ -68,6 +69,8 @@ def check(report, world):
         if title == "defaults":
             signed(report, world, stack, api)
         used(report, title, api, wanted)
+        if peak := wanted.get("ExpectedPeakWriteUnits"):
+            warm(report, world, title, stack, peak)
         schedules(report, world, title, stack, wanted)
         finished(report, world, title, stack)
     tokens(report, world)
@@ -142,6 +145,26 @@ def used(report, title, api, wanted):
         f"{route}: {found}, not {wanted}" for route, found, wanted in expected if found != wanted
     ]
     report.check(f"{title}: every route responds correctly", not wrong, f"{wrong}; the first: {first}")
+
+
+def warm(report, world, title, stack, peak):
+    """Checks the warm throughput of the new table and its index, and the shard-scaler's budget."""
+    table = world.account.client("dynamodb").describe_table(
+        TableName=stack.outputs["MainTableName"]
+    )["Table"]
+    units = [
+        each["WarmThroughput"]["WriteUnitsPerSecond"]
+        for each in (table, *table["GlobalSecondaryIndexes"])
+    ]
+    scaler = world.account.client("lambda").get_function_configuration(
+        FunctionName=stack.outputs["ShardScalerFunctionName"], Qualifier="live"
+    )
+    budget = scaler["Environment"]["Variables"]["MAX_WARM_WRITE_UNITS"]
+    report.equal(
+        f"{title}: the table and its index are warm, and the budget allows as much",
+        (units, budget),
+        ([int(peak)] * 2, peak),
+    )
 
 
 def signed(report, world, stack, api):
