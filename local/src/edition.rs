@@ -162,6 +162,8 @@ impl Edition {
         config: TableConfig,
         of_scaler: ScalerConfig,
     ) -> Result<Self, EditionError> {
+        let mut config = config;
+        config.policy.partition_write_units = f64::from(options.partition_write_units);
         let config = match options.drain_wait {
             Some(seconds) => with_drain_wait(config, Duration::from_secs(seconds.into())),
             None => config,

@@ -182,6 +182,7 @@ pub struct PressureTracker {
     /// attempts.
     items: u64,
     throttled_items: u64,
+    latest_item: Option<u32>,
 }
 
 /// Counts units over one to two spans.
@@ -273,8 +274,10 @@ impl PressureTracker {
     pub fn record_item(&mut self, item: &impl Hash) {
         let mut hasher = DefaultHasher::new();
         item.hash(&mut hasher);
-        self.items |= 1 << (hasher.finish() % u64::from(ITEM_HASHES));
+        let hash = (hasher.finish() % u64::from(ITEM_HASHES)) as u32;
+        self.items |= 1 << hash;
         self.throttled_items += 1;
+        self.latest_item = Some(hash);
     }
 
     /// Discards the observations, because the table has more partitions now.
@@ -291,9 +294,10 @@ impl PressureTracker {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Two of the throttled items, by hash. Instances of few items report the same ones.
-    pub fn some_items(&self) -> impl Iterator<Item = u32> {
-        (0..ITEM_HASHES).filter(|hash| self.items >> hash & 1 == 1).take(2)
+    /// The latest throttled item, by hash.
+    #[must_use]
+    pub const fn latest_item(&self) -> Option<u32> {
+        self.latest_item
     }
 
     /// The observations of the last seconds.

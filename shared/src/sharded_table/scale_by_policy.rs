@@ -290,14 +290,14 @@ impl KeyJob<'_> {
                 seen: known.pressure.take_unreported(at),
                 // Each instance counts once.
                 rate: if is_new { rate as u64 } else { 0 },
-                items: known.pressure.some_items().filter(|_| is_new).collect(),
+                item: known.pressure.latest_item().filter(|_| is_new),
                 generation,
                 partitions,
                 now,
                 oldest,
             }
         };
-        let add = || self.inner.tables.add_evidence(self.key, evidence.clone());
+        let add = || self.inner.tables.add_evidence(self.key, evidence);
         let together = retrying(&self.inner.environment, self.soon(), add).await?;
         self.state.known().pool = together.begun;
         Ok(together)

@@ -30,14 +30,14 @@ const ADD: &str = "ADD #a :a, #t :t, #c :c, #w :w, #r :r, #u :u, #i :i, #n :n";
 const BEGIN: &str = "SET #g = :g, #b = :s, #a = :a, #t = :t, #c = :c, #w = :w, #r = :r, #u = :u, #i = :i, #n = :n";
 
 /// The observations that an instance adds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// The instance's own observations.
     pub(crate) seen: Pressure,
     /// Its write units a second; 0 if it has added them to this pool before.
     pub(crate) rate: u64,
-    /// Hashes of some throttled items.
-    pub(crate) items: Vec<u32>,
+    /// The hash of a throttled item.
+    pub(crate) item: Option<u32>,
     /// The generation of the key under which they were made.
     pub(crate) generation: u64,
     /// The number of partitions of the table, if it is known.
@@ -123,13 +123,10 @@ impl Tables {
         key: &PartitionKey,
         evidence: Evidence,
     ) -> Result<Together, TableError> {
-        let Evidence { seen, rate, items, generation, partitions, now, oldest } = evidence;
+        let Evidence { seen, rate, item: hot, generation, partitions, now, oldest } = evidence;
         let item = item_key(key, partitions);
-        let mut hashes: Vec<String> = items.iter().map(u32::to_string).collect();
-        if hashes.is_empty() {
-            hashes.push(NO_ITEM.to_owned());
-        }
-        let hashes = AttributeValue::Ns(hashes);
+        let hash = hot.map_or_else(|| NO_ITEM.to_owned(), |hash| hash.to_string());
+        let hashes = AttributeValue::Ns(vec![hash]);
         for _ in 0..TRIES {
             let counted = |expression: Expression| {
                 expression
@@ -152,7 +149,7 @@ impl Tables {
                     .value(":r", number(seen.throttles))
                     .value(":u", number(rate))
                     .value(":i", hashes.clone())
-                    .value(":n", number(items.len() as u64))
+                    .value(":n", number(u64::from(hot.is_some())))
             };
             let same = counted(Expression::of("#g = :g AND #b >= :o"));
             match self.update_evidence(&item, generation, ADD, same).await {

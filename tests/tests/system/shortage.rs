@@ -164,24 +164,3 @@ async fn of_two_instances_one_reports_that_the_table_is_short_of_partitions() {
     let (again, write_units) = fixture.next_shortage().await;
     assert!(again > until && write_units.is_some(), "{again} after {until}: {write_units:?}");
 }
-
-/// If the partitions are unknown, an instance that has found a shortage does not check again for
-/// minutes.
-#[tokio::test(start_paused = true)]
-async fn an_instance_that_is_quiet_grows_the_key_as_soon_as_it_knows_of_more_partitions() {
-    let mut of_table = config();
-    // A small step, so that the first growth, which does not help, leaves room for one that does.
-    of_table.policy.max_step = 2;
-    let mut fixture = Fixture::new(of_table, 1, None).await;
-    let (until, write_units) = fixture.next_shortage().await;
-    assert_eq!(write_units, None, "partitions are not known");
-    assert!(fixture.clock.now().epoch_seconds() + 300 < until, "it is quiet for minutes");
-    fixture.engine.set_limits([("items".to_owned(), limits(64))]);
-    fixture.publisher.publish_warm_throughput(warm(64), soon()).await.expect("published");
-    let published_at = fixture.clock.now();
-    let step = fixture.next().await;
-    assert!(matches!(step, ScalingStep::Closed(to) if to > count(2)), "{step:?}");
-    let waited = fixture.clock.now().since(published_at).expect("time passes");
-    // The end of a lease, and the time to observe the load.
-    assert!(waited < Duration::from_secs(3), "{waited:?}");
-}
