@@ -62,6 +62,6 @@ pub async fn report_throttles(
     table: &TableEngine,
     key: &PartitionKey,
 ) -> Result<ScaleOutcome, ScaleError> {
-    let counted = table.scale_by_report(key, |_| Ok::<_, Infallible>(150), soon()).await?;
+    let counted = table.scale_by_report(key, None, |_| Ok::<_, Infallible>(150), soon()).await?;
     counted.map_err(|never| match never {})
 }

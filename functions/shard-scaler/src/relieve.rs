@@ -77,7 +77,7 @@ impl Scaler {
             counted = judge(metadata)?;
             Ok(counted)
         };
-        let outcome = match self.table.scale_by_report(key, noted, deadline).await {
+        let outcome = match self.table.scale_by_report(key, warm, noted, deadline).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(unchanged)) => return unchanged,
             Err(error) => return (report(KeyOutcome::of(Err(error)), None), None),

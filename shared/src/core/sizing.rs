@@ -72,10 +72,10 @@ mod tests {
             // Demand, partitions, and about the shards.
             (0.7, Some(4), 1..=1),
             (2.0, Some(1_000), 3..=3),
-            (5.0, Some(1_000), 8..=10),
+            (5.0, Some(1_000), 7..=10),
             (5.0, Some(64), 15..=25),
             (20.0, Some(1_000), 45..=70),
-            (20.0, Some(64), 110..=190),
+            (20.0, Some(200), 60..=120),
             (5.0, None, 12..=60),
         ];
         for (demand, partitions, expected) in rows {

@@ -34,13 +34,15 @@ pub const EVIDENCE_LASTS: Duration = Duration::from_secs(2);
 impl TableEngine {
     /// Applies the policy to a key that a report names: it doubles the shards, if that can help.
     /// `judge` sees the key's metadata, and says how many throttles were reported, or why to leave
-    /// the key alone.
+    /// the key alone. `warm` is the table's warm throughput if the caller knows it; otherwise the
+    /// published one counts.
     ///
     /// # Errors
     /// [`ScaleError::Table`] if the tables could not be used.
     pub async fn scale_by_report<T>(
         &self,
         key: &PartitionKey,
+        warm: Option<WarmThroughput>,
         judge: impl FnOnce(&ShardMetadata) -> Result<u64, T>,
         deadline: Deadline,
     ) -> Result<Result<ScaleOutcome, T>, ScaleError> {
@@ -52,7 +54,7 @@ impl TableEngine {
         match judge(&record.metadata) {
             Ok(throttled) => {
                 let now = self.inner.environment.now().epoch_seconds();
-                let partitions = job.partitions();
+                let partitions = warm.map(WarmThroughput::partitions).or(job.partitions());
                 let decision =
                     self.inner.config.policy.decide_reported(&record.metadata, partitions, now);
                 let change = PolicyChange {

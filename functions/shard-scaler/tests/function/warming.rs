@@ -377,10 +377,10 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
         _ => Reply::Engine,
     };
     for (config, outcome, to) in
-        [(budget(0, 0), "unchanged", None), (budget(10_000, 0), "warming", Some(10_000))]
+        [(budget(0, 0), "unchanged", None), (budget(6_000, 0), "warming", Some(6_000))]
     {
         let fixture = new_table(config, replies).await;
-        fixture.grow("hot", 18).await;
+        fixture.grow("hot", 24).await;
         fixture.clock.jump(Duration::from_secs(120));
         let answer = fixture.send(&alarm("shard-scaler-alarm-direct")).await.expect("handled");
         assert_eq!(answer["keys"][0]["outcome"], "unchanged", "{answer}");
@@ -391,12 +391,12 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
             "{answer}"
         );
         let needed = warm["needed"]["write_units"].as_u64().expect("units");
-        assert!(needed > 10_000 && needed.is_multiple_of(1_000), "{answer}");
+        assert_eq!(needed, 8_000, "twice the partitions: {answer}");
         let limit =
             format!("MAX_WARM_WRITE_UNITS is {}, {needed} are needed", config.max_warm_write_units);
         assert_eq!(warm["limited_by"], json!(limit), "{answer}");
         let update =
-            json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 10_000}});
+            json!({"TableName": "items", "WarmThroughput": {"WriteUnitsPerSecond": 6_000}});
         let updates = fixture.aws.asked("UpdateTable");
         assert_eq!(updates, Vec::from_iter(to.map(|_| update)), "{answer}");
         if to.is_some() {
