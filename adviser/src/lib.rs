@@ -1,6 +1,5 @@
-//! Advice before a deployment: `advise` judges a file of writes, `plan` calculates the needs of a
-//! hot key, and `simulate` compares scaling policies.
+//! Advice before a deployment: `advise` judges a file of writes, and `plan` calculates the needs of
+//! a hot key.
 
 pub mod advise;
 pub mod plan;
-pub mod simulate;

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use adviser::advise::{self, AdviseOptions, OutputFormat};
 use adviser::plan::{self, PlanOptions};
-use adviser::simulate::{self, SimulateOptions};
 use clap::{Parser, Subcommand};
 use cli::output::{exit_code, write_out};
 use sharding::internal::{Clock, SystemClock};
@@ -24,15 +23,12 @@ enum Command {
     Advise(AdviseOptions),
     /// Calculate the shards that a hot key needs, if any, and their costs
     Plan(PlanOptions),
-    /// Compare how fast scaling policies relieve a key that turns hot at once
-    Simulate(SimulateOptions),
 }
 
 fn main() -> ExitCode {
     exit_code(match Cli::parse().command {
         Command::Advise(options) => run_advice(&options),
         Command::Plan(options) => run_plan(&options),
-        Command::Simulate(options) => run_simulation(&options),
     })
 }
 
@@ -54,17 +50,5 @@ fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn Error>> {
         plan::Format::Text => report.to_string(),
         plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",
     })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn run_simulation(options: &SimulateOptions) -> Result<ExitCode, Box<dyn Error>> {
-    let outcomes = simulate::run(&simulate::scenarios(options));
-    write_out(&format!("{}\n", simulate::table(&outcomes)))?;
-    if let Some(path) = &options.csv {
-        simulate::write_csv(&outcomes, path)?;
-    }
-    if let Some(path) = &options.svg {
-        simulate::render_svg(&outcomes, path)?;
-    }
     Ok(ExitCode::SUCCESS)
 }

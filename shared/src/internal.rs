@@ -20,12 +20,10 @@ pub use crate::core::placement::Placement;
 pub use crate::core::policy::{LONGEST_GATHERING, ScalingPolicy, TOGETHER};
 pub use crate::core::pressure::{Pressure, PressureTracker, Seen, few_items};
 pub use crate::core::query::{Order, PageQuery};
-pub use crate::core::survey::{KeyFindings, Survey};
 pub use crate::core::sizing::Sizing;
+pub use crate::core::survey::{KeyFindings, Survey};
 pub use crate::core::tag::{Conditions, ItemTag, Tags};
-pub use crate::core::throughput::{
-    PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput,
-};
+pub use crate::core::throughput::{PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, WarmThroughput};
 pub use crate::core::value::{Attributes, Item, MAX_ITEM_BYTES, Value, attributes_size};
 pub use crate::environment::{Clock, Environment, SystemClock};
 pub use crate::protocol::directory::{FULL_PAGE_BYTES, MAX_COPIES, PAGES};
@@ -51,9 +49,9 @@ pub use crate::sharded_table::update::Updated;
 pub use crate::sharded_table::{Deadline, TableEngine};
 pub use crate::table::ScanPosition;
 pub use crate::table::error::{Cause, TableError};
+pub use crate::table::names::RESERVED as RESERVED_ATTRIBUTES;
 #[cfg(feature = "test-switches")]
 pub use crate::table::partition_model::PartitionModel;
-pub use crate::table::names::RESERVED as RESERVED_ATTRIBUTES;
 
 /// How functions read their own variables.
 pub mod config {

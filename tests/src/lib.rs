@@ -23,7 +23,5 @@ pub use lambda::{Function, event, event_of_now};
 pub use services::Services;
 pub use size::{large_or, large_tests};
 pub use stored::{engine_with_tables, numbers, read_items, scan_stored};
-pub use values::{
-    count, numbered, partition_key, report_throttles, soon, sort_key, valued_item,
-};
+pub use values::{count, numbered, partition_key, report_throttles, soon, sort_key, valued_item};
 pub use wire::{Call, Fate, TestClock, Wire};

@@ -1,11 +1,8 @@
 //! Write units of items, and the shards that a rate needs.
 
-use sharding::internal::{
-    PARTITION_WRITE_UNITS, Pressure, ScalingDecision, ScalingPolicy, Seen, ShardCount,
-    ShardMetadata,
-};
+use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount};
 
-use crate::plan::kept_partitions;
+use crate::plan::{NEGLIGIBLE, kept_partitions};
 
 /// The most shards of the calculation. It is above the limit of a deployment, so that the report
 /// names the number that a key needs.
@@ -23,31 +20,17 @@ pub(super) fn fewest_shards(units_a_second: u64) -> u64 {
     units_a_second.div_ceil(PARTITION_WRITE_UNITS).max(1)
 }
 
-/// The shards that the product's policy gives a key with one shard and this rate, on a table that
-/// has taken the rate before. The policy knows the number of partitions, and gives fewer shards on
-/// more partitions.
+/// The shards that the product's policy gives a key with this rate, on a table that has taken the
+/// rate before. The policy knows the number of partitions, and gives fewer shards on more
+/// partitions.
 pub(super) fn shards_by_policy(units_a_second: u64) -> u64 {
-    let policy = ScalingPolicy {
-        // The writes of a whole second were counted, not sampled.
-        confidence: 0.0,
-        evidence: 1,
-        max_shards: ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE),
-        ..ScalingPolicy::default()
-    };
-    let accepted = units_a_second.min(PARTITION_WRITE_UNITS);
-    let pressure =
-        Pressure { attempts: units_a_second, throttled: units_a_second - accepted, accepted };
-    let seen = Seen { partitions: Some(kept_partitions(units_a_second as f64)), ..pressure.into() };
-    match policy.decide(&ShardMetadata::unregistered(), seen, 0) {
-        ScalingDecision::ScaleOut(count) => u64::from(count.get()),
-        ScalingDecision::AtMaximum | ScalingDecision::ShortOfPartitions { .. } => {
-            u64::from(MOST_SHARDS)
-        }
-        ScalingDecision::Calm
-        | ScalingDecision::CoolingDown { .. }
-        | ScalingDecision::Closing(_)
-        | ScalingDecision::DirectoryFull => 1,
+    let units = units_a_second as f64;
+    if units * (1.0 - NEGLIGIBLE) < PARTITION_WRITE_UNITS as f64 {
+        return 1;
     }
+    let max_shards = ShardCount::new(MOST_SHARDS).unwrap_or(ShardCount::ONE);
+    let policy = ScalingPolicy { max_shards, ..ScalingPolicy::default() };
+    policy.shards_for(units, Some(kept_partitions(units))).shards().get().into()
 }
 
 #[cfg(test)]
@@ -65,15 +48,15 @@ mod tests {
     #[test]
     fn the_policy_gives_more_than_the_fewest_for_shards_meet_on_partitions() {
         let rows = [
-            // Retries absorb a rate that is 1 % too high.
+            // A rate that is 2 % too high is hardly throttled.
             (0, 1..=1),
             (1_000, 1..=1),
-            (1_005, 1..=1),
+            (1_020, 1..=1),
             // The tables have 4, 4, 5 and 41 partitions.
-            (1_600, 6..=12),
-            (2_000, 10..=20),
-            (2_400, 12..=24),
-            (20_300, 150..=300),
+            (1_600, 6..=30),
+            (2_000, 10..=60),
+            (2_400, 12..=70),
+            (20_300, 150..=900),
         ];
         for (rate, shards) in rows {
             let found = shards_by_policy(rate);
@@ -84,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_policy_gives_enough(rate in 1_011u64..10_000_000) {
+        fn the_policy_gives_enough(rate in 1_021u64..10_000_000) {
             prop_assert!(shards_by_policy(rate) >= fewest_shards(rate));
         }
     }

@@ -1,7 +1,6 @@
-//! Compares the calculation with the partition model, which runs as in the simulation: Poisson
-//! writes to fixed shards in steps of ten milliseconds, over many placements. Retries and split for
-//! heat are off. The first ten of twenty seconds, in which partitions spend their saved burst
-//! capacity, do not count.
+//! Compares the calculation with the partition model, under Poisson writes to fixed shards in steps
+//! of ten milliseconds, over many placements. Retries and split for heat are off. The first ten of
+//! twenty seconds, in which partitions spend their saved burst capacity, do not count.
 
 use std::time::Duration;
 

@@ -44,16 +44,14 @@ pub struct DirectoryNeed {
     pub usd: f64,
 }
 
-/// Returns the time after which a busy instance reads a page again.
-#[must_use]
-pub fn renewed_after() -> Duration {
+/// The time after which a busy instance reads a page again.
+fn renewed_after() -> Duration {
     MAX_LEASE.mul_f64(RENEW_AT)
 }
 
-/// Returns the copies of each page that this number of busy instances needs to keep each copy's
-/// partition below 45 % of its read units.
-#[must_use]
-pub fn recommended_copies(instances: u32, units_per_read: u32) -> u32 {
+/// The copies of each page that this number of busy instances needs to keep each copy's partition
+/// below 45 % of its read units.
+fn recommended_copies(instances: u32, units_per_read: u32) -> u32 {
     let read = f64::from(instances) * f64::from(units_per_read) / renewed_after().as_secs_f64();
     (read / (SHARE * PartitionLimits::default().read_units)).ceil().max(1.0) as u32
 }

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn keys_run_on_a_placement_that_matches_the_expectation() {
-        for (keys, partitions) in [(8, 5), (5, 100), (2, 30)] {
+        for (keys, partitions) in [(8, 5), (5, 50), (2, 15)] {
             let found = run_of(900 * keys, 1_024, keys, SortKeyOrder::Scattered, partitions);
             let after = found.relieved_after_seconds;
             assert!(

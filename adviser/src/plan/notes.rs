@@ -105,13 +105,13 @@ fn of_launch(known: &Known<'_>) -> Option<String> {
             None => "on four times the partitions for the demand".to_owned(),
         };
         return Some(format!(
-            "--launch: {which}, more than 1 % is throttled with any number of shards. Warm the table for more units \
+            "--launch: {which}, more than 2 % is throttled with any number of shards. Warm the table for more units \
              (--warm-write-units), or divide the items of a key among several keys, and plan again."
         ));
     };
     let asked = known.options.shards.filter(|asked| *asked != launch.chosen.shards_per_key)?;
     Some(format!(
-        "--launch: with the requested {}, more than 1 % is throttled, so the plan uses {}.",
+        "--launch: with the requested {}, more than 2 % is throttled, so the plan uses {}.",
         counted(asked, "shard"),
         launch.chosen.shards_per_key,
     ))

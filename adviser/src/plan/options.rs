@@ -40,7 +40,7 @@ pub struct PlanOptions {
     #[arg(long)]
     pub consistent: bool,
     /// Judge this number of shards for each key [default: the number that this product's policy
-    /// would reach]
+    /// gives it]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub shards: Option<u32>,

@@ -12,15 +12,12 @@ use super::admission::Admission;
 use super::demand::Demand;
 use super::options::PlanOptions;
 use super::partitions::{MOST_PARTITIONS, kept_partitions};
-use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
+use super::policy::{self, PolicyShards};
+use super::throttling::{MOST_SHARDS, NEGLIGIBLE, throttled};
 
 /// The compared numbers of partitions, as multiples of those of a table that has served the demand
 /// before.
 const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
-
-/// A key gets this many times the shards of the expectation, because a single key may have an
-/// unlucky placement.
-const SPARE_SHARDS: f64 = 1.25;
 
 /// Partitions and shards that are enough for the demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,16 +31,36 @@ pub(super) struct Ready {
 }
 
 /// Returns the choices that are enough, fewest partitions first: with the requested shards if they
-/// are enough, or else with the calculated number. Empty if no number of shards is enough.
+/// are enough, or else with the policy's number. Empty if no number of shards is enough.
 pub(super) fn ready(options: &PlanOptions, demand: &Demand, admission: &Admission) -> Vec<Ready> {
     let tables = tables(options, demand);
-    let with = |requested: Option<u32>| {
-        let all =
-            tables.iter().filter_map(|partitions| on(*partitions, requested, demand, admission));
-        all.collect::<Vec<_>>()
+    let requested: Vec<Ready> = tables
+        .iter()
+        .filter_map(|partitions| {
+            let (partitions, shards) = (*partitions, options.shards?);
+            let throttled = throttled(demand, admission, shards, partitions);
+            (throttled < NEGLIGIBLE).then_some(Ready { partitions, shards, throttled })
+        })
+        .collect();
+    if !requested.is_empty() {
+        return requested;
+    }
+    let (short, enough): (Vec<_>, Vec<_>) = tables
+        .into_iter()
+        .map(|partitions| {
+            let policy = policy::shards(demand, admission, partitions, MOST_SHARDS);
+            let PolicyShards { shards, throttled, is_short, .. } = policy;
+            (is_short, Ready { partitions, shards, throttled })
+        })
+        .filter(|(_, ready)| ready.throttled < NEGLIGIBLE)
+        .partition(|(is_short, _)| *is_short);
+    // If no table leaves a reserve for unlucky placements, the most partitions are best.
+    let best = if enough.is_empty() {
+        short.into_iter().next_back().into_iter().collect()
+    } else {
+        enough
     };
-    let as_requested = options.shards.map(|_| with(options.shards)).unwrap_or_default();
-    if as_requested.is_empty() { with(None) } else { as_requested }
+    best.into_iter().map(|(_, ready)| ready).collect()
 }
 
 /// Chooses the fewest partitions on which no key needs more shards than the default maximum, or
@@ -68,24 +85,6 @@ fn tables(options: &PlanOptions, demand: &Demand) -> Vec<u32> {
     tables
 }
 
-fn on(
-    partitions: u32,
-    requested: Option<u32>,
-    demand: &Demand,
-    admission: &Admission,
-) -> Option<Ready> {
-    let shards = match requested {
-        Some(requested) => requested,
-        None => match fewest_shards(demand, admission, partitions)? {
-            // A demand that one partition serves needs no spare shard.
-            1 => 1,
-            fewest => ((f64::from(fewest) * SPARE_SHARDS).ceil() as u32).min(MOST_SHARDS),
-        },
-    };
-    let throttled = throttled(demand, admission, shards, partitions);
-    (throttled < NEGLIGIBLE).then_some(Ready { partitions, shards, throttled })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,16 +101,16 @@ mod tests {
         // The demand, the chosen partitions, and a range of shards.
         let rows = [
             (options(300, None), 4, 1..=1),
-            (options(5_000, None), 10, 36..=60),
-            (options(5_000, Some(4)), 10, 36..=60),
+            (options(5_000, None), 10, 36..=200),
+            (options(5_000, Some(4)), 10, 36..=200),
             (options(5_000, Some(100)), 100, 8..=20),
-            (options(20_000, None), 40, 150..=200),
+            (options(20_000, None), 80, 100..=200),
             // More shards than the default maximum, even on partitions for four times the demand.
-            (options(100_000, None), 400, 400..=600),
+            (options(100_000, None), 400, 400..=1_000),
             (PlanOptions { shards: Some(100), ..options(5_000, None) }, 10, 100..=100),
             // Five shards are not enough on any table.
-            (PlanOptions { shards: Some(5), ..options(5_000, None) }, 10, 36..=60),
-            (PlanOptions { warm_write_units: Some(15_500), ..options(5_000, None) }, 16, 20..=40),
+            (PlanOptions { shards: Some(5), ..options(5_000, None) }, 10, 36..=200),
+            (PlanOptions { warm_write_units: Some(15_500), ..options(5_000, None) }, 16, 20..=60),
         ];
         for (options, partitions, shards) in rows {
             let found = chosen(&of(&options)).unwrap();

@@ -2,6 +2,7 @@
 
 use embedded_dynamodb::PartitionLimits;
 use serde::Serialize;
+use sharding::internal::ScalingPolicy;
 
 use super::admission::Admission;
 use super::at_rest::{self, AtRest};
@@ -14,7 +15,7 @@ use super::launch::{self, LaunchPlan};
 use super::notes;
 use super::options::PlanOptions;
 use super::partitions::{TablePartitions, partitions};
-use super::policy::{self, PolicyPath};
+use super::policy::{self, PolicyShards};
 use super::prices::Prices;
 use super::reads::{self, PageCost};
 use super::ready;
@@ -57,20 +58,20 @@ pub struct Report {
 /// Numbers of shards of each key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShardChoice {
-    /// The number that this plan judges: the requested one, or the one that the policy reaches.
+    /// The number that this plan judges: the requested one, or the policy's.
     pub judged: u32,
     /// Whether the user requested the number.
     pub asked_for: bool,
     /// The number that would be enough if each shard had its own partition.
     pub on_paper: u32,
-    /// The fewest with which less than 1 % is throttled on these partitions; absent if no number is
+    /// The fewest with which less than 2 % is throttled on these partitions; absent if no number is
     /// enough.
     pub fewest: Option<u32>,
-    /// The fewest partitions on which less than 1 % is throttled with the judged number; absent if
+    /// The fewest partitions on which less than 2 % is throttled with the judged number; absent if
     /// no number is enough.
     pub fewest_partitions: Option<u32>,
-    /// The numbers that this product's policy takes a key through.
-    pub policy: PolicyPath,
+    /// The number that this product's policy gives a key.
+    pub policy: PolicyShards,
     /// The expected share of the first attempts that is throttled with the judged number.
     pub throttled: f64,
 }
@@ -153,9 +154,9 @@ fn shard_choice(
     admission: &Admission,
     partitions: &TablePartitions,
 ) -> ShardChoice {
-    let throttled_with = |shards: u32| throttled(demand, admission, shards, partitions.count);
-    let policy = policy::follow(partitions.count, throttled_with);
-    let judged = options.shards.unwrap_or(policy.last());
+    let most = ScalingPolicy::default().max_shards.get();
+    let policy = policy::shards(demand, admission, partitions.count, most);
+    let judged = options.shards.unwrap_or(policy.shards);
     ShardChoice {
         judged,
         asked_for: options.shards.is_some(),
@@ -163,7 +164,7 @@ fn shard_choice(
         fewest: fewest_shards(demand, admission, partitions.count),
         fewest_partitions: fewest_partitions(demand, admission, judged),
         policy,
-        throttled: throttled_with(judged),
+        throttled: throttled(demand, admission, judged, partitions.count),
     }
 }
 
@@ -283,7 +284,7 @@ mod tests {
             (
                 PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
                 VerdictKind::ShortOfPartitions,
-                "on 20 partitions would be enough: before the peak, raise the table's warm throughput to 20,000 write units",
+                "on 30 partitions would be enough: before the peak, raise the table's warm throughput to 30,000 write units",
             ),
             (
                 PlanOptions { keys: 8, ..options(2_400, None) },
@@ -368,7 +369,7 @@ mod tests {
         let report = plan_now(&PlanOptions { shards: Some(5), ..options(5_000, Some(8)) });
         assert_eq!((report.shards.judged, report.page.shards), (5, 5));
         assert!(
-            report.verdict.text.contains("With 5 shards it is 22.1 %, and under 1 % with"),
+            report.verdict.text.contains("With 5 shards it is 22.1 %, and under 2 % with"),
             "{}",
             report.verdict.text
         );
@@ -432,8 +433,8 @@ mod tests {
             "/verdict/kind",
             "/demand/write_units_per_second",
             "/partitions/assumed",
-            "/shards/policy/widths/0",
-            "/shards/policy/end/kind",
+            "/shards/policy/shards",
+            "/shards/policy/is_short",
             "/throttling/0/throttled",
             "/page/units/even",
             "/directory/copies",

@@ -9,7 +9,6 @@ use sharding::internal::{MAX_COPIES, ScalingPolicy};
 
 use super::at_rest::IdlePart;
 use super::costs::{self, Bill, Service};
-use super::policy::PolicyEnd;
 use super::report::Report;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use cli::numbers::{counted, decimal, dollars, percent, whole};
@@ -81,13 +80,13 @@ impl Report {
             Some(1) => "one is enough".to_owned(),
             Some(fewest) => {
                 format!(
-                    "{} in theory, but shards share partitions: under 1 % is throttled from {fewest} on",
+                    "{} in theory, but shards share partitions: under 2 % is throttled from {fewest} on",
                     shards.on_paper
                 )
             }
             None => {
                 format!(
-                    "{} in theory, but on these partitions, more than 1 % is throttled even with {MOST_SHARDS}",
+                    "{} in theory, but on these partitions, more than 2 % is throttled even with {MOST_SHARDS}",
                     shards.on_paper
                 )
             }
@@ -104,24 +103,18 @@ impl Report {
 
     fn write_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = &self.shards.policy;
-        let path = policy.widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", then ");
-        let end = match policy.end {
-            PolicyEnd::Calm if policy.last() == 1 => {
-                return writeln!(f, "the policy  stays at one shard");
-            }
-            PolicyEnd::Calm => {
-                " (enough on these partitions, with a reserve for unlucky placements)".to_owned()
-            }
-            PolicyEnd::AtMaximum => ", its maximum".to_owned(),
-            PolicyEnd::ShortOfPartitions { write_units } => {
-                let units = write_units.map_or_else(String::new, |units| {
-                    let units = whole(units as f64);
-                    format!(", and reports that a warm throughput of {units} write units a second would be enough")
-                });
-                format!(", and stops there: the table is short of partitions{units}")
-            }
+        let keys = if self.demand.keys == 1 { "the key" } else { "each key" };
+        let why = match policy.needed_write_units {
+            Some(units) => format!(
+                "more hardly help: the table is short of partitions, and the policy asks for a warm throughput of {} \
+                 write units a second",
+                whole(units as f64)
+            ),
+            None if policy.is_short => "more shards or partitions hardly help".to_owned(),
+            None if policy.shards == 1 => "it is hardly throttled".to_owned(),
+            None => "enough on these partitions, with a reserve for unlucky placements".to_owned(),
         };
-        writeln!(f, "the policy  goes from {path}{end}")
+        writeln!(f, "the policy  gives {keys} {} ({why})", counted(policy.shards, "shard"))
     }
 
     fn write_directory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,9 +16,8 @@ use sharding::internal::collisions::binomial;
 use super::admission::Admission;
 use super::demand::Demand;
 
-/// Retries absorb a throttled share below this one, so [`sharding::internal::ScalingPolicy`] does
-/// not grow a key for it.
-pub(super) const NEGLIGIBLE: f64 = 0.01;
+/// [`sharding::internal::ScalingPolicy`] does not grow a key of which a smaller share is throttled.
+pub(crate) const NEGLIGIBLE: f64 = 0.02;
 /// The most shards that a deployment allows a key (`MaxShards` of template.yaml).
 pub(super) const MOST_SHARDS: u32 = 1_000;
 /// The most partitions of the search.

@@ -212,7 +212,7 @@ fn short_of_partitions(case: &Case<'_>) -> String {
         )
     });
     format!(
-        "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 1 % of \
+        "Short of partitions: {} {} {} write units a second, and even with {} of each key more than 2 % of \
          {} is throttled.{enough}",
         counted(case.partitions, "partition"),
         if case.partitions == 1 { "gives" } else { "give" },
@@ -252,7 +252,7 @@ fn shard(case: &Case<'_>) -> String {
         percent(case.throttled),
         case.fewest_shards.filter(|fewest| *fewest > case.shards).map_or_else(
             String::new,
-            |fewest| format!(", and under 1 % with {fewest}{}", raised(fewest))
+            |fewest| format!(", and under 2 % with {fewest}{}", raised(fewest))
         ),
     )
 }
@@ -297,12 +297,12 @@ fn heat(case: &Case<'_>) -> String {
         ),
         (SortKeyOrder::Rising, Some(after)) => {
             format!(
-                "The split separates the hot keys of a partition. Under 1 % are throttled after {}.",
+                "The split separates the hot keys of a partition. Under 2 % are throttled after {}.",
                 minutes(after)
             )
         }
         (SortKeyOrder::Scattered, Some(after)) => format!(
-            "With scattered sort keys, the splits continue. Under 1 % are throttled after {} ({} partitions, {} before).",
+            "With scattered sort keys, the splits continue. Under 2 % are throttled after {} ({} partitions, {} before).",
             minutes(after),
             heat.partitions_after,
             heat.partitions_before,

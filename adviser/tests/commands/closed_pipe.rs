@@ -14,15 +14,15 @@ fn a_closed_pipe_is_not_an_error() {
         &["advise", file, "--partition-key", "status", "--format", "json"][..],
         &["advise", file, "--partition-key", "status"],
         &[
-            "simulate",
-            "--demand",
+            "plan",
+            "--write-rate",
             "5000",
-            "--partitions",
-            "64",
-            "--seconds",
+            "--item-size",
+            "100",
+            "--read-rate",
             "10",
-            "--writers",
-            "2",
+            "--page-size",
+            "10",
         ],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));

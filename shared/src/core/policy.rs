@@ -244,12 +244,7 @@ impl ScalingPolicy {
 
     /// The record of a growth that follows from observations, for later decisions.
     #[must_use]
-    pub fn record(
-        &self,
-        metadata: &ShardMetadata,
-        seen: Seen,
-        now_seconds: u64,
-    ) -> GrowthRecord {
+    pub fn record(&self, metadata: &ShardMetadata, seen: Seen, now_seconds: u64) -> GrowthRecord {
         let last = metadata.last_growth();
         let is_recent = last.is_some_and(|at| now_seconds < at.saturating_add(FORGOTTEN_SECONDS));
         let before = if is_recent { metadata.growth } else { GrowthRecord::default() };

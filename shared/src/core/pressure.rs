@@ -382,12 +382,7 @@ mod tests {
             (&[(0, 4, None), (0, 1, Some((10, 10)))], (0, 0)),
             // Nor do those of the first second of a wider one.
             (
-                &[
-                    (0, 1, None),
-                    (10, 4, None),
-                    (500, 4, Some((50, 5))),
-                    (1_011, 4, Some((7, 2))),
-                ],
+                &[(0, 1, None), (10, 4, None), (500, 4, Some((50, 5))), (1_011, 4, Some((7, 2)))],
                 (7, 2),
             ),
         ];

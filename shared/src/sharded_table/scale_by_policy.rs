@@ -12,9 +12,9 @@ use super::retry::retrying;
 use super::scale::{PATIENCE, ScaleError, ScaleOutcome, millis};
 use super::{Deadline, Inner, TableEngine};
 use crate::core::decision::{LOOK_AGAIN, ScalingDecision};
+use crate::core::growth::GrowthRecord;
 use crate::core::key::PartitionKey;
 use crate::core::policy::{LONGEST_GATHERING, TOGETHER};
-use crate::core::growth::GrowthRecord;
 use crate::core::pressure::Seen;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
@@ -115,7 +115,8 @@ impl KeyJob<'_> {
                     job.be_quiet(until, true);
                 }
                 Ok(Unchanged(
-                    ScalingDecision::HotItems { until, .. } | ScalingDecision::Crowded { until, .. },
+                    ScalingDecision::HotItems { until, .. }
+                    | ScalingDecision::Crowded { until, .. },
                 )) => job.be_quiet(until, false),
                 Ok(Unchanged(ScalingDecision::AtMaximum | ScalingDecision::DirectoryFull)) => {
                     let again = inner.environment.now().wall + LOOK_AGAIN;

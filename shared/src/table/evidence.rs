@@ -27,7 +27,8 @@ const TRIES: u32 = 2;
 /// A set has at least one member. This one, which is no hash, stands for none.
 const NO_ITEM: &str = "-1";
 const ADD: &str = "ADD #a :a, #t :t, #c :c, #w :w, #r :r, #u :u, #i :i, #n :n";
-const BEGIN: &str = "SET #g = :g, #b = :s, #a = :a, #t = :t, #c = :c, #w = :w, #r = :r, #u = :u, #i = :i, #n = :n";
+const BEGIN: &str =
+    "SET #g = :g, #b = :s, #a = :a, #t = :t, #c = :c, #w = :w, #r = :r, #u = :u, #i = :i, #n = :n";
 
 /// The observations that an instance adds.
 #[derive(Debug, Clone, Copy)]

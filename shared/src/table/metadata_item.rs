@@ -226,8 +226,8 @@ fn check(metadata: &ShardMetadata) -> Result<(), TableError> {
 mod tests {
     use super::super::names::{
         ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, COPIES, DIRECTORY_MADE, FIRST_WRITES, ITEMS,
-        METADATA_ATTRIBUTES, PAGES, PROTOCOL, RATE,
-        REBUILDING, SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
+        METADATA_ATTRIBUTES, PAGES, PROTOCOL, RATE, REBUILDING, SHORT_GENERATION, SHORT_UNTIL,
+        THROTTLED, THROTTLES, WARM_THROUGHPUT, WRITES,
     };
     use super::*;
     use crate::core::key::tests::count as shards;

@@ -153,8 +153,7 @@ fn on_lambda() -> Vec<Row> {
             for partitions in [64, 1_000] {
                 let scenario = keyed(lambda(demand, instances, partitions));
                 let ours = Summary::of(&scenario, FEW_KEYS);
-                let patient =
-                    Scenario { throttled_for: policy_grid::PATIENCE, ..scenario.clone() };
+                let patient = Scenario { throttled_for: policy_grid::PATIENCE, ..scenario.clone() };
                 let patient = Summary::of(&patient, FEW_KEYS);
                 let oracle = Summary::of(&oracle_of(&scenario, demand), FEW_KEYS);
                 let figures = format!("{ours} / repeats 10 s: {patient} / oracle {oracle}");
@@ -180,9 +179,7 @@ fn many_keys() -> Vec<Row> {
                 .map(|contender| Scenario { contender, ..scenario.clone() });
             let runs = run_all(&both);
             let [ours, fixed] = &runs[..] else { continue };
-            let rate = |units: f64| {
-                units * f64::from(scenario.scale) / f64::from(scenario.seconds)
-            };
+            let rate = |units: f64| units * f64::from(scenario.scale) / f64::from(scenario.seconds);
             let cold: Vec<u32> =
                 ours.keys.iter().filter(|key| rate(key.0) < 250.0).map(|key| key.1).collect();
             let grown = cold.iter().filter(|width| **width > 1).count();
@@ -257,7 +254,9 @@ fn shapes() -> Vec<Row> {
             rows.push(Row::print(format!("{name}, on {partitions}"), &figures, &bounds));
         }
     }
-    for (name, fleet) in [("one process", Fleet::Shared(1)), ("10,000 services", Fleet::Shared(10_000))] {
+    for (name, fleet) in
+        [("one process", Fleet::Shared(1)), ("10,000 services", Fleet::Shared(10_000))]
+    {
         let scenario = keyed(Scenario { fleet, ..open(10_000.0, 64, 40) });
         let ours = Summary::of(&scenario, FEW_KEYS);
         let bounds = [(ours.least_accepted() >= 0.995, "accepted")];

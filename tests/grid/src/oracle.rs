@@ -25,7 +25,11 @@ pub fn best_width(demand: f64, partitions: u32) -> u32 {
         (1..=MOST_SHARDS).map(|shards| rejected(demand / FILLED, shards, partitions)).collect();
     let (relieved, lost) = tried.last().copied().unwrap_or_default();
     let is_good = |tried: &(f64, f64)| {
-        if relieved > 0.2 { tried.0 >= relieved - NEARLY_AS_MANY } else { tried.1 <= lost + AS_GOOD }
+        if relieved > 0.2 {
+            tried.0 >= relieved - NEARLY_AS_MANY
+        } else {
+            tried.1 <= lost + AS_GOOD
+        }
     };
     // From the most shards down: all wider ones are as good.
     let worse = tried.iter().rposition(|tried| !is_good(tried));

@@ -251,7 +251,8 @@ impl World {
                     sleep(Duration::from_secs(2)).await;
                     let now = self.instances.table().model.attempts();
                     let (accepted, throttled) = (now.0 - before.0, now.1 - before.1);
-                    if throttled * 50 > accepted + throttled && width < 200 && set(width * 2).await {
+                    if throttled * 50 > accepted + throttled && width < 200 && set(width * 2).await
+                    {
                         width = (width * 2).min(200);
                         self.changed(0, width);
                     }

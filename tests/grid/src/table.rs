@@ -123,8 +123,7 @@ impl Table {
             accepted: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
         };
-        let table =
-            Self { model: Arc::new(model), client, config, origin, seed: scenario.seed };
+        let table = Self { model: Arc::new(model), client, config, origin, seed: scenario.seed };
         let deadline = Deadline::now() + Duration::from_secs(60);
         let first = table.instance(u32::MAX);
         Box::pin(first.claim_mode(deadline)).await.expect("the table is claimed");

@@ -12,7 +12,7 @@ use sharding::internal::{
     ScalingStep, TableConfig, TableEngine, Value, WarmThroughput,
 };
 use system_tests::metadata::claimed_tables;
-use system_tests::{TestClock, config, count, soon, sort_key};
+use system_tests::{TestClock, config, soon, sort_key};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout, timeout_at};
@@ -53,10 +53,7 @@ fn item(instance: usize, number: u64) -> Item {
 
 /// A table of one partition, and instances that write to one key until the fixture is dropped.
 struct Fixture {
-    engine: Engine,
     clock: TestClock,
-    /// An instance that writes no items.
-    publisher: TableEngine,
     /// The reports of all instances, in order.
     events: UnboundedReceiver<ScalingEvent>,
     /// The throttled attempts of each instance.
@@ -77,9 +74,8 @@ impl Fixture {
             let environment = Environment::seeded(clock.clone(), seed);
             TableEngine::with_environment(&client, config.clone(), environment)
         };
-        let publisher = instance(0);
         if let Some(warm) = published {
-            publisher.publish_warm_throughput(warm, soon()).await.expect("published");
+            instance(0).publish_warm_throughput(warm, soon()).await.expect("published");
         }
         let (sender, events) = unbounded_channel();
         let (mut running, mut throttled) = (JoinSet::new(), Vec::new());
@@ -101,7 +97,7 @@ impl Fixture {
             ));
             throttled.push(of_instance);
         }
-        Self { engine, clock, publisher, events, throttled, _running: running }
+        Self { clock, events, throttled, _running: running }
     }
 
     /// The next step of any instance.

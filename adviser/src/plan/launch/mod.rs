@@ -130,7 +130,7 @@ mod tests {
             ),
             // The table has enough partitions.
             (options(3_000, Some(20)), vec![SetShards, Schedule]),
-            (PlanOptions { keys: 8, ..options(2_000, None) }, vec![SetShards, Schedule]),
+            (PlanOptions { keys: 4, ..options(2_000, None) }, vec![SetShards, Schedule]),
             (
                 PlanOptions { capacity: CapacityMode::Provisioned, ..options(3_000, None) },
                 vec![Provision, Warm, SetShards, Schedule],

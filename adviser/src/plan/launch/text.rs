@@ -78,7 +78,7 @@ impl LaunchPlan {
         writeln!(
             f,
             "On more partitions, a key needs fewer shards and pages cost less: choose with --warm-write-units. The \
-             shards are a quarter more than expected to be enough, because a single key may be unlucky.\n"
+             shards are those of the policy, with a reserve, because a single key may be unlucky.\n"
         )
     }
 

@@ -231,8 +231,7 @@ async fn a_key_that_turns_hot_while_it_is_drained_is_wide_again() {
         }
         fixture.table.drain(&key(), soon()).await.expect("a response");
         sleep(Duration::from_secs(3)).await;
-        let widened =
-            report_throttles(&fixture.table, &key()).await.expect("the tables respond");
+        let widened = report_throttles(&fixture.table, &key()).await.expect("the tables respond");
         assert!(
             matches!(widened, ScaleOutcome::Scaled { to, .. } if to >= count(8)),
             "{widened:?}"
