@@ -402,11 +402,11 @@ async fn an_alarm_warms_a_table_that_is_short_of_partitions_within_the_budget() 
         if to.is_some() {
             let once = warm["note"].as_str().unwrap_or_default();
             assert!(once.contains("charged once") && once.contains("cannot be undone"), "{answer}");
-            assert_eq!(warm["added"], json!({"write_units": 6_000, "read_units": 0}), "{answer}");
+            assert_eq!(warm["added"], json!({"write_units": 2_000, "read_units": 0}), "{answer}");
             // Writers get it as soon as an instance has read it again.
             sleep(WARMING + Duration::from_secs(1)).await;
             fixture.send(&rearm()).await.expect("handled");
-            assert_eq!(fixture.published_write_units().await, Some(10_000));
+            assert_eq!(fixture.published_write_units().await, Some(6_000));
         }
     }
 }
