@@ -66,9 +66,10 @@ impl Scaler {
             let partitions = warm.map(WarmThroughput::partitions);
             let decision = config.policy.decide_reported(metadata, partitions, now_seconds);
             let width = metadata.number_of_shards.get();
-            let planned = match decision {
-                ScalingDecision::ScaleOut(to) => KeyOutcome::dry_run(Some(width), Some(to.get())),
-                unchanged => KeyOutcome::unchanged(unchanged),
+            let planned = if let ScalingDecision::ScaleOut(to) = decision {
+                KeyOutcome::dry_run(Some(width), Some(to.get()))
+            } else {
+                KeyOutcome::unchanged(decision)
             };
             Err((not_scaled(planned), lacking(decision)))
         };

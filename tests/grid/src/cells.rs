@@ -18,7 +18,7 @@ const WRITES_OF_PARTITION: f64 = 40.0;
 const PARTITION: f64 = 1_000.0;
 
 fn scale_of(demand: f64) -> u32 {
-    (demand / WRITES).min(PARTITION / WRITES_OF_PARTITION).max(1.0) as u32
+    (demand / WRITES).clamp(1.0, PARTITION / WRITES_OF_PARTITION) as u32
 }
 
 /// The same scenario with the width that an oracle sets for a demand of its key.

@@ -89,7 +89,7 @@ async fn a_full_page_refuses_a_first_growth_before_it_begins_and_nothing_else() 
             table.set_shards(&neighbour(), count(4), soon()).await.expect("a response"),
             full
         );
-        assert_eq!(report_throttles(&table, &neighbour()).await.expect("a response"), full);
+        assert_eq!(report_throttles(table, &neighbour()).await.expect("a response"), full);
     }
     assert_eq!(
         metadata::read(&fixture.client, neighbour().as_str()).await,
