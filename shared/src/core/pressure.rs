@@ -221,7 +221,7 @@ impl RateMeter {
 }
 
 /// The number of items of throttled writes, if it is certain that they are few: by the number of
-/// writes, and the number of different values of their hashes, of [`ITEM_HASHES`].
+/// writes, and the number of different values of their hashes, of 64.
 ///
 /// ```
 /// use sharding::internal::few_items;
