@@ -10,8 +10,8 @@ use std::fmt;
 /// most 38 digits, which is DynamoDB's limit: 11 for the era, 18 for the clock, 9 for the
 /// tie-breaker.
 ///
-/// A writer takes a version once, when it first sends the write. Repetitions in the same era and
-/// the moves of a drain keep it.
+/// A writer takes a version when it sends the write. A repetition in the same era keeps it if an
+/// attempt may still arrive, and so do the moves of a drain.
 ///
 /// ```
 /// use sharding::internal::Version;

@@ -117,7 +117,7 @@ pub struct Write {
     waits: Waits,
     /// Drawn once.
     tie_breaker: u32,
-    /// Taken at the first send of an era, and kept in that era.
+    /// Kept in its era while an attempt may still arrive. A throttled attempt does not.
     version: Option<Version>,
     /// The version to send must be above this one.
     above: Option<Version>,

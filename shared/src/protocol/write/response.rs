@@ -102,6 +102,8 @@ impl Write {
                 }
                 self.ends(Outcome::Done, view, now);
             }
+            // With the version of now. A late attempt of an earlier write may be above the first one.
+            Answer::Rejected if !self.unanswered => self.version = None,
             Answer::Rejected => {}
             Answer::Unanswered if request.effect == (Effect::Add { once: None }) => {
                 self.over = Some(Outcome::Unknown(ADDED_ONCE));

@@ -190,3 +190,26 @@ fn a_copy_of_a_later_era_sends_a_write_to_the_keys_item_once() {
         assert_eq!(matches!(next, Next::Send(_)), !is_lost, "{next:?}");
     }
 }
+
+/// Meanwhile the item may be put and deleted. A late attempt of that put would replace an older
+/// version.
+#[test]
+fn a_throttled_write_takes_a_new_version_unless_an_attempt_is_unanswered() {
+    let places = Places { home: ShardNumber::FIRST, old: BTreeSet::new() };
+    let rows = [
+        (&[Answer::Rejected][..], true),
+        (&[Answer::Unanswered], false),
+        (&[Answer::Unanswered, Answer::Rejected], false),
+    ];
+    for (answers, is_new) in rows {
+        let mut write = Write::new(Kind::Put, WAITS, 7);
+        let Next::Send(first) = write.next(&view(1, 0), &places, at(10)) else {
+            panic!("{write:?}")
+        };
+        for answer in answers {
+            write.answered(&first, answer.clone(), &places, &view(1, 0), at(20));
+        }
+        let next = write.next(&view(1, 0), &places, at(30));
+        assert_eq!(next != Next::Send(first), is_new, "{answers:?}: {next:?}");
+    }
+}
