@@ -30,6 +30,8 @@ use crate::telemetry;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The time that an actor allows for its requests between a close and its open.
 const OPENING_TIME: Duration = Duration::from_millis(20);
+/// The pause before a takeover doubles at most this often.
+const MOST_DOUBLINGS: u32 = 3;
 /// How often writers that wait for an open check for it, and the longest random pause on top.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -244,7 +246,9 @@ impl KeyJob<'_> {
             }
             // The wait counts from when this closing was first observed.
             watched.take_if(|(generation, _)| *generation != layout.generation);
-            let (_, ends) = *watched.get_or_insert_with(|| (layout.generation, self.patience()));
+            let seen = (layout.era, layout.generation);
+            let (_, ends) =
+                *watched.get_or_insert_with(|| (layout.generation, self.patience(seen)));
             if Instant::now() >= ends {
                 // If the item is lost, the waiting request must fail.
                 let (record, watched_generation) =
@@ -256,7 +260,7 @@ impl KeyJob<'_> {
                         tracing::warn!(%error, "could not take a closing over; who waits for it longest tries again");
                     }
                 });
-                watched = Some((layout.generation, self.patience()));
+                watched = Some((layout.generation, self.patience(seen)));
                 continue;
             }
             // The closing does not open before that. A wrong clock must not make this wait long.
@@ -274,7 +278,7 @@ impl KeyJob<'_> {
     /// As [`wait_for_open`](Self::wait_for_open), for a closing that was read in the key's item and
     /// may be missing in its page.
     pub(super) async fn wait_out(&self, record: &Record) -> Result<ScaleOutcome, TableError> {
-        let ends = self.patience();
+        let ends = self.patience((record.metadata.era, record.metadata.generation));
         if ends >= self.deadline {
             return Err(TableError::Transient(
                 "the key's width was changing until the deadline".into(),
@@ -288,13 +292,13 @@ impl KeyJob<'_> {
         Ok(ScaleOutcome::Superseded)
     }
 
-    /// The instant from which on an observer of a closing takes it over.
-    fn patience(&self) -> Instant {
+    /// The instant from which on an observer of this closing, by its era and generation, takes it
+    /// over.
+    fn patience(&self, (era, generation): (u64, u64)) -> Instant {
         let environment = &self.inner.environment;
-        Instant::now()
-            + environment.opening_wait()
-            + OBSERVER_PAUSE
-            + environment.jitter(OBSERVER_PAUSE)
+        let takeovers = self.state.takeovers_of(era, generation);
+        let pause = OBSERVER_PAUSE * (1 << takeovers.min(MOST_DOUBLINGS));
+        Instant::now() + environment.opening_wait() + pause + environment.jitter(pause)
     }
 
     /// Takes over the observed closing. If the key's item is further on, its actor may have died

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub contender: Contender,
     /// How long a request repeats a throttled write.
     pub throttled_for: Duration,
+    /// The metadata table answers writes of pages so much later than it applies them.
+    pub late_pages: Duration,
 }
 
 impl Scenario {
@@ -54,6 +56,7 @@ impl Scenario {
             seed: 1,
             contender: Contender::Ours,
             throttled_for: TableConfig::new("items", "items-metadata").throttled_for,
+            late_pages: Duration::ZERO,
         }
     }
 }

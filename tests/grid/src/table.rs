@@ -11,7 +11,11 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use embedded_dynamodb::{Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use embedded_dynamodb::{
+    Access, Engine, InProcess, PartitionLimits, Partitions, StoredKey, http_client,
+};
 use sharding::internal::{
     Clock, Deadline, Environment, Moment, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
     PartitionModel, ScalingActors, TableConfig, TableEngine, WarmThroughput,
@@ -75,6 +79,33 @@ impl PartitionModel for Shared {
     }
 }
 
+/// The begin of the key of a page of the directory.
+const PAGE: &[u8] = b"_sharding:page:";
+
+/// A metadata table that answers writes of pages late.
+#[derive(Debug)]
+struct LateAnswers {
+    inner: InProcess,
+    late: Duration,
+}
+
+impl HttpConnector for LateAnswers {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        // The operation is in a header (JSON), or ends the path (CBOR).
+        let named = [request.headers().get("x-amz-target").unwrap_or_default(), request.uri()];
+        let is_write = named.iter().any(|name| name.ends_with("UpdateItem"));
+        let body = request.body().bytes().unwrap_or_default();
+        let is_of_page = body.windows(PAGE.len()).any(|part| part == PAGE);
+        let late = if is_write && is_of_page { self.late } else { Duration::ZERO };
+        let answer = self.inner.call(request);
+        HttpConnectorFuture::new(async move {
+            let answer = answer.await;
+            sleep(late).await;
+            answer
+        })
+    }
+}
+
 /// The tables of a run, and what each instance needs.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -98,14 +129,17 @@ impl Table {
             ..PartitionLimits::default()
         };
         let engine = Engine::in_memory().expect("SQLite opens a database in memory");
-        let connection = InProcess::new(engine).with_service_time(SERVICE_TIME);
+        let connection = LateAnswers {
+            inner: InProcess::new(engine).with_service_time(SERVICE_TIME),
+            late: scenario.late_pages,
+        };
         let client = Client::from_conf(
             aws_sdk_dynamodb::Config::builder()
                 .behavior_version(BehaviorVersion::latest())
                 .region(Region::new("eu-central-1"))
                 .credentials_provider(Credentials::new("grid", "grid", None, None, "grid"))
                 .endpoint_url("http://embedded")
-                .http_client(connection.into_shared())
+                .http_client(http_client(connection))
                 .build(),
         );
         let mut config = TableConfig::new("items", "items-metadata");
