@@ -109,8 +109,6 @@ pub(crate) struct Cast {
     pub(crate) program: Vec<Op>,
     /// The number of times that a write is sent.
     pub(crate) attempts: u8,
-    /// The first attempt of each of its writes is throttled.
-    pub(crate) is_throttled: bool,
     /// The number of seconds by which its wall clock is ahead.
     pub(crate) ahead: i8,
     /// It may crash at any point.
@@ -129,7 +127,6 @@ impl Cast {
             name,
             program: program.to_vec(),
             attempts: 1,
-            is_throttled: false,
             ahead: 0,
             may_crash: false,
             prompt: false,
@@ -140,10 +137,6 @@ impl Cast {
 
     pub(crate) fn sending_twice(self) -> Self {
         Self { attempts: 2, ..self }
-    }
-
-    pub(crate) fn throttled(self) -> Self {
-        Self { is_throttled: true, ..self }
     }
 
     pub(crate) fn ahead_by(self, ahead: i8) -> Self {

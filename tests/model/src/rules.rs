@@ -31,8 +31,6 @@ pub struct Rules {
     pub create_reads: bool,
     /// A rejected repetition does not get a version above the stored one.
     pub refused_repetition_is_unknown: bool,
-    /// A write whose attempts were all throttled takes a new version.
-    pub throttled_take_a_new_version: bool,
     /// A delete without a response is not repeated.
     pub deletes_once: bool,
     /// The home under the next width is a place.
@@ -107,7 +105,6 @@ impl Default for Rules {
             tombstones_keep_write_id: true,
             create_reads: true,
             refused_repetition_is_unknown: true,
-            throttled_take_a_new_version: true,
             deletes_once: true,
             closing_is_place: true,
             history_is_place: true,

@@ -316,17 +316,6 @@ fn repeating() -> Vec<Scenario> {
             )
         },
         Scenario {
-            shows: vec![LATE_REQUEST],
-            ..Scenario::new(
-                "put, throttled, get | put, twice, delete",
-                one_shard(),
-                vec![
-                    writer([put('a'), GET]).throttled(),
-                    other([put('b'), DELETE]).sending_twice(),
-                ],
-            )
-        },
-        Scenario {
             items: vec![(0, 1, FIRST_ERA, 'x')],
             ..Scenario::new(
                 "delete, twice | put",

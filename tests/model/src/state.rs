@@ -169,8 +169,6 @@ pub(crate) enum Step {
 pub(crate) struct Writing {
     pub(crate) write: Write,
     pub(crate) attempts: u8,
-    /// Its next attempt is throttled.
-    pub(crate) is_throttled: bool,
     /// The content that the write stores; for an update, computed from the value that it read.
     pub(crate) content: Content,
     pub(crate) once: Option<Once>,

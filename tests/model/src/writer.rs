@@ -74,9 +74,7 @@ impl ProtocolModel {
         }
         let once = if let Kind::Update(Update { once, .. }) = &kind { *once } else { None };
         let write = Write::new(kind, self.waits_of_writers(), tie_breaker);
-        let is_throttled = self.scenario.cast[actor].is_throttled;
-        let content = Content::of(op.value());
-        let writing = Writing { write, attempts, is_throttled, content, once };
+        let writing = Writing { write, attempts, content: Content::of(op.value()), once };
         self.next_write(state, actor, writing, story);
         Some(())
     }
@@ -253,15 +251,7 @@ impl ProtocolModel {
             return None;
         };
         let (key, view) = (self.key(state, actor)?, state.actors[actor].view.clone()?);
-        let is_throttled = std::mem::take(&mut writing.is_throttled);
-        if is_throttled {
-            story.log(format_args!("{} is throttled", self.name(actor)));
-        }
-        if is_throttled && !self.rules.throttled_take_a_new_version {
-            state.actor(actor).step = Step::Prepared(writing, request, valid_until);
-            return Some(());
-        }
-        if state.now > valid_until || is_throttled {
+        if state.now > valid_until {
             let places = self.places(&view.layout, key);
             writing.write.answered(
                 &request,
