@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{FaultRates, Instance, InstanceClock};
 use super::world::World;
-use super::{COOLDOWN_SECONDS, HOT, KEYS, Plan, key};
+use super::{COOLDOWN_SECONDS, HOT, KEYS, MOST_SHARDS, Plan, key};
 
 /// The width at which a key stops growing until it is settled.
 const WIDE: u32 = 40;
@@ -238,7 +238,7 @@ async fn continue_drain(
 
 /// Widens a key by hand. Another instance may be first; then the change is rejected.
 async fn grow(table: &TableEngine, world: &World, which: usize, to: u32) {
-    let to = ShardCount::new(to).expect("at least one");
+    let to = ShardCount::new(to.min(MOST_SHARDS)).expect("at least one");
     match table.set_shards(&key(which), to, Deadline::now() + PATIENCE).await {
         Ok(_) => sleep(Duration::from_secs(COOLDOWN_SECONDS + 1)).await,
         Err(error) => world.check_error(which, "a growth", &error),

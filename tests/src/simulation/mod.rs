@@ -27,7 +27,8 @@ use local::{clients_over, create_tables, in_process_clients};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sharding::internal::{
-    Attributes, Environment, PartitionKey, SortKey, SortKeyType, TableEngine, Value, Writes,
+    Attributes, Environment, PartitionKey, ShardCount, SortKey, SortKeyType, TableEngine, Value,
+    Writes,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -104,6 +105,9 @@ const WRITERS: usize = 4;
 const READERS: usize = 3;
 const KEYS: usize = 3;
 const COOLDOWN_SECONDS: u64 = 2;
+/// Throttles that are injected at random make keys grow. Wider ones make a run longer, and show
+/// nothing else.
+const MOST_SHARDS: u32 = 60;
 /// The duration of the load that makes keys grow.
 const HOT: Duration = Duration::from_secs(8);
 /// The duration of the calm in which they shrink again.
@@ -150,6 +154,7 @@ fn table(instance: &Arc<Instance>, plan: Plan, seed: u64) -> TableEngine {
     }
     let mut of_table = crate::config();
     of_table.policy.cooldown_seconds = COOLDOWN_SECONDS;
+    of_table.policy.max_shards = ShardCount::new(MOST_SHARDS).expect("at least one");
     plan.shrinking.configure(&mut of_table, plan.seed);
     of_table.writes = if plan.appends { Writes::Appends } else { Writes::Items };
     of_table.adopt_unsharded = plan.adopting;
