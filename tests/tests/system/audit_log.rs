@@ -175,17 +175,21 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
     by_heat.sort_unstable_by(|one, other| other.cmp(one));
     let oracle = of_oracle(&by_heat.iter().map(|(events, _)| *events).collect::<Vec<_>>());
     println!("oracle: {oracle} shards");
-    let mut wide = Vec::new();
+    let mut of_hot = Vec::new();
     for (events, key) in by_heat {
         let width = widths(key.clone()).await.expect("a width");
         if events as f64 >= HOT * LINES as f64 {
             println!("{key}: {events} events, {width} shards");
-        }
-        if 2 * width > 3 * u64::from(oracle) {
-            wide.push((key, events, width));
+            of_hot.push(width);
+        } else {
+            assert!(2 * width <= 3 * u64::from(oracle), "{key}: {events} events, {width} shards");
         }
     }
-    assert!(wide.is_empty(), "over 1.5 times the {oracle} shards that suffice: {wide:?}");
+    // One hot key may get far more: for two seconds it may take most of the writes, and nobody knows
+    // that the burst ends.
+    of_hot.sort_unstable();
+    let median = of_hot[of_hot.len() / 2];
+    assert!(2 * median <= 3 * u64::from(oracle), "{oracle} shards suffice: {of_hot:?}");
     let mut cold = 0;
     for key in expected.iter().filter(|(_, events)| events.len() == 1).map(|(key, _)| key).take(50)
     {
