@@ -139,7 +139,7 @@ impl ScalingPolicy {
         now_seconds: u64,
     ) -> ScalingDecision {
         // A raise cannot be undone, so it is for what is certain.
-        let certain = demand(width, seen, 1.0).min(self.most_demand(width, seen.rate));
+        let certain = demand(width, seen, 1.0).min(self.most_demand(width, seen));
         let needed = sizing::needed_partitions(certain);
         if seen.partitions.is_none_or(|partitions| needed <= partitions) {
             return ScalingDecision::AtMaximum;
@@ -155,8 +155,12 @@ impl ScalingPolicy {
     fn most_shards(&self, width: ShardCount, seen: Seen) -> ShardCount {
         let most = self.max_shards;
         let by_rate = seen.partitions.map_or(most, |_| {
-            match sizing::size(self.most_demand(width, seen.rate), seen.partitions, most) {
-                Sizing::Enough(shards) => shards,
+            // Each shard fills its part of a partition.
+            let filled = seen.rate / (LEAST_OWN * self.partition_write_units);
+            match sizing::size(self.most_demand(width, seen), seen.partitions, most) {
+                Sizing::Enough(shards) => {
+                    shards.max(ShardCount::new(filled as u32).unwrap_or(shards))
+                }
                 Sizing::Short(_) => most,
             }
         });
@@ -190,15 +194,15 @@ impl ScalingPolicy {
     /// rate does not limit the demand that follows from them.
     #[must_use]
     pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
-        let is_limited = self.most_demand(width, seen.rate) < demand(width, seen, -1.0);
+        let is_limited = self.most_demand(width, seen) < demand(width, seen, -1.0);
         seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
     }
 
-    /// The largest demand of a key with this width and rate, in partitions. A key can hide demand
-    /// only as far as its own writes fill its partitions.
-    fn most_demand(&self, width: ShardCount, rate: f64) -> f64 {
-        let own = rate / self.partition_write_units;
-        own * (1.0 + HIDDEN * (own / f64::from(width.get())).min(1.0))
+    /// The largest demand of a key with these observations, in partitions. Clients that wait hide
+    /// demand, but only as far as the key's own writes fill its partitions.
+    fn most_demand(&self, width: ShardCount, seen: Seen) -> f64 {
+        let own = seen.rate / self.partition_write_units;
+        own * (1.0 + HIDDEN * waiting(seen) * (own / f64::from(width.get())).min(1.0))
     }
 
     /// Decides about a key that a report names, which says neither the demand nor its throttled
@@ -298,11 +302,14 @@ fn demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
 }
 
 /// The shards for throttles of clients that wait, which hide a part of their demand.
-fn waiting_step(width: ShardCount, Seen { pressure, .. }: Seen) -> u32 {
-    // Where clients do not wait, repetitions throttle up to as many first attempts again as are
-    // rejected in the end.
-    let waiting = (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0);
-    (f64::from(width.get()) * (1.0 + HIDDEN * waiting)).ceil() as u32
+fn waiting_step(width: ShardCount, seen: Seen) -> u32 {
+    (f64::from(width.get()) * (1.0 + HIDDEN * waiting(seen))).ceil() as u32
+}
+
+/// The share of the first attempts whose throttles show clients that wait. Where clients do not
+/// wait, repetitions throttle up to as many first attempts again as are rejected in the end.
+fn waiting(Seen { pressure, .. }: Seen) -> f64 {
+    (pressure.throttled_bound(1.0) - 2.0 * pressure.rejected()).max(0.0)
 }
 
 #[cfg(test)]
@@ -412,9 +419,9 @@ mod tests {
             let seen = Seen { rate, ..on(64, 5_000.0, width) };
             assert_eq!(decide(&settled(width, 1), seen), crowded, "{rate} at {width}");
         }
-        // Half a partition of its own: a few shards, and no more.
-        let half = |width| Seen { rate: 500.0, ..on(64, 5_000.0, width) };
-        assert_grows(decide(&settled(1, 1), half(1)), 2..=20);
+        // Two thirds of a partition of its own: a few shards, and no more.
+        let half = |width| Seen { rate: 700.0, ..on(64, 5_000.0, width) };
+        assert_grows(decide(&settled(1, 1), half(1)), 2..=4);
         assert_eq!(decide(&settled(20, 1), Seen { rate: 500.0, ..on(64, 30_000.0, 20) }), crowded);
         // Partitions that are not known may be small ones.
         let unknown = Seen { rate: 50.0, partitions: None, ..on(64, 5_000.0, 1) };

@@ -17,6 +17,8 @@ const SPAN: Duration = Duration::from_secs(2);
 /// New shards are on partitions that have saved up a second's units, so observations in this time
 /// are too good.
 const SAVED_UP: Duration = Duration::from_secs(1);
+/// A rate is of at least this time, because a few writes may come at once.
+const SHORTEST_RATED: Duration = Duration::from_millis(500);
 /// Standard deviations by which a share must be certain. Otherwise the unluckiest of many instances
 /// would decide for all.
 const CERTAIN: f64 = 3.0;
@@ -305,10 +307,18 @@ impl PressureTracker {
         self.turn(now);
         Seen {
             pressure: self.current.plus(self.previous),
-            rate: self.meter.rate(now),
+            rate: self.meter.rate(now).max(self.rate_since_began(now)),
             partitions: None,
             hot_items: few_items(self.throttled_items, self.items.count_ones()),
         }
+    }
+
+    /// The rate since the overload began, which may be long after the meter began. The first write
+    /// began it, and does not count.
+    fn rate_since_began(&self, now: Duration) -> f64 {
+        let Pressure { writes, attempts, .. } = self.current;
+        let later = attempts as f64 * (1.0 - 1.0 / writes.max(1) as f64);
+        later / now.saturating_sub(self.began).max(SHORTEST_RATED).as_secs_f64()
     }
 
     fn turn(&mut self, now: Duration) {

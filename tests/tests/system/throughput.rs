@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess, PartitionLimits};
 use local::{create_tables, in_process_clients};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use sharding::internal::{
     Attributes, Drained, Environment, Item, PartitionKey, ScalingActors, TableEngine, Value,
-    WriteError, Written,
+    WriteError, WriteErrorKind, Written,
 };
 use system_tests::{TestClock, config, count, large_or, soon, sort_key};
 use tokio::task::JoinSet;
@@ -87,7 +89,10 @@ async fn units_a_second(table: &TableEngine, width: u32, load: Load) -> (f64, u6
                 if number >= load.to {
                     return;
                 }
-                send(&table, load.kind, &item(number, load.units)).await.expect("nothing fails");
+                // A client repeats a write that found no capacity for two seconds.
+                while let Err(error) = send(&table, load.kind, &item(number, load.units)).await {
+                    assert!(matches!(error.kind, WriteErrorKind::Capacity(_)), "{error}");
+                }
                 let now = Instant::now();
                 if now > counts_from && now <= until {
                     stored.fetch_add(load.units, Ordering::Relaxed);
@@ -208,10 +213,13 @@ async fn relieved(kind: Kind, sort_keys: u64) -> Relief {
         .collect();
     let began = Instant::now();
     let mut writes = JoinSet::new();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     for number in 0..DEMAND * SECONDS {
-        let table = instances[usize::try_from(number % 20).expect("small")].clone();
+        // By chance, or one instance would get all that a partition accepts.
+        let table = instances[rng.random_range(0..instances.len())].clone();
+        let at = (number as f64 + rng.random::<f64>()) / DEMAND as f64;
         writes.spawn(async move {
-            sleep_until(began + Duration::from_secs_f64(number as f64 / DEMAND as f64)).await;
+            sleep_until(began + Duration::from_secs_f64(at)).await;
             let written = send(&table, kind, &item(number % sort_keys, UNITS)).await;
             let at_once = written.as_ref().is_ok_and(|written| written.throttled == 0);
             (number / DEMAND, at_once, written.is_ok())
