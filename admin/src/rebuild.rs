@@ -90,9 +90,6 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
     Box::pin(table.claim_for_rebuild(Deadline::now() + PATIENCE)).await?;
     let bar = items_bar(items, "scanning");
     let mut scan = TableScan::new(&table, &options.table, bar.clone());
-    while scan.page().await? {
-        scan.survey.take_unsharded();
-    }
     let mut after = None;
     loop {
         after = table
@@ -101,6 +98,9 @@ pub async fn rebuild(options: &RebuildOptions, config: TableConfig) -> Result<Re
         if after.is_none() {
             break;
         }
+    }
+    while scan.page().await? {
+        scan.survey.take_unsharded();
     }
     bar.finish_and_clear();
     let mut result = Rebuild {

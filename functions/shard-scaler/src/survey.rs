@@ -193,8 +193,8 @@ impl Scaler {
         }
     }
 
-    /// Reads the items of the table and finds damaged metadata. `false` if the time was not enough
-    /// for the whole table.
+    /// Reads the metadata and then the items of the table. `false` if the time was not enough for the
+    /// whole table.
     async fn look_for_rebuild(&self, deadline: Deadline) -> Result<(Survey, bool), Failure> {
         let failure = |what, error: &TableError| {
             tracing::error!(%error, "{what}");
@@ -206,21 +206,19 @@ impl Scaler {
         }
         let look_until = look_until(deadline);
         let (mut survey, mut at) = (Survey::default(), None);
+        let known = self.look_at_metadata(&mut survey, look_until).await;
+        known.map_err(|error| failure("the metadata could not be looked at", &error))?;
         loop {
             let page = self.table.survey_page(&mut survey, at.as_ref(), look_until).await;
             at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
             // Bare keys have no shards to rebuild, and would only use memory.
             survey.take_unsharded();
             if at.is_none() {
-                break;
+                return Ok((survey, true));
             }
             if Deadline::now() >= look_until {
                 return Ok((survey, false));
             }
-        }
-        match self.look_for_damage(&mut survey, look_until).await {
-            Ok(()) => Ok((survey, true)),
-            Err(error) => Err(Failure::new(&error, error.is_retryable())),
         }
     }
 
@@ -264,7 +262,7 @@ impl Scaler {
         RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, misplaced, directory }) }
     }
 
-    async fn look_for_damage(
+    async fn look_at_metadata(
         &self,
         survey: &mut Survey,
         deadline: Deadline,

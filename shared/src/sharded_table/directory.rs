@@ -275,6 +275,33 @@ impl Inner {
         Ok(())
     }
 
+    async fn stored_pages(
+        &self,
+        table: &TableItem,
+        deadline: Deadline,
+    ) -> Result<HashMap<PageCopy, StoredPage>, TableError> {
+        let mut stored = HashMap::new();
+        for page in 0..table.pages {
+            for at in (0..table.copies).map(|copy| PageCopy { page, copy }) {
+                let read = || self.tables.get_page(at);
+                let page = retrying(&self.environment, deadline, read).await?;
+                stored.extend(page.map(|page| (at, page)));
+            }
+        }
+        Ok(stored)
+    }
+
+    /// The entries of all copies of all pages; `None` for one that cannot be parsed.
+    pub(super) async fn listed_entries(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Vec<(PartitionKey, Option<Layout>)>, TableError> {
+        let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
+        let Some(table) = table else { return Ok(Vec::new()) };
+        let stored = self.stored_pages(&table, deadline).await?;
+        Ok(stored.into_values().flat_map(|page| page.entries).collect())
+    }
+
     /// Writes missing entries from the items to every copy of these pages, and marks the pages as
     /// complete. Other actors publish their own changes meanwhile.
     pub(super) async fn fill_directory(
@@ -289,11 +316,7 @@ impl Inner {
             table.check_rebuilt()?;
         }
         let copies = |page| (0..table.copies).map(move |copy| PageCopy { page, copy });
-        let mut stored = HashMap::new();
-        for at in (0..table.pages).flat_map(copies) {
-            let page = retrying(&self.environment, deadline, || self.tables.get_page(at)).await?;
-            stored.extend(page.map(|page| (at, page)));
-        }
+        let stored = self.stored_pages(&table, deadline).await?;
         let entries = || stored.values().flat_map(|page: &StoredPage| &page.entries);
         let mut filled = Filled { behind: 0, without_item: HashMap::new() };
         for (key, layout) in entries().filter_map(|(key, layout)| Some((key, layout.as_ref()?))) {

@@ -1,5 +1,5 @@
 //! Scanning the whole table: for items under bare keys, which a migration moves, and to rebuild
-//! lost metadata.
+//! lost metadata. For a rebuild, the metadata and the directory are surveyed before the items.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::keys::KeyJob;
 use super::retry::retrying;
 use super::scale::ScaleOutcome;
-use super::{Deadline, TableEngine};
+use super::{Deadline, Inner, TableEngine};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber};
 use crate::core::survey::{KeyFindings, Known, Place, Survey, Surveyed};
 use crate::protocol::layout::{HIGHEST_GENERATION, Layout};
@@ -79,24 +79,16 @@ impl TableEngine {
             if let Some(key) =
                 survey.asks_for((config.placement, config.adopt_shards), &place, &seen)
             {
-                let known =
-                    match retrying(&inner.environment, deadline, || inner.tables.get_metadata(key))
-                        .await
-                    {
-                        Ok(Some(metadata)) => Known::Is(Box::new(metadata)),
-                        Ok(None) => Known::Absent,
-                        Err(TableError::Damaged(_)) => Known::Damaged,
-                        Err(error) => return Err(error),
-                    };
-                survey.know(key, known, config.adopt_shards);
+                survey.know(key, inner.known(key, deadline).await?, config.adopt_shards);
             }
             survey.observe((config.placement, &config.shard_keys), always, place, &seen);
         }
         Ok(SurveyPage { next: page.next, items, consumed_capacity: page.consumed })
     }
 
-    /// Adds the keys to the survey whose metadata cannot be parsed, from a page of the metadata
-    /// table. Returns the key to continue after.
+    /// Adds the keys to the survey whose metadata cannot be parsed, or would hide the items of a key
+    /// that never grew; from a page of the metadata table, and before its first page from the
+    /// directory. Returns the key to continue after. Call it before the items are surveyed.
     ///
     /// # Errors
     /// [`TableError`] if the metadata table could not be read.
@@ -106,12 +98,23 @@ impl TableEngine {
         after: Option<&PartitionKey>,
         deadline: Deadline,
     ) -> Result<Option<PartitionKey>, TableError> {
-        let inner = &self.inner;
+        let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
+        if after.is_none() {
+            for (key, layout) in inner.listed_entries(deadline).await? {
+                if layout.is_none_or(|layout| !layout.widths.contains(&width)) {
+                    survey.know(&key, inner.known(&key, deadline).await?, width);
+                }
+            }
+        }
         let (keys, next) =
             retrying(&inner.environment, deadline, || inner.tables.list_metadata(after)).await?;
         for (key, raw) in keys {
-            if raw.parse().is_err() {
-                survey.know(&key, Known::Damaged, inner.config.adopt_shards);
+            match raw.parse() {
+                Err(_) => survey.know(&key, Known::Damaged, width),
+                Ok(metadata) if metadata.widths().all(|known| known != width) => {
+                    survey.know(&key, Known::Is(Box::new(metadata)), width);
+                }
+                Ok(_) => {}
             }
         }
         Ok(next)
@@ -198,6 +201,17 @@ impl TableEngine {
             });
         }
         Ok(Rebuilt::Superseded)
+    }
+}
+
+impl Inner {
+    async fn known(&self, key: &PartitionKey, deadline: Deadline) -> Result<Known, TableError> {
+        match retrying(&self.environment, deadline, || self.tables.get_metadata(key)).await {
+            Ok(Some(metadata)) => Ok(Known::Is(Box::new(metadata))),
+            Ok(None) => Ok(Known::Absent),
+            Err(TableError::Damaged(_)) => Ok(Known::Damaged),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -55,6 +55,19 @@ impl Fixture {
             .expect("stored");
     }
 
+    /// Replaces all items of the main table.
+    pub(super) async fn restore(&self, backup: Vec<HashMap<String, AttributeValue>>) {
+        for mut item in scan_stored(&self.client).await {
+            item.retain(|name, _| name == "partition_key" || name == "sort_key");
+            let delete = self.client.delete_item().table_name("items").set_key(Some(item));
+            delete.send().await.expect("deleted");
+        }
+        for item in backup {
+            let put = self.client.put_item().table_name("items").set_item(Some(item));
+            put.send().await.expect("stored");
+        }
+    }
+
     /// Reads every item of a key, with its value, by pages.
     pub(super) async fn all(&self, partition_key: &str) -> BTreeMap<String, u64> {
         let items = read_items(&self.table, &key(partition_key), 30).await;
@@ -92,6 +105,10 @@ impl Fixture {
 
     pub(super) async fn survey(&self) -> Survey {
         let (mut survey, mut after) = (Survey::default(), None);
+        assert_eq!(
+            self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"),
+            None
+        );
         loop {
             let page =
                 self.table.survey_page(&mut survey, after.as_ref(), soon()).await.expect("a page");
@@ -100,10 +117,6 @@ impl Fixture {
                 break;
             }
         }
-        assert_eq!(
-            self.table.survey_metadata_page(&mut survey, None, soon()).await.expect("a page"),
-            None
-        );
         survey
     }
 
