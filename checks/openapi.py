@@ -13,14 +13,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.parse
-import urllib.request
 
 import schemathesis
 import yaml
+from local_edition import local_edition
 from openapi_spec_validator import validate
-from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESCRIPTION = ROOT / "functions" / "api" / "openapi.yaml"
@@ -31,7 +29,6 @@ RESERVED = set(
     ]["not"]["enum"]
 )
 SEED = "20140709"
-START_SECONDS = 30
 
 # The variables of a kind of table, and the number of requests to each operation.
 TABLES = {
@@ -198,17 +195,6 @@ def without_examples(node):
         without_examples(child)
 
 
-def wait_for(server, url, log):
-    end = time.monotonic() + START_SECONDS
-    while server.poll() is None and time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(f"{url}/items?partition_key=ready", timeout=1):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise SystemExit(f"the local edition does not respond at {url}\n{log.read_text()}")
-
-
 def run(table, binary, description, folder):
     variables, examples = TABLES[table]
     print(f"\n-- {table} table", flush=True)
@@ -216,17 +202,7 @@ def run(table, binary, description, folder):
     narrowed.write_text(yaml.safe_dump(described_for(table, description), sort_keys=False))
     config = folder / f"{table}.toml"
     config.write_text(CONFIG.format(append_only=", 405" if table == "random" else ""))
-    url = f"http://127.0.0.1:{free_port()}"
-    log = folder / f"{table}.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [binary, "serve", "--port", url.rsplit(":", 1)[1], "--dynamodb-port", str(free_port())],
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **variables},
-        )
-    try:
-        wait_for(server, url, log)
+    with local_edition(binary, folder / f"{table}.log", **variables) as url:
         done = subprocess.run(
             [
                 *(
@@ -250,9 +226,6 @@ def run(table, binary, description, folder):
             },
             check=False,
         )
-    finally:
-        server.terminate()
-        server.wait()
     return done.returncode == 0
 
 

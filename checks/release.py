@@ -315,6 +315,10 @@ def main():
         "the notes have the version's changes",
         files["notes.md"][:80],
     )
+    view = json.loads(files[f"{pack.NAME}-{version}-clients.openapi.json"])
+    description = yaml.safe_load((ROOT / "functions/api/openapi.yaml").read_text(encoding="utf-8"))
+    operations = [{path: its.keys() for path, its in one["paths"].items()} for one in (view, description)]
+    expect(operations[0] == operations[1], "the view for clients has every operation of the API", operations[0])
     check_programs(out, version, programs)
     done = run(ROOT / "release/assemble", version, x86_64, arm64, folder / "swapped")
     expect(
