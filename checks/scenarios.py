@@ -702,6 +702,7 @@ SHOWN_BY = {
         "insight rules",
     ): "the alarm hot-partition",
     ("ShardScalerRole", "cloudwatch:GetMetricData", "*"): "an alarm without a metric",
+    ("ShardScalerRole", "cloudwatch:DescribeAlarms", "*"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-partition"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-reads"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm write-limit"): "rearm",

@@ -136,6 +136,7 @@ RIGHTS = {
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
+        "every alarm": {"cloudwatch:DescribeAlarms"},
         "alarm hot-partition": {"cloudwatch:SetAlarmState"},
         "alarm hot-reads": {"cloudwatch:SetAlarmState"},
         "alarm write-limit": {"cloudwatch:SetAlarmState"},
