@@ -170,6 +170,37 @@ async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
     );
 }
 
+/// An account has a quota of rules, so another switching on alone does not help.
+#[tokio::test]
+async fn contributor_insights_that_failed_are_reported_with_their_reason() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        let failure = json!({
+            "ExceptionName": "LimitExceededException",
+            "ExceptionDescription": "Per-account rule limit reached.",
+        });
+        (operation == "DescribeContributorInsights").then(|| {
+            (200, json!({"ContributorInsightsStatus": "FAILED", "FailureException": failure}))
+        })
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!(
+        (&answer["outcome"], &answer["contributor_insights"]),
+        (&json!("handled"), &json!("failed")),
+        "{answer}"
+    );
+    let advice = answer["advice"].to_string();
+    assert!(
+        advice.contains("FAILED (LimitExceededException: Per-account rule limit reached.)")
+            && advice.contains("update-contributor-insights"),
+        "{advice}"
+    );
+    let log = scaler.stop().await;
+    assert_eq!(counted(&log, "ContributorInsightsOff"), 1, "{log}");
+}
+
 #[tokio::test]
 async fn a_table_that_is_being_updated_is_left_alone() {
     let edition = edition().await;
