@@ -7,6 +7,11 @@ from template_claims import FUNCTION, Claims, alias, claim, listed
 from template_expected import ROUTES, SECURITY
 from template_flat import ROOT, Deployment
 
+# The default throttle quota of an account in the regions with the lowest one, such as Milan, for all
+# of its APIs together. (API Gateway developer guide, "Amazon API Gateway quotas".)
+LEAST_RATE_QUOTA = 2500
+LEAST_BURST_QUOTA = 1250
+
 # Headers that the description omits: the type of the body, and the credentials.
 CREDENTIALS = {
     "authorization",
@@ -148,6 +153,27 @@ class Api(Claims):
                 permitted == wanted,
                 f"with {deployed}, the API may call {len(permitted)} functions",
                 f"with {deployed}, the API may call {permitted}",
+            )
+
+    @claim
+    def the_limits_of_each_profile_fit_the_quota_of_every_region(self):
+        for profile in self.templates.parameters["Profile"]["AllowedValues"]:
+            deployment = Deployment(self.templates, Profile=profile)
+            api = deployment.of_type("AWS::Serverless::HttpApi")["Api"]
+            limits = api["DefaultRouteSettings"]
+            rate, burst = (
+                int(limits[f"Throttling{kind}Limit"]) for kind in ("Rate", "Burst")
+            )
+            self.expect(
+                rate <= LEAST_RATE_QUOTA and burst <= LEAST_BURST_QUOTA,
+                f"with {profile}, each route takes {rate} requests a second and {burst} at once",
+                f"with {profile}, {limits} exceed {LEAST_RATE_QUOTA} and {LEAST_BURST_QUOTA}",
+            )
+            # CloudFormation would pass its numbers as text.
+            self.expect(
+                "RouteSettings" not in api,
+                f"with {profile}, all limits of the API are typed",
+                f"with {profile}, the API has {api.get('RouteSettings')}",
             )
 
     @claim
