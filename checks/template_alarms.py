@@ -108,7 +108,10 @@ class Alarms(Claims):
         limits = {
             "fixed capacity": "ProvisionedThroughput",
             "an on-demand maximum": "MaxOnDemandThroughput",
-            "no read replicas": "AccountLimit",
+            "no read replicas": "MaxOnDemandThroughput",
+            "no on-demand maximum": "AccountLimit",
+            "an existing table": "AccountLimit",
+            "an existing table with a maximum": "MaxOnDemandThroughput",
         }
         for deployed, limit in limits.items():
             metrics = {alarm["MetricName"] for alarm in self.waking_alarms(self.deployments[deployed]).values()}

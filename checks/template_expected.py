@@ -276,7 +276,16 @@ BUDGETED = {
         {"CapacityMode": "provisioned", "MaxReadUnits": 500},
         [CAPACITY_RIGHTS],
     ),
-    "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
+    "an on-demand maximum": ({"OnDemandMaxReadUnits": 500, "OnDemandMaxWriteUnits": 500}, []),
+    "no on-demand maximum": ({"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 0}, []),
+    "an existing table with a maximum": (
+        {"ExistingTable": "orders", "MaxReadUnits": 500, "MaxWriteUnits": 500},
+        [],
+    ),
+    "a peak in the profile development": (
+        {"ExpectedPeakWriteUnits": 24000, "Profile": "development"},
+        [],
+    ),
     "a larger budget": ({"MaxWarmWriteUnits": 40000}, []),
     "a budget for reads, too": ({"MaxWarmReadUnits": 40000}, []),
     "an expected peak": ({"ExpectedPeakWriteUnits": 24000}, []),
@@ -382,7 +391,23 @@ KMS = {"SSEEnabled": True, "SSEType": "KMS"}
 TABLE_OPTIONS = [
     ({}, "BillingMode", "PAY_PER_REQUEST"),
     ({}, "ProvisionedThroughput", None),
-    ({}, "OnDemandThroughput", None),
+    # The ceilings of what a table can cost.
+    (
+        {},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "20000", "MaxWriteRequestUnits": "20000"},
+    ),
+    (
+        {"Profile": "production"},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "20000", "MaxWriteRequestUnits": "20000"},
+    ),
+    (
+        {"Profile": "development"},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "12000", "MaxWriteRequestUnits": "4000"},
+    ),
+    ({"ExpectedPeakWriteUnits": 24000}, "OnDemandThroughput", {"MaxReadRequestUnits": "20000"}),
     ({}, "WarmThroughput", None),
     ({}, "TimeToLiveSpecification", None),
     ({}, "StreamSpecification", None),
@@ -398,8 +423,17 @@ TABLE_OPTIONS = [
         {"ReadCapacityUnits": "7", "WriteCapacityUnits": "5"},
     ),
     ({"CapacityMode": "provisioned", "MaxReadUnits": 9}, "OnDemandThroughput", None),
-    ({"MaxReadUnits": 9}, "OnDemandThroughput", {"MaxReadRequestUnits": "9"}),
-    ({"MaxWriteUnits": 9}, "OnDemandThroughput", {"MaxWriteRequestUnits": "9"}),
+    (
+        {"OnDemandMaxReadUnits": 9, "OnDemandMaxWriteUnits": 0},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "9"},
+    ),
+    (
+        {"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 9},
+        "OnDemandThroughput",
+        {"MaxWriteRequestUnits": "9"},
+    ),
+    ({"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 0}, "OnDemandThroughput", None),
     (
         {"WarmReadUnits": 13000, "WarmWriteUnits": 5000},
         "WarmThroughput",
@@ -431,11 +465,6 @@ REFUSED = {
     "a peak of provisioned capacity": {
         "ExpectedPeakWriteUnits": 24000,
         "CapacityMode": "provisioned",
-    },
-    "a peak beyond a maximum": {"ExpectedPeakWriteUnits": 24000, "MaxWriteUnits": 9000},
-    "a peak in the profile development": {
-        "ExpectedPeakWriteUnits": 24000,
-        "Profile": "development",
     },
     "a peak beside a warm throughput": {
         "ExpectedPeakWriteUnits": 24000,

@@ -139,6 +139,8 @@ class Tables(Claims):
                     {"ProjectionType": "ALL"},
                 ):
                     faults.append(f"{index['IndexName']} is not a copy of the table")
+                if index.get("OnDemandThroughput") != table["OnDemandThroughput"]:
+                    faults.append(f"the reads of {index['IndexName']} are not limited as the table's")
                 if index.get("WarmThroughput") != table["WarmThroughput"]:
                     faults.append(f"{index['IndexName']} is not as warm as the table")
                 if (

@@ -23,7 +23,7 @@ VARIANTS = {
     },
     "provisioned, fixed": {"CapacityMode": "provisioned", "ReadUnits": "7", "WriteUnits": "8"},
     "on-demand maximum, warm": {
-        "MaxWriteUnits": "9000",
+        "OnDemandMaxWriteUnits": "9000",
         "WarmReadUnits": "13000",
         "WarmWriteUnits": "5000",
     },
