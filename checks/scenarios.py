@@ -24,7 +24,7 @@ KEY = "hot"
 SORTS = "abcdefgh"
 ITEMS = 12
 # The alarms that wake the shard-scaler.
-WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit")
+WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit", "hot-replica-1")
 
 
 class Fails(Exception):
@@ -707,6 +707,7 @@ SHOWN_BY = {
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-reads"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm write-limit"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm read-limit"): "rearm",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-replica-*"): "rearm",
     ("ShardScalerRole", "dynamodb:GetItem", _METADATA): "set",
     ("ShardScalerRole", "dynamodb:UpdateItem", _METADATA): "set",
     ("ShardScalerRole", "dynamodb:Scan", _METADATA): "drain",

@@ -155,7 +155,10 @@ RIGHTS = {
     },
 }
 # Further rights of a role: if the main table has read replicas,
-REPLICA_RIGHTS = {"ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}}}
+REPLICA_RIGHTS = {
+    "ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}},
+    "ShardScalerRole": {"alarm hot-replica-*": {"cloudwatch:SetAlarmState"}},
+}
 # if the shard-scaler may raise its provisioned capacity,
 CAPACITY_RIGHTS = {"ShardScalerRole": {"MainTable": {"dynamodb:UpdateTable"}}}
 # if it may raise its warm throughput, and that of its indexes,
