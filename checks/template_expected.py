@@ -383,11 +383,17 @@ DEPLOYMENTS = {
 
 OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
 JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
-# The credentials that every operation of the API needs.
+SCOPES = {"ApiJwtReadScopes": "items/read,items/all", "ApiJwtWriteScopes": "items/all"}
+# The credentials that the operations of the reader and of the writer need.
 SECURITY = {
-    "IAM": ({}, [{"AWS_IAM": []}]),
-    "JWT": (JWT, [{"Jwt": []}]),
-    "NONE, confirmed": (OPEN, None),
+    "IAM": ({}, [{"AWS_IAM": []}], [{"AWS_IAM": []}]),
+    "JWT": (JWT, [{"Jwt": []}], [{"Jwt": []}]),
+    "JWT with scopes": (
+        JWT | SCOPES,
+        [{"Jwt": ["items/read", "items/all"]}],
+        [{"Jwt": ["items/all"]}],
+    ),
+    "NONE, confirmed": (OPEN, None, None),
 }
 # The main table's properties, by its parameters. None if a property must be absent.
 KMS = {"SSEEnabled": True, "SSEType": "KMS"}
@@ -463,6 +469,7 @@ REFUSED = {
     "open with IAM": {"ApiOpenToEveryone": "true"},
     "JWT without issuer": JWT | {"ApiJwtIssuer": ""},
     "JWT without audience": JWT | {"ApiJwtAudience": ""},
+    "scopes without JWT": {"ApiJwtWriteScopes": "items/all"},
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
     "a peak of provisioned capacity": {

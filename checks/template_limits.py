@@ -20,7 +20,7 @@ class Limits(Claims):
                 f"refused, {what}: {' '.join(refusals)}",
                 f"{what} should be refused by one rule, and is by {refusals}",
             )
-        for what, values in [(what, values) for what, (values, _) in (DEPLOYMENTS | SECURITY).items()]:
+        for what, (values, *_) in (DEPLOYMENTS | SECURITY).items():
             refusals = Deployment(self.templates, **values).refusals()
             self.expect(not refusals, f"not refused: {what}", f"{what} is refused: {refusals}")
 
