@@ -24,7 +24,7 @@ KEY = "hot"
 SORTS = "abcdefgh"
 ITEMS = 12
 # The alarms that wake the shard-scaler.
-WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit")
+WAKING_ALARMS = ("hot-partition", "hot-reads", "write-limit", "read-limit", "hot-replica-1")
 
 
 class Fails(Exception):
@@ -702,10 +702,12 @@ SHOWN_BY = {
         "insight rules",
     ): "the alarm hot-partition",
     ("ShardScalerRole", "cloudwatch:GetMetricData", "*"): "an alarm without a metric",
+    ("ShardScalerRole", "cloudwatch:DescribeAlarms", "*"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-partition"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-reads"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm write-limit"): "rearm",
     ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm read-limit"): "rearm",
+    ("ShardScalerRole", "cloudwatch:SetAlarmState", "alarm hot-replica-*"): "rearm",
     ("ShardScalerRole", "dynamodb:GetItem", _METADATA): "set",
     ("ShardScalerRole", "dynamodb:UpdateItem", _METADATA): "set",
     ("ShardScalerRole", "dynamodb:Scan", _METADATA): "drain",

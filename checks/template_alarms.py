@@ -1,10 +1,32 @@
 """Checks the alarms and schedules that wake the shard-scaler."""
 
 import json
+import re
 
 from template_claims import SCALER, Claims, alias, claim
-from template_expected import ALARM_ARN, ALARM_PRINCIPAL
-from template_flat import ROOT, as_list
+from template_expected import ALARM_ARN, ALARM_PRINCIPAL, READ_REPLICA_COUNTS
+from template_flat import ROOT, Deployment, as_list
+
+
+# One right covers the alarms of all read replicas.
+OF_A_REPLICA = re.compile(r"^(hot-replica-)\d$")
+# Alarms on the metadata table, and the service whose throttles they and others watch.
+WATCHED = {
+    "metadata-reads-throttled": ("AWS/DynamoDB", "ReadThrottleEvents", "MetadataTable"),
+    "metadata-writes-throttled": ("AWS/DynamoDB", "WriteThrottleEvents", "MetadataTable"),
+    "writer-throttles": ("AWS/Lambda", "Throttles", "WriterFunction"),
+    "reader-throttles": ("AWS/Lambda", "Throttles", "ReaderFunction"),
+    "consumed-reads": ("AWS/DynamoDB", "ConsumedReadCapacityUnits", "MainTable"),
+    "consumed-writes": ("AWS/DynamoDB", "ConsumedWriteCapacityUnits", "MainTable"),
+}
+
+
+def metric_of(alarm):
+    """Returns namespace, name and dimensions' values of the alarm's only metric."""
+    stats = [each["MetricStat"]["Metric"] for each in alarm.get("Metrics", []) if "MetricStat" in each]
+    metric = stats[0] if len(stats) == 1 else alarm
+    dimensions = [each["Value"] for each in metric.get("Dimensions", [])]
+    return metric.get("Namespace"), metric.get("MetricName"), dimensions
 
 
 class Alarms(Claims):
@@ -34,7 +56,10 @@ class Alarms(Claims):
             rights = self.rights_of(deployment, "ShardScalerRole")
             rearmed = {scope for scope, actions in rights.items() if "cloudwatch:SetAlarmState" in actions}
             woken = {
-                "alarm " + properties["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-")
+                "alarm "
+                + OF_A_REPLICA.sub(
+                    r"\1*", properties["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-")
+                )
                 for properties in self.waking_alarms(deployment).values()
             }
             self.expect(
@@ -63,6 +88,44 @@ class Alarms(Claims):
     def event_of(schedule):
         text = schedule["Target"]["Input"]
         return json.loads(text["Fn::Sub"] if isinstance(text, dict) else text)
+
+    @claim
+    def what_makes_all_requests_fail_or_cost_money_is_watched(self):
+        for deployed, deployment in self.deployments.items():
+            existing = {"MainTable": "ExistingTable", "MetadataTable": "ExistingMetadataTable"}
+            faults = []
+            alarms = {
+                alarm["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-"): alarm
+                for alarm in deployment.of_type("AWS::CloudWatch::Alarm").values()
+            }
+            for name, (namespace, metric, watched) in WATCHED.items():
+                given = deployment.values.get(existing.get(watched))
+                found = metric_of(alarms.get(name, {}))
+                if found != (namespace, metric, [given or {"Ref": watched}]):
+                    faults.append(f"{name} watches {found}")
+            self.expect(
+                not faults,
+                f"with {deployed}, {len(WATCHED)} alarms watch Lambda, the metadata and the units",
+                f"with {deployed}: {'; '.join(faults)}",
+            )
+
+    @claim
+    def every_read_replica_wakes_the_scaler(self):
+        """The table's metrics do not include what its indexes throttle."""
+        for count in map(int, READ_REPLICA_COUNTS):
+            deployment = Deployment(self.templates, ReadReplicas=count)
+            watched = sorted(
+                dimension["Value"]
+                for alarm in self.waking_alarms(deployment).values()
+                for dimension in alarm["Dimensions"]
+                if dimension["Name"] == "GlobalSecondaryIndexName"
+            )
+            wanted = [f"read-replica-{number}" for number in range(1, count + 1)]
+            self.expect(
+                watched == wanted,
+                f"with {count} read replicas, throttles of {watched} wake the shard-scaler",
+                f"with {count} read replicas, throttles of {watched} wake the shard-scaler",
+            )
 
     @claim
     def every_schedule_wakes_the_scaler(self):
@@ -108,7 +171,10 @@ class Alarms(Claims):
         limits = {
             "fixed capacity": "ProvisionedThroughput",
             "an on-demand maximum": "MaxOnDemandThroughput",
-            "no read replicas": "AccountLimit",
+            "no read replicas": "MaxOnDemandThroughput",
+            "no on-demand maximum": "AccountLimit",
+            "an existing table": "AccountLimit",
+            "an existing table with a maximum": "MaxOnDemandThroughput",
         }
         for deployed, limit in limits.items():
             metrics = {alarm["MetricName"] for alarm in self.waking_alarms(self.deployments[deployed]).values()}

@@ -7,6 +7,11 @@ from template_claims import FUNCTION, Claims, alias, claim, listed
 from template_expected import ROUTES, SECURITY
 from template_flat import ROOT, Deployment
 
+# The default throttle quota of an account in the regions with the lowest one, such as Milan, for all
+# of its APIs together. (API Gateway developer guide, "Amazon API Gateway quotas".)
+LEAST_RATE_QUOTA = 2500
+LEAST_BURST_QUOTA = 1250
+
 # Headers that the description omits: the type of the body, and the credentials.
 CREDENTIALS = {
     "authorization",
@@ -104,7 +109,7 @@ class Api(Claims):
     @claim
     def every_operation_asks_for_the_chosen_credentials(self):
         routes = set().union(*ROUTES.values())
-        for chosen, (values, security) in SECURITY.items():
+        for chosen, (values, of_reads, of_writes) in SECURITY.items():
             deployment = Deployment(self.templates, **values)
             body = deployment.of_type("AWS::Serverless::HttpApi")["Api"]["DefinitionBody"]
             operations = {
@@ -116,6 +121,7 @@ class Api(Claims):
             if operations.keys() != routes:
                 faults.append(f"its operations are {sorted(operations)}")
             for route, operation in operations.items():
+                security = of_reads if route in ROUTES["ReaderFunction"] else of_writes
                 if operation.get("security") != security:
                     faults.append(f"{route} asks for {operation.get('security')}")
                 uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
@@ -126,11 +132,12 @@ class Api(Claims):
                 ):
                     faults.append(f"{route} goes to {uri}")
             schemes = set(body.get("components", {}).get("securitySchemes", {}))
-            if schemes != {scheme for each in security or [] for scheme in each}:
+            if schemes != {scheme for each in of_reads or [] for scheme in each}:
                 faults.append(f"it declares {sorted(schemes)}")
             self.expect(
                 not faults,
-                f"with ApiAuth {chosen}, all {len(operations)} operations ask for {security}",
+                f"with ApiAuth {chosen}, all {len(operations)} operations ask for {of_reads} or "
+                f"{of_writes}",
                 f"with ApiAuth {chosen}: {'; '.join(faults)}",
             )
 
@@ -148,6 +155,27 @@ class Api(Claims):
                 permitted == wanted,
                 f"with {deployed}, the API may call {len(permitted)} functions",
                 f"with {deployed}, the API may call {permitted}",
+            )
+
+    @claim
+    def the_limits_of_each_profile_fit_the_quota_of_every_region(self):
+        for profile in self.templates.parameters["Profile"]["AllowedValues"]:
+            deployment = Deployment(self.templates, Profile=profile)
+            api = deployment.of_type("AWS::Serverless::HttpApi")["Api"]
+            limits = api["DefaultRouteSettings"]
+            rate, burst = (
+                int(limits[f"Throttling{kind}Limit"]) for kind in ("Rate", "Burst")
+            )
+            self.expect(
+                rate <= LEAST_RATE_QUOTA and burst <= LEAST_BURST_QUOTA,
+                f"with {profile}, each route takes {rate} requests a second and {burst} at once",
+                f"with {profile}, {limits} exceed {LEAST_RATE_QUOTA} and {LEAST_BURST_QUOTA}",
+            )
+            # CloudFormation would pass its numbers as text.
+            self.expect(
+                "RouteSettings" not in api,
+                f"with {profile}, all limits of the API are typed",
+                f"with {profile}, the API has {api.get('RouteSettings')}",
             )
 
     @claim

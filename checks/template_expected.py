@@ -136,6 +136,7 @@ RIGHTS = {
         "MetadataTable": METADATA_CHANGES | {"dynamodb:Scan"},
         "the rules of Contributor Insights": {"cloudwatch:GetInsightRuleReport"},
         "every metric": {"cloudwatch:GetMetricData"},
+        "every alarm": {"cloudwatch:DescribeAlarms"},
         "alarm hot-partition": {"cloudwatch:SetAlarmState"},
         "alarm hot-reads": {"cloudwatch:SetAlarmState"},
         "alarm write-limit": {"cloudwatch:SetAlarmState"},
@@ -154,7 +155,10 @@ RIGHTS = {
     },
 }
 # Further rights of a role: if the main table has read replicas,
-REPLICA_RIGHTS = {"ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}}}
+REPLICA_RIGHTS = {
+    "ReaderRole": {"the indexes of MainTable": {"dynamodb:Query"}},
+    "ShardScalerRole": {"alarm hot-replica-*": {"cloudwatch:SetAlarmState"}},
+}
 # if the shard-scaler may raise its provisioned capacity,
 CAPACITY_RIGHTS = {"ShardScalerRole": {"MainTable": {"dynamodb:UpdateTable"}}}
 # if it may raise its warm throughput, and that of its indexes,
@@ -275,7 +279,16 @@ BUDGETED = {
         {"CapacityMode": "provisioned", "MaxReadUnits": 500},
         [CAPACITY_RIGHTS],
     ),
-    "an on-demand maximum": ({"MaxReadUnits": 500, "MaxWriteUnits": 500}, []),
+    "an on-demand maximum": ({"OnDemandMaxReadUnits": 500, "OnDemandMaxWriteUnits": 500}, []),
+    "no on-demand maximum": ({"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 0}, []),
+    "an existing table with a maximum": (
+        {"ExistingTable": "orders", "MaxReadUnits": 500, "MaxWriteUnits": 500},
+        [],
+    ),
+    "a peak in the profile development": (
+        {"ExpectedPeakWriteUnits": 24000, "Profile": "development"},
+        [],
+    ),
     "a larger budget": ({"MaxWarmWriteUnits": 40000}, []),
     "a budget for reads, too": ({"MaxWarmReadUnits": 40000}, []),
     "an expected peak": ({"ExpectedPeakWriteUnits": 24000}, []),
@@ -370,18 +383,40 @@ DEPLOYMENTS = {
 
 OPEN = {"ApiAuth": "NONE", "ApiOpenToEveryone": "true"}
 JWT = {"ApiAuth": "JWT", "ApiJwtIssuer": "https://example.com", "ApiJwtAudience": "one,two"}
-# The credentials that every operation of the API needs.
+SCOPES = {"ApiJwtReadScopes": "items/read,items/all", "ApiJwtWriteScopes": "items/all"}
+# The credentials that the operations of the reader and of the writer need.
 SECURITY = {
-    "IAM": ({}, [{"AWS_IAM": []}]),
-    "JWT": (JWT, [{"Jwt": []}]),
-    "NONE, confirmed": (OPEN, None),
+    "IAM": ({}, [{"AWS_IAM": []}], [{"AWS_IAM": []}]),
+    "JWT": (JWT, [{"Jwt": []}], [{"Jwt": []}]),
+    "JWT with scopes": (
+        JWT | SCOPES,
+        [{"Jwt": ["items/read", "items/all"]}],
+        [{"Jwt": ["items/all"]}],
+    ),
+    "NONE, confirmed": (OPEN, None, None),
 }
 # The main table's properties, by its parameters. None if a property must be absent.
 KMS = {"SSEEnabled": True, "SSEType": "KMS"}
 TABLE_OPTIONS = [
     ({}, "BillingMode", "PAY_PER_REQUEST"),
     ({}, "ProvisionedThroughput", None),
-    ({}, "OnDemandThroughput", None),
+    # The ceilings of what a table can cost.
+    (
+        {},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "20000", "MaxWriteRequestUnits": "20000"},
+    ),
+    (
+        {"Profile": "production"},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "20000", "MaxWriteRequestUnits": "20000"},
+    ),
+    (
+        {"Profile": "development"},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "12000", "MaxWriteRequestUnits": "4000"},
+    ),
+    ({"ExpectedPeakWriteUnits": 24000}, "OnDemandThroughput", {"MaxReadRequestUnits": "20000"}),
     ({}, "WarmThroughput", None),
     ({}, "TimeToLiveSpecification", None),
     ({}, "StreamSpecification", None),
@@ -397,8 +432,17 @@ TABLE_OPTIONS = [
         {"ReadCapacityUnits": "7", "WriteCapacityUnits": "5"},
     ),
     ({"CapacityMode": "provisioned", "MaxReadUnits": 9}, "OnDemandThroughput", None),
-    ({"MaxReadUnits": 9}, "OnDemandThroughput", {"MaxReadRequestUnits": "9"}),
-    ({"MaxWriteUnits": 9}, "OnDemandThroughput", {"MaxWriteRequestUnits": "9"}),
+    (
+        {"OnDemandMaxReadUnits": 9, "OnDemandMaxWriteUnits": 0},
+        "OnDemandThroughput",
+        {"MaxReadRequestUnits": "9"},
+    ),
+    (
+        {"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 9},
+        "OnDemandThroughput",
+        {"MaxWriteRequestUnits": "9"},
+    ),
+    ({"OnDemandMaxReadUnits": 0, "OnDemandMaxWriteUnits": 0}, "OnDemandThroughput", None),
     (
         {"WarmReadUnits": 13000, "WarmWriteUnits": 5000},
         "WarmThroughput",
@@ -425,16 +469,12 @@ REFUSED = {
     "open with IAM": {"ApiOpenToEveryone": "true"},
     "JWT without issuer": JWT | {"ApiJwtIssuer": ""},
     "JWT without audience": JWT | {"ApiJwtAudience": ""},
+    "scopes without JWT": {"ApiJwtWriteScopes": "items/all"},
     "replicas of provisioned capacity": {"CapacityMode": "provisioned", "ReadReplicas": 1},
     "one warm throughput": {"WarmReadUnits": 20000},
     "a peak of provisioned capacity": {
         "ExpectedPeakWriteUnits": 24000,
         "CapacityMode": "provisioned",
-    },
-    "a peak beyond a maximum": {"ExpectedPeakWriteUnits": 24000, "MaxWriteUnits": 9000},
-    "a peak in the profile development": {
-        "ExpectedPeakWriteUnits": 24000,
-        "Profile": "development",
     },
     "a peak beside a warm throughput": {
         "ExpectedPeakWriteUnits": 24000,

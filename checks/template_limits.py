@@ -7,6 +7,7 @@ from template_expected import DEPLOYMENTS, REFUSED, ROUTES, SECURITY
 from template_flat import ROOT, Deployment
 
 PRICES = ROOT / "adviser/prices.json"
+SECONDS_A_DAY = 86_400
 
 
 class Limits(Claims):
@@ -19,7 +20,7 @@ class Limits(Claims):
                 f"refused, {what}: {' '.join(refusals)}",
                 f"{what} should be refused by one rule, and is by {refusals}",
             )
-        for what, values in [(what, values) for what, (values, _) in (DEPLOYMENTS | SECURITY).items()]:
+        for what, (values, *_) in (DEPLOYMENTS | SECURITY).items():
             refusals = Deployment(self.templates, **values).refusals()
             self.expect(not refusals, f"not refused: {what}", f"{what} is refused: {refusals}")
 
@@ -83,6 +84,22 @@ class Limits(Claims):
         wanted = f"about ${1000 * tier['usd']:.2f} per 1,000 units above 4,000 (${16_000 * tier['usd']:.0f} for 20,000)"
         found = self.templates.parameters["ExpectedPeakWriteUnits"]["Description"]
         self.expect(wanted in found, f"a peak costs {wanted}", f"{PRICES.name} says {wanted}, the template: {found}")
+
+    @claim
+    def the_documents_price_the_ceilings(self):
+        """SECURITY.md and docs/costs.md say what a table can cost in a day."""
+        prices = json.loads(PRICES.read_text(encoding="utf-8"))
+        for profile in ("standard", "development"):
+            for kind in ("write", "read"):
+                units = int(self.templates.settings[f"OnDemandMax{kind.title()}Units"][profile])
+                [tier] = prices[f"dynamodb_{kind}_request_units"]["tiers"]
+                wanted = f"${units * SECONDS_A_DAY * tier['usd'] / 1e6:,.0f}"
+                for document in ("SECURITY.md", "docs/costs.md"):
+                    self.expect(
+                        wanted in (ROOT / document).read_text(encoding="utf-8"),
+                        f"{document}: in {profile}, {units} {kind} units a second cost {wanted} a day",
+                        f"{document} does not say that {units} {kind} units a second cost {wanted} a day",
+                    )
 
     @claim
     def concurrency_is_reserved_on_request_only(self):

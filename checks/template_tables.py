@@ -139,6 +139,8 @@ class Tables(Claims):
                     {"ProjectionType": "ALL"},
                 ):
                     faults.append(f"{index['IndexName']} is not a copy of the table")
+                if index.get("OnDemandThroughput") != table["OnDemandThroughput"]:
+                    faults.append(f"the reads of {index['IndexName']} are not limited as the table's")
                 if index.get("WarmThroughput") != table["WarmThroughput"]:
                     faults.append(f"{index['IndexName']} is not as warm as the table")
                 if (
@@ -208,13 +210,18 @@ class Tables(Claims):
                     if body["Type"].startswith("AWS::ApplicationAutoScaling::")
                 ]
             main = deployment.values["ExistingTable"] or {"Ref": "MainTable"}
+            metadata = deployment.values["ExistingMetadataTable"] or {"Ref": "MetadataTable"}
             checked = [
                 (name, dimension["Value"])
                 for name, alarm in deployment.of_type("AWS::CloudWatch::Alarm").items()
                 for dimension in alarm.get("Dimensions", [])
                 if dimension["Name"] == "TableName"
             ]
-            faults += [f"{name} watches {value}" for name, value in checked if value != main]
+            faults += [
+                f"{name} watches {value}"
+                for name, value in checked
+                if value != (metadata if name.startswith("Metadata") else main)
+            ]
             self.expect(
                 not faults and checked,
                 f"with {deployed}, functions, alarms and outputs have the same two tables",

@@ -23,7 +23,7 @@ VARIANTS = {
     },
     "provisioned, fixed": {"CapacityMode": "provisioned", "ReadUnits": "7", "WriteUnits": "8"},
     "on-demand maximum, warm": {
-        "MaxWriteUnits": "9000",
+        "OnDemandMaxWriteUnits": "9000",
         "WarmReadUnits": "13000",
         "WarmWriteUnits": "5000",
     },
@@ -342,21 +342,30 @@ def _unresolved(logical, resource):
 
 
 def _alarms(stack):
-    table = stack.outputs["MainTableName"]
+    main, metadata = stack.outputs["MainTableName"], stack.outputs["MetadataTableName"]
     alarms = [
         alarm for name, alarm in cloudwatch._alarms.items() if name.startswith(f"{stack.name}-")
     ]
     if not alarms:
         yield "there are no alarms"
     waking = 0
+    replicas = {
+        dimension["Value"]
+        for alarm in alarms
+        for dimension in alarm.get("Dimensions") or []
+        if dimension["Name"] == "GlobalSecondaryIndexName"
+    }
     for alarm in alarms:
         for dimension in alarm.get("Dimensions") or []:
-            if dimension["Name"] == "TableName" and dimension["Value"] != table:
+            of_metadata = alarm["AlarmName"].startswith(f"{stack.name}-metadata-")
+            if dimension["Name"] == "TableName" and dimension["Value"] != (
+                metadata if of_metadata else main
+            ):
                 yield f"alarm {alarm['AlarmName']} watches the table {dimension['Value']}"
         for action in alarm["AlarmActions"]:
             if ":lambda:" in action:
                 waking += 1
                 if not functions.may_invoke(functions.ALARMS, action, alarm["AlarmArn"]):
                     yield f"alarm {alarm['AlarmName']} may not wake {action}"
-    if waking != 4:
+    if waking != 4 + len(replicas):
         yield f"{waking} alarms wake the shard-scaler"

@@ -57,6 +57,7 @@ impl CloudWatch {
         match path.rsplit_once(OPERATIONS).map(|(_, operation)| operation) {
             Some("GetInsightRuleReport") => self.report(&request),
             Some("GetMetricData") => self.metric_data(&request),
+            Some("DescribeAlarms") => self.describe_alarms(&request),
             Some("SetAlarmState") => self.set_alarm(&request),
             _ => cbor_error(
                 "UnknownOperationException",
@@ -72,6 +73,19 @@ impl CloudWatch {
 
     pub(crate) fn set_alarm_to(&mut self, name: &str, state: &str) {
         self.alarms.insert(name.to_owned(), state.to_owned());
+    }
+
+    /// The states of the named alarms that exist.
+    fn describe_alarms(&self, request: &Fields<'_>) -> Response {
+        let Some(names) = request.get("AlarmNames").and_then(Cbor::as_array) else {
+            return cbor_error("InvalidParameterValue", "the local edition needs AlarmNames");
+        };
+        let named = names.iter().filter_map(Cbor::as_text);
+        let alarms = named.filter_map(|name| {
+            let state = Cbor::Text(self.alarm(name)?.to_owned());
+            Some(map([("AlarmName", Cbor::Text(name.to_owned())), ("StateValue", state)]))
+        });
+        Response::cbor(200, encode(&map([("MetricAlarms", Cbor::Array(alarms.collect()))])))
     }
 
     fn set_alarm(&mut self, request: &Fields<'_>) -> Response {

@@ -15,7 +15,7 @@ use super::prices::{Evidence, MONTH_HOURS, Price, Prices};
 /// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
 /// for each of its metrics, here 5xx and requests of the API. (CloudWatch user guide, "CloudWatch
 /// billing and cost".)
-const ALARM_METRICS: u32 = 17;
+const ALARM_METRICS: u32 = 23;
 /// The metrics of the alarms of a canary deployment, one for each function.
 const CANARY_ALARM_METRICS: u32 = 3;
 /// Minutes between two runs of the schedule that sets alarms back to OK.
@@ -223,9 +223,9 @@ mod tests {
         // 8,760 traces at 5.00 a million, and requests to KMS at 0.03 for 10,000.
         let production = 0.043_8 + 0.026_28;
         let rows = [
-            ("development", [1.70, 0.0, 1.00, runs + kept[0]]),
-            ("standard", [1.70, 3.00, 1.00, runs + kept[1]]),
-            ("production", [2.00, 3.00, 1.00, runs + kept[2] + production]),
+            ("development", [2.30, 0.0, 1.00, runs + kept[0]]),
+            ("standard", [2.30, 3.00, 1.00, runs + kept[1]]),
+            ("production", [2.60, 3.00, 1.00, runs + kept[2] + production]),
         ];
         assert_eq!(at_rest.profiles.len(), rows.len());
         for (stack, (profile, usd)) in at_rest.profiles.iter().zip(rows) {
@@ -306,12 +306,14 @@ mod tests {
     fn the_counts_are_those_of_the_templates() {
         let resources = resources();
         let of = |kind: &'static str| resources.iter().filter(move |resource| resource.is(kind));
-        let (mut of_all, mut of_canaries) = (0, 0);
+        let (mut of_all, mut of_canaries, mut of_replicas) = (0, 0, 0);
         for alarm in of("AWS::CloudWatch::Alarm") {
             let metrics = alarm.count("MetricStat:").max(1);
             match alarm.condition() {
                 None => of_all += metrics,
                 Some("Canary") => of_canaries += metrics,
+                // The profiles have no read replicas.
+                Some("FirstReplica" | "SecondReplica" | "ThirdReplica") => of_replicas += metrics,
                 Some(other) => {
                     panic!(
                         "{} exists on the condition {other}, which no profile includes",
@@ -328,6 +330,7 @@ mod tests {
             );
         }
         assert_eq!((of_all, of_canaries), (ALARM_METRICS, CANARY_ALARM_METRICS));
+        assert_eq!(of_replicas, 3, "docs/costs.md: one for each read replica");
         for other in ["CompositeAlarm", "AnomalyDetector", "InsightRule", "MetricStream"] {
             let kind = format!("AWS::CloudWatch::{other}");
             assert!(

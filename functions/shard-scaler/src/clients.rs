@@ -1,8 +1,9 @@
 //! The shard-scaler's requests to AWS, and their errors.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
-use aws_sdk_cloudwatch::types::StateValue;
+use aws_sdk_cloudwatch::types::{AlarmType, StateValue};
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus};
@@ -118,6 +119,31 @@ impl Clients {
         let update =
             self.dynamodb.update_table().table_name(table).provisioned_throughput(throughput);
         update.send().await.map(drop).map_err(ClientError::of("UpdateTable"))
+    }
+
+    /// The states of those of the named alarms that exist.
+    pub(crate) async fn alarm_states(
+        &self,
+        names: &BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, String>, ClientError> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let described = self
+            .cloudwatch
+            .describe_alarms()
+            .set_alarm_names(Some(names))
+            .alarm_types(AlarmType::MetricAlarm)
+            .alarm_types(AlarmType::CompositeAlarm)
+            .send()
+            .await
+            .map_err(ClientError::of("DescribeAlarms"))?;
+        let metric =
+            described.metric_alarms().iter().map(|one| (one.alarm_name(), one.state_value()));
+        let composite =
+            described.composite_alarms().iter().map(|one| (one.alarm_name(), one.state_value()));
+        let named = metric
+            .chain(composite)
+            .filter_map(|(name, state)| Some((name?.to_owned(), state?.as_str().to_owned())));
+        Ok(named.collect())
     }
 
     /// Sets an alarm back to OK, so that the next evaluation with throttles is a transition again,

@@ -23,7 +23,7 @@ pub(crate) struct HotKeys {
     pub(crate) writes: ThrottledKeys,
     /// Keys for which only reads are throttled.
     pub(crate) reads: ThrottledKeys,
-    /// `off` or `enabling`, if Contributor Insights of the table reports no keys.
+    /// `off`, `failed` or `enabling`, if Contributor Insights of the table reports no keys.
     pub(crate) insights: Option<&'static str>,
     /// How to make them visible.
     pub(crate) advice: Option<String>,
@@ -148,16 +148,22 @@ impl HotKeys {
                 );
                 (Some("enabling"), None)
             }
-            Insights::Off(why) => {
-                tracing::warn!(why, command, "the throttled keys are not known");
-                telemetry::contributor_insights_off();
-                (
-                    Some("off"),
-                    Some(format!(
-                        "{why}, so the throttled keys are not known; switch it on: {command}"
-                    )),
-                )
+            Insights::Off(why) => not_known("off", &why, "switch it on", &command),
+            Insights::Failed(why) => {
+                not_known("failed", &why, "remove the reason, then switch it on", &command)
             }
         }
     }
+}
+
+fn not_known(
+    state: &'static str,
+    why: &str,
+    remedy: &str,
+    command: &str,
+) -> (Option<&'static str>, Option<String>) {
+    tracing::warn!(why, command, "the throttled keys are not known");
+    telemetry::contributor_insights_off();
+    let advice = format!("{why}, so the throttled keys are not known; {remedy}: {command}");
+    (Some(state), Some(advice))
 }

@@ -3,21 +3,24 @@
 //! schedule does the same for alarms whose event was lost.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::time::Duration;
 
 use serde::Serialize;
 use sharding::internal::Deadline;
-use tokio::task::JoinSet;
-use tokio::time::timeout_at;
+use tokio::time::{MissedTickBehavior, interval, timeout_at};
 
 use crate::Scaler;
 use crate::alarm_event::Alarm;
-use crate::clients::Rearmed;
+use crate::clients::{ClientError, Rearmed};
 use crate::event::AlarmNames;
 use crate::failure::{self, Failure};
 use crate::report::Outcome;
 
 const NOT_FOUND: &str = "there is no alarm of this name in this account and Region";
-const LATE: &str = "SetAlarmState: no answer in time";
+/// The time between two requests. CloudWatch accepts three `SetAlarmState` a second, from all
+/// programs of an account and Region together. (CloudWatch service quotas.)
+const PACE: Duration = Duration::from_millis(350);
 
 /// The response to `rearm`.
 #[derive(Debug, Serialize)]
@@ -39,6 +42,7 @@ struct AlarmRearm {
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 enum RearmOutcome {
     Rearmed,
+    Unchanged { reason: String },
     NotFound { reason: &'static str },
 }
 
@@ -49,51 +53,89 @@ impl RearmReport {
 }
 
 impl Scaler {
-    /// Sets the named alarms back to OK, independently of each other.
+    /// Sets those of the named alarms that are in ALARM back to OK, one after another.
     pub(crate) async fn rearm(&self, names: &AlarmNames, deadline: Deadline) -> RearmReport {
-        let alarms = self.rearm_each(names.iter().collect(), deadline).await;
+        let names: BTreeSet<&str> = names.iter().collect();
+        let describe = self.clients.alarm_states(&names);
+        let states = in_time(deadline, "DescribeAlarms", describe).await.map_err(|error| {
+            tracing::warn!(%error, "the states of the alarms are not known");
+            failure_of(&error)
+        });
+        let (mut alarms, mut pace) = (Vec::with_capacity(names.len()), interval(PACE));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for name in names {
+            let outcome = match states.as_ref().map(|states| states.get(name)) {
+                Err(failure) => Err(failure.clone()),
+                Ok(None) => Ok(not_found(name)),
+                Ok(Some(state)) if state != "ALARM" => {
+                    Ok(RearmOutcome::Unchanged { reason: format!("its state is {state}") })
+                }
+                Ok(Some(_)) => {
+                    pace.tick().await;
+                    self.rearm_one(name, deadline).await.map_err(|error| failure_of(&error))
+                }
+            };
+            alarms.push(AlarmRearm { alarm: name.to_owned(), outcome });
+        }
         RearmReport { outcome: Outcome::Handled, alarms }
     }
 
-    /// Sets back the alarms that woke the shard-scaler. Returns whether all of them are OK now. A
-    /// failure does not repeat the event, because the schedule sets them back, too.
+    /// Sets back the alarms that woke the shard-scaler, one after another. Returns whether all of
+    /// them are OK now. A throttled request is no failure, because the schedule sets them back, too.
     pub(crate) async fn rearm_firing(&self, firing: &[&Alarm], deadline: Deadline) -> bool {
         let names: BTreeSet<&str> =
             firing.iter().filter_map(|alarm| alarm.name.as_deref()).collect();
-        let alarms = self.rearm_each(names, deadline).await;
-        let is_ok = |alarm: &AlarmRearm| matches!(alarm.outcome, Ok(RearmOutcome::Rearmed));
-        !alarms.is_empty() && alarms.iter().all(is_ok)
-    }
-
-    async fn rearm_each(&self, names: BTreeSet<&str>, deadline: Deadline) -> Vec<AlarmRearm> {
-        let mut rearming = JoinSet::new();
+        let (mut are_ok, mut pace) = (!names.is_empty(), interval(PACE));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for name in names {
-            let (scaler, alarm) = (self.clone(), name.to_owned());
-            rearming.spawn(async move {
-                let outcome = scaler.rearm_one(&alarm, deadline).await;
-                AlarmRearm { alarm, outcome }
-            });
+            pace.tick().await;
+            are_ok &= match self.rearm_one(name, deadline).await {
+                Ok(outcome) => matches!(outcome, RearmOutcome::Rearmed),
+                Err(error) => {
+                    if !error.is_retryable {
+                        failure_of(&error);
+                    }
+                    false
+                }
+            };
         }
-        let mut alarms = rearming.join_all().await;
-        alarms.sort_by(|one, other| one.alarm.cmp(&other.alarm));
-        alarms
+        are_ok
     }
 
-    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<RearmOutcome, Failure> {
-        let (why, outcome) = match timeout_at(deadline, self.clients.rearm(name)).await {
-            Ok(Ok(Rearmed::Done)) => return Ok(RearmOutcome::Rearmed),
-            Ok(Ok(Rearmed::NotFound)) => {
-                let outcome = RearmOutcome::NotFound { reason: NOT_FOUND };
-                (NOT_FOUND.to_owned(), Ok(outcome))
+    async fn rearm_one(&self, name: &str, deadline: Deadline) -> Result<RearmOutcome, ClientError> {
+        match in_time(deadline, "SetAlarmState", self.clients.rearm(name)).await {
+            Ok(Rearmed::Done) => Ok(RearmOutcome::Rearmed),
+            Ok(Rearmed::NotFound) => Ok(not_found(name)),
+            Err(error) => {
+                warn(name, &error);
+                Err(error)
             }
-            Ok(Err(error)) => (error.to_string(), Err(Failure::new(&error, error.is_retryable))),
-            Err(_) => (LATE.to_owned(), Err(Failure::new(LATE, true))),
-        };
-        tracing::warn!(
-            error = why,
-            alarm = name,
-            "the alarm could not be re-armed: while it stays in ALARM, it raises no further event"
-        );
-        outcome
+        }
     }
+}
+
+async fn in_time<T>(
+    deadline: Deadline,
+    operation: &'static str,
+    request: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let late = ClientError { operation, cause: "no answer in time".into(), is_retryable: true };
+    timeout_at(deadline, request).await.unwrap_or(Err(late))
+}
+
+fn failure_of(error: &ClientError) -> Failure {
+    Failure::new(error, error.is_retryable)
+}
+
+fn not_found(name: &str) -> RearmOutcome {
+    warn(name, NOT_FOUND);
+    RearmOutcome::NotFound { reason: NOT_FOUND }
+}
+
+fn warn(alarm: &str, error: impl Display) {
+    tracing::warn!(
+        %error,
+        alarm,
+        "the alarm could not be re-armed: while it stays in ALARM, it raises no further event"
+    );
 }

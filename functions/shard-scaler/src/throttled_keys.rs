@@ -32,6 +32,8 @@ pub(crate) enum Insights {
     Enabling,
     /// No report: throttled keys are not reported. The text says why.
     Off(String),
+    /// No report: CloudWatch could not make the rules. The text says why.
+    Failed(String),
 }
 
 /// Throttled requests by logical key, and stored keys that are not shard keys.
@@ -165,11 +167,11 @@ impl Clients {
         match described.contributor_insights_status() {
             Some(ContributorInsightsStatus::Enabling) => return Ok(Insights::Enabling),
             Some(ContributorInsightsStatus::Failed) => {
-                let failure = described
-                    .failure_exception()
-                    .and_then(|failure| failure.exception_description());
-                let failure = failure.unwrap_or("it does not say why");
-                return Ok(Insights::Off(format!("Contributor Insights failed ({failure})")));
+                let failure = described.failure_exception();
+                let name = failure.and_then(|failure| failure.exception_name());
+                let text = failure.and_then(|failure| failure.exception_description());
+                let why = [name, text].into_iter().flatten().collect::<Vec<_>>().join(": ");
+                return Ok(Insights::Failed(format!("Contributor Insights has FAILED ({why})")));
             }
             Some(ContributorInsightsStatus::Disabled | ContributorInsightsStatus::Disabling) => {
                 return Ok(Insights::Off("Contributor Insights is off".into()));

@@ -118,31 +118,31 @@ mod tests {
 
     #[test]
     fn each_case_has_its_steps() {
-        use StepKind::{ApiLimits, Copies, Provision, Quota, Schedule, SetShards, Warm};
+        use StepKind::{Copies, Limits, Provision, Quota, Schedule, SetShards, Warm};
         let read_replica = vec!["read-replica-1".to_owned()];
         let rows = [
             // A new table and one shard serve the demand.
             (options(300, None), vec![]),
-            (options(3_000, None), vec![Warm, SetShards, Schedule]),
+            (options(3_000, None), vec![Warm, SetShards, Schedule, Limits]),
             (
                 PlanOptions { index: read_replica, ..options(3_000, None) },
-                vec![Warm, SetShards, Schedule],
+                vec![Warm, SetShards, Schedule, Limits],
             ),
             // The table has enough partitions.
-            (options(3_000, Some(20)), vec![SetShards, Schedule]),
-            (PlanOptions { keys: 4, ..options(2_000, None) }, vec![SetShards, Schedule]),
+            (options(3_000, Some(20)), vec![SetShards, Schedule, Limits]),
+            (PlanOptions { keys: 4, ..options(2_000, None) }, vec![SetShards, Schedule, Limits]),
             (
                 PlanOptions { capacity: CapacityMode::Provisioned, ..options(3_000, None) },
-                vec![Provision, Warm, SetShards, Schedule],
+                vec![Provision, Warm, SetShards, Schedule, Limits],
             ),
             (
                 PlanOptions { instances: Some(5_000), ..options(3_000, None) },
-                vec![Warm, Copies, SetShards, Schedule],
+                vec![Warm, Copies, SetShards, Schedule, Limits],
             ),
-            (options(50_000, None), vec![Quota, Warm, SetShards, Schedule, ApiLimits]),
+            (options(50_000, None), vec![Quota, Warm, SetShards, Schedule, Limits]),
             (
                 PlanOptions { items_per_request: 25, ..options(50_000, None) },
-                vec![Quota, Warm, SetShards, Schedule, ApiLimits],
+                vec![Quota, Warm, SetShards, Schedule, Limits],
             ),
             (
                 PlanOptions { items_per_request: 25, ..options(5_000, None) },

@@ -16,9 +16,10 @@ use cli::numbers::{counted, dollars, whole};
 
 /// Requests per second that the API accepts on each route. (`ApiRateLimit` of the profile
 /// `standard`.)
-const API_RATE: f64 = 5_000.0;
-/// Batches per second that the API accepts. (`ApiBatchRateLimit` of the profile `standard`.)
-const API_BATCH_RATE: f64 = 500.0;
+const API_RATE: f64 = 2_000.0;
+/// Units per second that the stack's own table serves on demand. (`OnDemandMaxReadUnits` and
+/// `OnDemandMaxWriteUnits` of the profile `standard`.)
+const ON_DEMAND_MAXIMUM: u64 = 20_000;
 /// The API must accept this multiple of the mean rate, because requests do not arrive evenly.
 const UNEVEN: f64 = 1.2;
 
@@ -53,8 +54,8 @@ pub enum StepKind {
     SetShards,
     /// Schedule the warming and the shards of a key in the stack.
     Schedule,
-    /// Raise the limits of the API.
-    ApiLimits,
+    /// Raise the limits of the stack.
+    Limits,
 }
 
 /// A setting of template.yaml and its value.
@@ -95,7 +96,7 @@ pub(super) fn steps(needs: &Needs<'_>) -> Vec<LaunchStep> {
         copies(needs),
         set_shards(needs, &raised),
         schedule(needs, &raised),
-        api_limits(needs),
+        limits(needs),
     ];
     all.into_iter().flatten().collect()
 }
@@ -274,24 +275,23 @@ fn schedule(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
     Some(LaunchStep { settings, ..needs.step(StepKind::Schedule, what) })
 }
 
-fn api_limits(needs: &Needs<'_>) -> Option<LaunchStep> {
-    let items = needs.options.items_per_request;
-    let requests = needs.demand.writes_per_second / f64::from(items.max(1));
-    let pages = f64::from(needs.options.read_rate);
-    let (of_route, of_batches) =
-        if items == 1 { (requests.max(pages), 0.0) } else { (pages, requests) };
-    let rows =
-        [("ApiRateLimit", of_route, API_RATE), ("ApiBatchRateLimit", of_batches, API_BATCH_RATE)];
-    let settings: Vec<TemplateSetting> = rows
-        .into_iter()
-        .map(|(name, rate, default)| (name, rate * UNEVEN, default))
-        .filter(|(_, needed, default)| needed > default)
-        .map(|(name, needed, _)| setting(name, units(needed)))
-        .collect();
+fn limits(needs: &Needs<'_>) -> Option<LaunchStep> {
+    let writes = needs.demand.writes_per_second / f64::from(needs.options.items_per_request.max(1));
+    let of_route = writes.max(f64::from(needs.options.read_rate)) * UNEVEN;
+    let mut settings = Vec::new();
+    if of_route > API_RATE {
+        settings.push(setting("ApiRateLimit", units(of_route)));
+    }
+    if needs.options.capacity == CapacityMode::OnDemand {
+        let WarmUnits { read_units, write_units } = needs.chosen.warm;
+        let rows = [("OnDemandMaxReadUnits", read_units), ("OnDemandMaxWriteUnits", write_units)];
+        let limited = rows.into_iter().filter(|(_, units)| *units > ON_DEMAND_MAXIMUM);
+        settings.extend(limited.map(|(name, units)| setting(name, units)));
+    }
     let what =
-        "If the functions serve the demand, raise the limits of their API: it accepts fewer requests by default."
+        "If the stack serves the demand, raise its limits: by default its API accepts fewer requests, or its table fewer units."
             .to_owned();
-    (!settings.is_empty()).then(|| LaunchStep { settings, ..needs.step(StepKind::ApiLimits, what) })
+    (!settings.is_empty()).then(|| LaunchStep { settings, ..needs.step(StepKind::Limits, what) })
 }
 
 fn setting(name: &'static str, value: impl fmt::Display) -> TemplateSetting {

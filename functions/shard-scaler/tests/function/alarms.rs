@@ -1,6 +1,7 @@
 //! The shard-scaler's reaction to alarms, with AWS responses that a test defines: in virtual time,
 //! over the embedded engine.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::aws::{Aws, Reply};
@@ -13,6 +14,7 @@ use sharding::internal::{
     Clock, Deadline, Environment, PartitionKey, ScalingActors, ShardCount, TableConfig, TableEngine,
 };
 use system_tests::{TestClock, config, event};
+use tokio::time::Instant;
 
 pub(super) const ALARM: &str = "dynamodb-write-sharding-hot-partition";
 const REPLICA: &str = "read-replica-1";
@@ -291,6 +293,7 @@ async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
         },
     )
     .await;
+    fixture.engine.set_alarm_state("denied", "ALARM");
     let answer = fixture
         .send(&json!({"action": "rearm", "alarms": ["absent", "denied", ALARM]}))
         .await
@@ -310,6 +313,54 @@ async fn alarms_are_set_back_by_name_each_whatever_becomes_of_the_others() {
         "{answer}"
     );
     assert!(fixture.alarm_is_ok());
+}
+
+/// CloudWatch accepts three SetAlarmState a second in an account, and a rejected one pages somebody.
+#[tokio::test(start_paused = true)]
+async fn only_alarms_in_alarm_are_set_back_at_most_three_in_a_second() {
+    let sent: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let log = sent.clone();
+    let fixture = fixture(
+        |_, _| {},
+        move |operation, _| {
+            if operation == "SetAlarmState" {
+                log.lock().expect("no panic").push(Instant::now());
+            }
+            Reply::Engine
+        },
+    )
+    .await;
+    let names: Vec<String> = (0..8).map(|number| format!("alarm-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let state = ["ALARM", "ALARM", "OK", "INSUFFICIENT_DATA"][number % 4];
+        fixture.engine.set_alarm_state(name, state);
+    }
+    let rearm = json!({"action": "rearm", "alarms": names});
+    let answer = fixture.send(&rearm).await.expect("handled");
+    let outcomes: Vec<_> = answer["alarms"].as_array().expect("alarms").iter().collect();
+    for (number, alarm) in outcomes.iter().enumerate() {
+        let expected = match number % 4 {
+            0 | 1 => json!({"alarm": names[number], "outcome": "rearmed"}),
+            2 => {
+                json!({"alarm": names[number], "outcome": "unchanged", "reason": "its state is OK"})
+            }
+            _ => {
+                json!({"alarm": names[number], "outcome": "unchanged", "reason": "its state is INSUFFICIENT_DATA"})
+            }
+        };
+        assert_eq!(**alarm, expected, "{answer}");
+    }
+    let sent = sent.lock().expect("no panic").clone();
+    assert_eq!(sent.len(), 4, "{sent:?}");
+    for four in sent.windows(4) {
+        assert!(four[3] - four[0] > Duration::from_secs(1), "{sent:?}");
+    }
+    for name in &names {
+        assert_ne!(fixture.engine.alarm_state(name), "ALARM", "{name}");
+    }
+    // Nothing is left to set back.
+    fixture.send(&rearm).await.expect("handled");
+    assert_eq!(fixture.aws.asked("SetAlarmState").len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -381,7 +432,7 @@ async fn contributor_insights_that_tell_no_keys_are_named_with_the_command_that_
         (insights("DISABLED", throttled.clone()), "off", "Contributor Insights is off"),
         (insights("DISABLING", json!([])), "off", "Contributor Insights is off"),
         (insights("ENABLED", accessed_only), "off", "does not report throttled keys"),
-        (failed, "off", "too many rules"),
+        (failed, "failed", "FAILED (too many rules)"),
         (insights("ENABLING", throttled), "enabling", ""),
     ];
     for (described, state, why) in rows {
@@ -403,7 +454,10 @@ async fn contributor_insights_that_tell_no_keys_are_named_with_the_command_that_
         assert!(fixture.alarm_is_ok(), "{answer}");
         let advice = answer["advice"][0].as_str().unwrap_or_default();
         let command = "aws dynamodb update-contributor-insights --table-name items --contributor-insights-action ENABLE --contributor-insights-mode THROTTLED_KEYS";
-        assert!(advice.contains(why) && advice.contains(command) == (state == "off"), "{answer}");
+        assert!(
+            advice.contains(why) && advice.contains(command) == (state != "enabling"),
+            "{answer}"
+        );
     }
 }
 

@@ -118,6 +118,30 @@ async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_
     assert_eq!(counted(&log, "ShardScalerFailures"), 1, "{log}");
 }
 
+/// The schedule sets the alarm back within five minutes, so nobody is paged.
+#[tokio::test]
+async fn a_throttled_rearming_after_an_alarm_is_not_counted_as_a_failure() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        (operation == "SetAlarmState")
+            .then(|| (400, json!({"__type": "x#ThrottlingException", "message": "Rate exceeded"})))
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!(
+        (&answer["outcome"], &answer["rearmed"]),
+        (&json!("handled"), &json!(false)),
+        "{answer}"
+    );
+    let log = scaler.stop().await;
+    assert!(
+        log.lines().any(|line| line.contains("WARN") && line.contains("could not be re-armed")),
+        "{log}"
+    );
+    assert_eq!(counted(&log, "ShardScalerFailures"), 0, "{log}");
+}
+
 #[tokio::test]
 async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
     let edition = edition().await;
@@ -144,6 +168,37 @@ async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
         (1, 0),
         "{log}"
     );
+}
+
+/// An account has a quota of rules, so another switching on alone does not help.
+#[tokio::test]
+async fn contributor_insights_that_failed_are_reported_with_their_reason() {
+    let edition = edition().await;
+    let services = Services::start(&edition.dynamodb_url(), |operation| {
+        let failure = json!({
+            "ExceptionName": "LimitExceededException",
+            "ExceptionDescription": "Per-account rule limit reached.",
+        });
+        (operation == "DescribeContributorInsights").then(|| {
+            (200, json!({"ContributorInsightsStatus": "FAILED", "FailureException": failure}))
+        })
+    })
+    .await;
+    let mut scaler = scaler(&services, &[]).await;
+    let answer = scaler.invoke(event_of_now("shard-scaler-alarm-direct")).await;
+    assert_eq!(
+        (&answer["outcome"], &answer["contributor_insights"]),
+        (&json!("handled"), &json!("failed")),
+        "{answer}"
+    );
+    let advice = answer["advice"].to_string();
+    assert!(
+        advice.contains("FAILED (LimitExceededException: Per-account rule limit reached.)")
+            && advice.contains("update-contributor-insights"),
+        "{advice}"
+    );
+    let log = scaler.stop().await;
+    assert_eq!(counted(&log, "ContributorInsightsOff"), 1, "{log}");
 }
 
 #[tokio::test]
