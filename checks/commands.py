@@ -232,7 +232,7 @@ def check(document, parsers, counts):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--aws-2")
+    parser.add_argument("--aws-2", type=os.path.abspath)
     parser.add_argument("documents", nargs="*", type=lambda path: pathlib.Path(path).resolve())
     given = parser.parse_args()
     os.environ |= ENVIRONMENT
