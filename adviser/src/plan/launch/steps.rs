@@ -237,11 +237,7 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
         "{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}"
     );
     let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
-    Some(LaunchStep {
-        commands: invoke(&event),
-        settings,
-        ..needs.step(StepKind::SetShards, what)
-    })
+    Some(LaunchStep { commands: invoke(&event), settings, ..needs.step(StepKind::SetShards, what) })
 }
 
 /// The template's scheduled peak, which does the same automatically.
