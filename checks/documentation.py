@@ -153,6 +153,22 @@ def figures_apart(text):
     return pattern + re.escape(text[done:])
 
 
+def copy_project(folder):
+    """Makes a folder look like the project's root."""
+    for entry in ROOT.iterdir():
+        if entry.name not in ("docs", "target", ".git", ".tools", ".aws-sam"):
+            (folder / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+
+
+def documents():
+    return [
+        *sorted(ROOT.glob("*.md")),
+        ROOT / "shared/README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+
+
 class Shell:
     """A bash process for a document, with at most one local edition."""
 
@@ -173,10 +189,7 @@ class Shell:
             encoding="utf-8",
         )
         cargo.chmod(0o755)
-        for entry in ROOT.iterdir():
-            if entry.name not in ("docs", "target", ".git", ".tools", ".aws-sam"):
-                (self.folder / entry.name).symlink_to(entry)
-        shutil.copytree(ROOT / "docs", self.folder / "docs")
+        copy_project(self.folder)
         # Nothing here may reach an AWS account, whatever the caller has configured, nor read the
         # configuration of a function.
         environment = {
@@ -411,14 +424,9 @@ def check(document, binary, counts):
 
 def main():
     binary = str(pathlib.Path(sys.argv[1]).resolve())
-    documents = [pathlib.Path(each).resolve() for each in sys.argv[2:]]
-    documents = documents or [
-        *sorted(ROOT.glob("*.md")),
-        ROOT / "shared/README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-    ]
+    given = [pathlib.Path(each).resolve() for each in sys.argv[2:]] or documents()
     failed, total = 0, collections.Counter()
-    for document in documents:
+    for document in given:
         counts, began = collections.Counter(), time.monotonic()
         for wrong in check(document, binary, counts):
             failed += 1
@@ -435,7 +443,7 @@ def main():
         if reason not in ("run", "compared"):
             print(f"{count} {reason}")
     print(f"{failed} wrong")
-    return 1 if failed or (any(map(is_run, documents)) and not total["run"]) else 0
+    return 1 if failed or (any(map(is_run, given)) and not total["run"]) else 0
 
 
 if __name__ == "__main__":

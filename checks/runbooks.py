@@ -1,6 +1,7 @@
 """Runs the commands of each runbook of docs/deploying.md in one shell, and checks the result."""
 
 import math
+import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,15 +17,29 @@ DOCUMENT = ROOT / "docs/deploying.md"
 BY = "checks/deployment"
 
 
+# A parameter that no runbook names: an update keeps it.
+GIVEN = {"NotificationEmail": "operator@example.com"}
+# `aws dynamodb wait table-exists` gives up after 500 s, and a restore may take longer.
+IMPATIENT = """#!/bin/sh
+if [ "$1 $2 $3" = "dynamodb wait table-exists" ] && mkdir "waited-$5" 2>/dev/null; then
+  echo "Waiter TableExists failed: Max attempts exceeded" >&2
+  exit 255
+fi
+exec {aws} "$@"
+"""
+
+
 def commands():
-    """Returns the commands of each section of the document, by its heading."""
-    found = {}
-    for part in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]:
-        heading = part.split("\n", 1)[0]
-        blocks = [block for block in documentation.blocks_of(part) if block.mark and block.mark["by"] == BY]
-        if blocks:
-            found[heading] = [command for block in blocks for command, _ in block.commands()]
-    return found
+    """Returns the commands of each section of the document, by its heading. Each begins with those
+    before the first section."""
+    preface, *parts = DOCUMENT.read_text(encoding="utf-8").split("\n## ")
+    found = {part.split("\n", 1)[0]: of_part for part in parts if (of_part := run_here(part))}
+    return {heading: run_here(preface) + of_part for heading, of_part in found.items()}
+
+
+def run_here(part):
+    blocks = [block for block in documentation.blocks_of(part) if block.mark and block.mark["by"] == BY]
+    return [command for block in blocks for command, _ in block.commands()]
 
 
 class Runbook:
@@ -61,7 +76,7 @@ class Runbook:
         return items if items == single else [f"pages {items}, one by one {single}"]
 
     def run(self):
-        self.stack = Stack(self.world.account, self.name).create(self.world.package, {})
+        self.stack = Stack(self.world.account, self.name).create(self.world.package, GIVEN)
         self.api = self.world.caller(self.stack)
         # `early` grows before `when`, `late` grows after it, and `changed` is overwritten after it.
         self.write("early", "kept")
@@ -77,10 +92,15 @@ class Runbook:
         self.before = (self.stack.outputs["MainTableName"], self.stack.outputs["MetadataTableName"])
         script = "set -euo pipefail\n" + "\n".join(line.replace("\n> ", "\n") for line in self.lines)
         given = {"STACK": self.name, "WHEN": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))}
+        environment = self.world.account.environment()
+        aws = self.folder / "bin/aws"
+        aws.parent.mkdir()
+        aws.write_text(IMPATIENT.format(aws=shutil.which("aws", path=environment["PATH"])), encoding="utf-8")
+        aws.chmod(0o755)
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
-            env=self.world.account.environment() | given,
+            env=environment | given | {"PATH": f"{aws.parent}:{environment['PATH']}"},
             capture_output=True,
             text=True,
             check=False,
@@ -112,7 +132,13 @@ class Runbook:
         self.holds("the stack uses the tables", found == (main, metadata), found)
         with request_scope(ACCOUNT, REGION):
             unprotected = [name for name in (main, metadata) if not dynamodb._tables[name].get("DeletionProtectionEnabled")]
+            unprotected += [name for name in (main, metadata) if not dynamodb._pitr_settings.get(name)]
         self.holds("its tables are protected", not unprotected, unprotected)
+
+    def keeps_parameters(self):
+        [stack] = self.world.account.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
+        found = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
+        self.holds("parameters that are not named keep their values", found.items() >= GIVEN.items(), found)
 
 
 def attached(book):
@@ -121,16 +147,19 @@ def attached(book):
 
 
 def both(book):
+    book.keeps_parameters()
     book.uses(f"{book.name}-restored", f"{book.name}-restored-metadata")
     book.read({"early": ["kept"] * 12, "changed": ["before"] * 12, "late": ["first"] * 4})
 
 
 def metadata_alone(book):
+    book.keeps_parameters()
     book.uses(book.before[0], f"{book.name}-restored-metadata")
     book.read({"early": ["kept"] * 12, "changed": ["after"] * 12, "late": ["second"] * 12})
 
 
 def main_alone(book):
+    book.keeps_parameters()
     book.uses(f"{book.name}-restored", book.before[1])
     book.read({"early": ["kept"] * 12, "changed": ["before"] * 12, "late": ["first"] * 4})
 

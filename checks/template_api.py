@@ -1,6 +1,7 @@
 """Checks the HTTP API: its routes, its credentials and its log."""
 
 import json
+import re
 
 import yaml
 from template_claims import FUNCTION, Claims, alias, claim, listed
@@ -42,6 +43,17 @@ def headers_of(description):
     return requests, responses
 
 
+# Texts that API Gateway does not document as escaped. Only the others are codes, names and numbers.
+TEXT = 'a "word"'
+TEXTS = {
+    "context.authorizer.error": TEXT,
+    "context.error.message": TEXT,
+    "context.error.messageString": f'"{TEXT}"',
+    "context.identity.userAgent": TEXT,
+    "context.integration.error": TEXT,
+    "context.integrationErrorMessage": TEXT,
+    "context.path": TEXT,
+}
 API_ARN = "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:"
 
 
@@ -177,6 +189,15 @@ class Api(Claims):
                 f"with {profile}, all limits of the API are typed",
                 f"with {profile}, the API has {api.get('RouteSettings')}",
             )
+
+    def the_access_log_is_json_whatever_is_in_it(self):
+        settings = Deployment(self.templates).of_type("AWS::Serverless::HttpApi")["Api"]["AccessLogSettings"]
+        line = re.sub(r"\$(context[\w.]+)", lambda name: TEXTS.get(name[1], "-"), settings["Format"])
+        try:
+            found = len(json.loads(line))
+        except ValueError:
+            found = 0
+        self.expect(found, f"the access log is JSON, with {found} fields", f"the access log is no JSON: {line}")
 
     @claim
     def requests_are_logged_on_request_only(self):

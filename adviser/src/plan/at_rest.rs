@@ -9,7 +9,7 @@ use serde::Serialize;
 use sharding::internal::PAGES;
 
 use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB};
-use super::options::Architecture;
+use super::options::{Architecture, ProfileName};
 use super::prices::{Evidence, MONTH_HOURS, Price, Prices};
 
 /// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
@@ -25,26 +25,27 @@ const REARM_SECONDS: f64 = 1.0;
 /// DynamoDB's requests to KMS for the metadata table's key during such a run. Assumed: DynamoDB
 /// caches a key for about the time between two runs.
 const KMS_REQUESTS: f64 = 1.0;
-const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
+pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
 
-/// The settings of a template profile that cause costs at rest.
-struct Profile {
+/// The settings of a template profile that cause costs.
+#[derive(Debug)]
+pub(super) struct Profile {
     /// The profile's name in the template.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// `CanaryDeployment`
     canary: bool,
     /// `Dashboard`
     dashboard: bool,
     /// `LogRetentionDays`
-    log_days: u32,
-    /// `XRayTracing` is Active. The runs are so few that X-Ray samples all of them.
-    traced: bool,
+    pub(super) log_days: u32,
+    /// `XRayTracing` is Active. At rest the runs are so few that X-Ray samples all of them.
+    pub(super) traced: bool,
     /// `EncryptionKey` is not the key that DynamoDB owns.
     encrypted_by_kms: bool,
 }
 
 /// The columns of `Settings` in template.yaml.
-const PROFILES: [Profile; 3] = [
+static PROFILES: [Profile; 3] = [
     Profile {
         name: "development",
         canary: false,
@@ -70,6 +71,18 @@ const PROFILES: [Profile; 3] = [
         encrypted_by_kms: true,
     },
 ];
+
+impl Profile {
+    /// Returns the profile of this name.
+    pub(super) fn of(name: ProfileName) -> &'static Self {
+        let [development, standard, production] = &PROFILES;
+        match name {
+            ProfileName::Development => development,
+            ProfileName::Standard => standard,
+            ProfileName::Production => production,
+        }
+    }
+}
 
 /// The costs of a month of idle stacks, at list prices without free allowances.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -375,7 +388,8 @@ mod tests {
         ];
         for (setting, value) in settings {
             let columns = PROFILES
-                .map(|profile| format!("{}: \"{}\"", profile.name, value(&profile)))
+                .each_ref()
+                .map(|profile| format!("{}: \"{}\"", profile.name, value(profile)))
                 .join(", ");
             let line = format!("    {setting}: {{{columns}}}");
             assert!(

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::at_rest::MONTH_DAYS;
 use super::directory;
 use super::options::{Architecture, CapacityMode};
 use super::prices::{Evidence, HOUR_SECONDS, MONTH_HOURS, Price, Prices};
@@ -28,6 +29,8 @@ pub(super) const INSIGHT_RULES: f64 = 2.0;
 /// storage".)
 const STORED_WITH_ITEM: f64 = 100.0;
 pub(super) const GB: f64 = 1e9;
+/// The line of the logs that a profile keeps.
+pub(super) const STORED_LOGS: &str = "stored logs";
 /// The assumptions in words.
 pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
@@ -41,7 +44,7 @@ pub enum Service {
     /// The HTTP API.
     #[serde(rename = "API Gateway")]
     ApiGateway,
-    /// Logs and Contributor Insights.
+    /// Logs, Contributor Insights and X-Ray.
     CloudWatch,
 }
 
@@ -207,16 +210,12 @@ fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
         Architecture::X86 => &prices.lambda_gb_seconds_x86_64,
     };
     let throttles = usage.demand.writes_per_second * usage.throttled;
-    vec![
+    let logs = (writes + pages) * LOG_BYTES * seconds / GB;
+    let mut lines = vec![
         line(Service::Lambda, "requests", (writes + pages) * seconds, &prices.lambda_requests),
         line(Service::Lambda, "compute", gb_seconds * seconds, per_gb_second),
         line(Service::ApiGateway, "requests", metered * seconds, &prices.http_api_requests),
-        line(
-            Service::CloudWatch,
-            "logs",
-            (writes + pages) * LOG_BYTES * seconds / GB,
-            &prices.log_ingestion,
-        ),
+        line(Service::CloudWatch, "logs", logs, &prices.log_ingestion),
         line(
             Service::CloudWatch,
             "Contributor Insights",
@@ -229,7 +228,16 @@ fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
             throttles * seconds,
             &prices.contributor_insights_events,
         ),
-    ]
+    ];
+    if let Some(profile) = usage.profile {
+        let stored = logs * f64::from(profile.log_days) / MONTH_DAYS;
+        lines.push(line(Service::CloudWatch, STORED_LOGS, stored, &prices.log_storage));
+        if profile.traced {
+            let traces = usage.traces() * seconds;
+            lines.push(line(Service::CloudWatch, "X-Ray", traces, &prices.xray_traces));
+        }
+    }
+    lines
 }
 
 /// Rounds up to milliseconds, as Lambda's bill does.
@@ -266,7 +274,9 @@ fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::at_rest::Profile;
     use crate::plan::demand::Demand;
+    use crate::plan::options::ProfileName;
     use crate::plan::reads::page;
 
     fn with_usage<T>(
@@ -285,6 +295,7 @@ mod tests {
             capacity,
             items_per_request: items,
             architecture: Architecture::Arm64,
+            profile: None,
             instances: None,
         };
         calculate(&usage, &Prices::published().unwrap())
@@ -300,6 +311,36 @@ mod tests {
             .filter(|line| line.service == service && line.what == what)
             .map(|line| line.usd)
             .sum()
+    }
+
+    #[test]
+    fn a_profile_adds_its_logs_and_traces_to_the_functions() {
+        let of = |profile: Option<ProfileName>| {
+            with_usage(CapacityMode::OnDemand, 1, 16, |usage, prices| {
+                let usage = Usage { profile: profile.map(Profile::of), ..*usage };
+                month(&usage, prices)
+            })
+        };
+        let without = of(None);
+        // 5,020 requests a second with 1,600 bytes of logs are 21,108 GB a month, at 0.03 for each
+        // 30.4 days. Of 5,000 and 20 requests a second, 250.95 and 1.95 are traced, at 5.00 a
+        // million.
+        let stored = 21_108.1 * 0.03 / (730.0 / 24.0);
+        let traced = 252.9 * 2_628_000.0 * 5.0 / 1e6;
+        let rows = [
+            (ProfileName::Development, 7.0, 0.0),
+            (ProfileName::Standard, 30.0, 0.0),
+            (ProfileName::Production, 365.0, traced),
+        ];
+        for (profile, days, traces) in rows {
+            let with = of(Some(profile));
+            assert_eq!(with.own_service, without.own_service);
+            let added = with.functions.usd - without.functions.usd;
+            assert!((added - days * stored - traces).abs() < 1.0, "{profile:?}: {added}");
+        }
+        // X-Ray alone adds a tenth.
+        let share = traced / without.functions.usd;
+        assert!((0.09..0.11).contains(&share), "{share}");
     }
 
     #[test]

@@ -109,6 +109,7 @@ mod tests {
             capacity: CapacityMode::OnDemand,
             items_per_request: 1,
             architecture: Architecture::Arm64,
+            profile: None,
             instances,
         };
         need(&usage, &Prices::published().unwrap())

@@ -42,7 +42,7 @@ pub use launch::{
     LaunchChoice, LaunchPlan, LaunchStep, StepKind, TemplateSetting, WarmUnits, Warming,
 };
 pub use launch_time::{LaunchTime, LaunchTimeError};
-pub use options::{Architecture, CapacityMode, Format, PlanOptions};
+pub use options::{Architecture, CapacityMode, Format, PlanOptions, ProfileName};
 pub use partitions::TablePartitions;
 pub(crate) use partitions::kept_partitions;
 pub use policy::PolicyShards;

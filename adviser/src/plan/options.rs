@@ -63,6 +63,10 @@ pub struct PlanOptions {
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
     pub architecture: Architecture,
+    /// Profile of the template, for the parts of the functions' bill that follow from it: stored logs
+    /// and X-Ray [default: without these parts]
+    #[arg(long, value_enum)]
+    pub profile: Option<ProfileName>,
     /// Time at which the demand starts, all at once: an RFC 3339 date (2027-03-01, from midnight
     /// UTC) or date-time (2027-03-01T17:00:00Z). The plan then lists the settings before the
     /// launch, with times and commands
@@ -120,6 +124,17 @@ pub enum Architecture {
     X86,
 }
 
+/// A profile of the template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfileName {
+    /// Cheap, for tests.
+    Development,
+    /// The default of the template.
+    Standard,
+    /// Traced, with a canary and long logs.
+    Production,
+}
+
 /// The output format of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -150,6 +165,7 @@ pub(super) mod tests {
             items_per_request: 1,
             instances: None,
             architecture: Architecture::Arm64,
+            profile: None,
             launch: None,
             index: Vec::new(),
             warm_write_units: None,

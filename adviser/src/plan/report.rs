@@ -101,6 +101,7 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         capacity: options.capacity,
         items_per_request: options.items_per_request,
         architecture: options.architecture,
+        profile: options.profile.map(at_rest::Profile::of),
         instances: options.instances,
     };
     let ready = ready::ready(options, &demand, &admission);

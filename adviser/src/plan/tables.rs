@@ -238,10 +238,13 @@ impl Report {
         }
         writeln!(f, "{table}")?;
         let storage = &cost.storage_of_a_months_items;
+        let of_profile = cost.functions.lines.iter().any(|line| line.what == costs::STORED_LOGS);
+        let left_out =
+            if of_profile { "" } else { "Stored logs and X-Ray are left out (--profile). " };
         writeln!(
             f,
             "Prices of {}. The first line is DynamoDB's bill if one key could take the whole demand. Reads assume uneven \
-             sort keys. {} Storing each month's items adds {} a month ({} GB), sharded or not.",
+             sort keys. {} {left_out}Storing each month's items adds {} a month ({} GB), sharded or not.",
             self.prices,
             costs::ASSUMED,
             dollars(storage.usd),

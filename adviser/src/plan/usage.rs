@@ -1,5 +1,6 @@
 //! The use of a table that the bills and the directory depend on.
 
+use super::at_rest::Profile;
 use super::demand::Demand;
 use super::options::{Architecture, CapacityMode};
 use super::reads::PageCost;
@@ -22,6 +23,8 @@ pub(super) struct Usage<'a> {
     pub(super) capacity: CapacityMode,
     pub(super) items_per_request: u32,
     pub(super) architecture: Architecture,
+    /// The profile of the functions' stack, if its own costs are wanted.
+    pub(super) profile: Option<&'static Profile>,
     /// The number of instances that are busy at once, if the user gave it.
     pub(super) instances: Option<u32>,
 }
@@ -37,6 +40,14 @@ impl Usage<'_> {
     /// HTTP requests per second: writes, or batches of them, and pages.
     pub(super) fn requests(&self) -> f64 {
         self.requests_of_writer() + self.pages_per_second
+    }
+
+    /// Traces that X-Ray records per second. Each function samples one request a second, and 5
+    /// percent of the others. (AWS Lambda developer guide, "Visualize Lambda function invocations
+    /// using AWS X-Ray".)
+    pub(super) fn traces(&self) -> f64 {
+        let sampled = |requests: f64| requests.min(1.0) + 0.05 * (requests - 1.0).max(0.0);
+        sampled(self.requests_of_writer()) + sampled(self.pages_per_second)
     }
 
     /// HTTP requests to the writer per second.

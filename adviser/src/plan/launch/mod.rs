@@ -212,10 +212,11 @@ mod tests {
              --query 'Table.[WarmThroughput,GlobalSecondaryIndexes[].[IndexName,WarmThroughput]]'"
                 .to_owned(),
             format!(
-                "aws lambda invoke --function-name SHARD-SCALER --cli-binary-format raw-in-base64-out --payload \
-                 '{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards},\
-                 \"write_units\":10000,\"read_units\":{reads}}}' answer.json"
+                "echo '{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards},\
+                 \"write_units\":10000,\"read_units\":{reads}}}' > event.json"
             ),
+            "aws lambda invoke --function-name SHARD-SCALER --payload fileb://event.json answer.json"
+                .to_owned(),
         ];
         assert_eq!(commands, expected);
         let settings =

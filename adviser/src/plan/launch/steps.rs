@@ -194,14 +194,16 @@ fn copies(needs: &Needs<'_>) -> Option<LaunchStep> {
     let what =
         "Make copies of the directory's pages: this many instances read a single copy too often."
             .to_owned();
-    Some(LaunchStep { commands: vec![invoke(event)], ..needs.step(StepKind::Copies, what) })
+    Some(LaunchStep { commands: invoke(event), ..needs.step(StepKind::Copies, what) })
 }
 
-fn invoke(event: &str) -> String {
-    format!(
-        "aws lambda invoke --function-name SHARD-SCALER --cli-binary-format raw-in-base64-out --payload '{event}' \
-         answer.json"
-    )
+/// The two versions of the AWS CLI take a payload in the same form only from a file.
+fn invoke(event: &str) -> Vec<String> {
+    vec![
+        format!("echo '{event}' > event.json"),
+        "aws lambda invoke --function-name SHARD-SCALER --payload fileb://event.json answer.json"
+            .to_owned(),
+    ]
 }
 
 fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
@@ -236,11 +238,7 @@ fn set_shards(needs: &Needs<'_>, raised: &[RaisedUnits]) -> Option<LaunchStep> {
         "{{\"action\":\"set\",\"partition_key\":\"KEY\",\"number_of_shards\":{shards}{units}}}"
     );
     let settings = if shards > most { vec![setting("MaxShards", shards)] } else { Vec::new() };
-    Some(LaunchStep {
-        commands: vec![invoke(&event)],
-        settings,
-        ..needs.step(StepKind::SetShards, what)
-    })
+    Some(LaunchStep { commands: invoke(&event), settings, ..needs.step(StepKind::SetShards, what) })
 }
 
 /// The template's scheduled peak, which does the same automatically.
