@@ -111,7 +111,7 @@ impl ScalingPolicy {
         if partitions.is_some() && seen.rate < LEAST_OWN * self.partition_write_units {
             return crowded();
         }
-        let sizing = sizing::size(demand(width, seen, -1.0), partitions, self.max_shards);
+        let sizing = sizing::size(self.demand(width, seen, -1.0), partitions, self.max_shards);
         let least = (f64::from(width.get()) * LEAST_STEP).ceil() as u32;
         let is_short = matches!(sizing, Sizing::Short(shards) if shards.get() < least);
         if is_short || width >= self.max_shards {
@@ -139,7 +139,7 @@ impl ScalingPolicy {
         now_seconds: u64,
     ) -> ScalingDecision {
         // A raise cannot be undone, so it is for what is certain.
-        let certain = demand(width, seen, 1.0).min(self.most_demand(width, seen));
+        let certain = self.demand(width, seen, 1.0);
         let needed = sizing::needed_partitions(certain);
         if seen.partitions.is_none_or(|partitions| needed <= partitions) {
             return ScalingDecision::AtMaximum;
@@ -194,8 +194,17 @@ impl ScalingPolicy {
     /// rate does not limit the demand that follows from them.
     #[must_use]
     pub fn is_sure(&self, width: ShardCount, seen: Seen) -> bool {
-        let is_limited = self.most_demand(width, seen) < demand(width, seen, -1.0);
+        let is_limited = self.demand(width, seen, -1.0) < rejected_demand(width, seen, -1.0);
         seen.pressure.is_sure() && (!is_limited || seen.partitions.is_none())
+    }
+
+    /// The demand, in partitions, less this many standard deviations of the rejected share.
+    fn demand(&self, width: ShardCount, seen: Seen, z: f64) -> f64 {
+        if seen.partitions.is_some() {
+            return rejected_demand(width, seen, z).min(self.most_demand(width, seen));
+        }
+        // The rate says little, and a handful of writes vouches for little.
+        rejected_demand(width, seen, if seen.pressure.is_sure() { z } else { 1.0 })
     }
 
     /// The largest demand of a key with these observations, in partitions. Clients that wait hide
@@ -295,9 +304,7 @@ impl ScalingPolicy {
 
 /// The demand, in partitions, of which the observed share is rejected, less this many standard
 /// deviations.
-fn demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
-    // A handful of writes vouches for little.
-    let z = if seen.pressure.is_sure() { z } else { 1.0 };
+fn rejected_demand(width: ShardCount, seen: Seen, z: f64) -> f64 {
     collisions::demand(seen.pressure.rejected_bound(z), width, seen.partitions)
 }
 

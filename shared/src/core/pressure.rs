@@ -129,9 +129,9 @@ impl Pressure {
         self.writes >= SURE_WRITES && (self.is_throttled() || self.is_calm())
     }
 
-    /// Whether a backlog drains: a tenth more is accepted than arrives.
+    /// Whether a backlog drains: a twentieth more is accepted than arrives.
     pub(super) const fn is_draining(self) -> bool {
-        self.accepted.saturating_mul(10) > self.attempts.saturating_mul(11)
+        self.accepted.saturating_mul(20) > self.attempts.saturating_mul(21)
     }
 
     /// The share of all attempts that is throttled, in percent. It falls with every growth that
@@ -313,12 +313,12 @@ impl PressureTracker {
         }
     }
 
-    /// The rate since the overload began, which may be long after the meter began. The first write
-    /// began it, and does not count.
+    /// The rate since the overload began, which may be long after the meter began. A single write
+    /// says nothing about a rate.
     fn rate_since_began(&self, now: Duration) -> f64 {
         let Pressure { writes, attempts, .. } = self.current;
-        let later = attempts as f64 * (1.0 - 1.0 / writes.max(1) as f64);
-        later / now.saturating_sub(self.began).max(SHORTEST_RATED).as_secs_f64()
+        let units = if writes < 2 { 0.0 } else { attempts as f64 };
+        units / now.saturating_sub(self.began).max(SHORTEST_RATED).as_secs_f64()
     }
 
     fn turn(&mut self, now: Duration) {
