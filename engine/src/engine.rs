@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::access::Access;
+use crate::account;
+use crate::caller::Caller;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
@@ -25,6 +27,7 @@ use crate::warm_throughput;
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
+    caller: Caller,
 }
 
 struct Inner {
@@ -100,7 +103,15 @@ impl Engine {
             keys: KeyHeats::default(),
             has_warm_throughput: true,
         };
-        Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
+        let inner = Inner { db, origin: Instant::now(), state: Mutex::new(state) };
+        Self { inner: Arc::new(inner), caller: Caller::default() }
+    }
+
+    /// The same database for the sender of a request with these headers. Its ARNs name the region
+    /// of the request's signature.
+    #[must_use]
+    pub fn for_caller<'a>(&self, header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
+        Self { inner: Arc::clone(&self.inner), caller: Caller::of(header) }
     }
 
     /// Sets the limits of these tables; every other table has those of a new on-demand table. An
@@ -188,13 +199,22 @@ impl Engine {
             return Response::error(400, "SerializationException", "the body is not a JSON object");
         };
         match self.operate(operation, body) {
-            Ok(response) => Response::json(200, response.to_string()),
+            Ok(mut response) => {
+                self.caller.put_region_into(operation, &mut response);
+                Response::json(200, response.to_string())
+            }
             Err(response) => response,
         }
     }
 
     fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
+            "DescribeEndpoints" => return Ok(account::endpoints(&self.caller)),
+            "DescribeLimits" => return Ok(account::limits()),
+            "DescribeContinuousBackups" => {
+                return account::continuous_backups(&self.inner.db, &body);
+            }
+            "ListStreams" => self.caller.take_region_from(&mut body),
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
@@ -324,7 +344,7 @@ impl Engine {
         if operation.starts_with("Transact") {
             capacity::cancelled(closed, billing)
         } else {
-            capacity::throttled(one.access, resource, billing)
+            capacity::throttled(one.access, resource, billing, &self.caller)
         }
     }
 

@@ -8,7 +8,9 @@
 //! number of partitions from it.
 
 mod access;
+mod account;
 mod bucket;
+mod caller;
 mod capacity;
 mod cloudwatch;
 mod connector;
