@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::account;
+use crate::billing_mode::BillingModes;
 use crate::caller::Caller;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
@@ -41,6 +42,7 @@ struct State {
     tables: HashMap<String, TableFacts>,
     cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
+    billing_modes: BillingModes,
     keys: KeyHeats,
     has_warm_throughput: bool,
 }
@@ -100,6 +102,7 @@ impl Engine {
             tables: HashMap::new(),
             cloudwatch: CloudWatch::default(),
             traffic: HashMap::new(),
+            billing_modes: BillingModes::default(),
             keys: KeyHeats::default(),
             has_warm_throughput: true,
         };
@@ -266,16 +269,32 @@ impl Engine {
     /// Runs an operation of the control plane. The lock admits one at a time.
     fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
+        let State { limits, tables, billing_modes, has_warm_throughput, .. } = &mut *state;
+        let db = &self.inner.db;
+        let table = request::table_name(&body).unwrap_or_default().to_owned();
         if operation != "DescribeTable" {
-            state.tables.clear();
+            tables.clear();
         }
-        if state.has_warm_throughput {
-            return warm_throughput::run(&self.inner.db, &mut state.limits, operation, body, now);
+        if operation == "UpdateTable" {
+            // Without such a table, the operation's own error follows.
+            let before = dispatch(db, "DescribeTable", &json!({ "TableName": table }));
+            let mut before = before.unwrap_or_default();
+            billing_modes.describe(&table, &mut before, epoch_seconds());
         }
-        let response = dispatch(&self.inner.db, operation, &body)?;
-        if matches!(operation, "CreateTable" | "DeleteTable") {
-            state.limits.forget(request::table_name(&body).unwrap_or_default());
+        let is_replaced = matches!(operation, "CreateTable" | "DeleteTable");
+        let mut response = if *has_warm_throughput {
+            warm_throughput::run(db, limits, operation, body, now)?
+        } else {
+            let response = dispatch(db, operation, &body)?;
+            if is_replaced {
+                limits.forget(&table);
+            }
+            response
+        };
+        if is_replaced {
+            billing_modes.forget(&table);
         }
+        billing_modes.describe(&table, &mut response, epoch_seconds());
         Ok(response)
     }
 

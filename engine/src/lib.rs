@@ -9,6 +9,7 @@
 
 mod access;
 mod account;
+mod billing_mode;
 mod bucket;
 mod caller;
 mod capacity;

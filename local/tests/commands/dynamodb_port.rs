@@ -154,3 +154,38 @@ async fn the_account_and_the_backups_are_described() {
     assert!(error["__type"].as_str().unwrap_or_default().ends_with("#TableNotFoundException"));
     edition.stop().await;
 }
+
+#[tokio::test]
+async fn the_billing_mode_is_described_after_a_change() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let caller = Caller { edition: &edition, region: None };
+    let summary = async || {
+        let described = caller.dynamodb("DescribeTable", json!({"TableName": "items"})).await;
+        described["Table"]["BillingModeSummary"].clone()
+    };
+    let created = summary().await;
+    assert_eq!(created["BillingMode"], "PAY_PER_REQUEST");
+    let on_demand_from = &created["LastUpdateToPayPerRequestDateTime"];
+    assert!(on_demand_from.is_number(), "{created}");
+    let provisioned = json!({
+        "TableName": "items",
+        "BillingMode": "PROVISIONED",
+        "ProvisionedThroughput": {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5},
+    });
+    let updated = caller.dynamodb("UpdateTable", provisioned).await;
+    let expected = json!({
+        "BillingMode": "PROVISIONED",
+        "LastUpdateToPayPerRequestDateTime": on_demand_from,
+    });
+    assert_eq!(updated["TableDescription"]["BillingModeSummary"], expected);
+    assert_eq!(summary().await, expected);
+    let on_demand = json!({"TableName": "items", "BillingMode": "PAY_PER_REQUEST"});
+    caller.dynamodb("UpdateTable", on_demand).await;
+    let again = summary().await;
+    assert_eq!(again["BillingMode"], "PAY_PER_REQUEST");
+    assert!(
+        again["LastUpdateToPayPerRequestDateTime"].as_f64() >= on_demand_from.as_f64(),
+        "{again}"
+    );
+    edition.stop().await;
+}
