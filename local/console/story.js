@@ -1,6 +1,7 @@
 // Describes the effect of a load on its keys, in stages. Screen readers announce each stage, so
 // stages must not alternate quickly.
 
+import { waiting } from './load_status.js';
 import { count, plural } from './numbers.js';
 
 const TOLERATED = 0.01; // throttled attempts per accepted write
@@ -30,6 +31,12 @@ export class Story {
     if (state === 'silent' && load.row >= STEADY) {
       return { stage: null, text: 'No write gets a response, so the throttles are unknown.' };
     }
+    if (state === 'late' && load.row >= STEADY) {
+      return {
+        stage: null,
+        text: 'The machine cannot keep up: more than a second of writes waits. With a smaller --partition-write-units, fewer writes make a key hot.',
+      };
+    }
     if (state === 'calm') {
       load.wasCalm = true;
     }
@@ -58,12 +65,16 @@ export class Story {
   }
 }
 
-// Without accepted writes, an absence of throttles does not mean calm.
+// An absence of throttles does not mean calm if no writes are accepted, or if more of them wait than
+// come in a second.
 function stateOf({ writes, load }) {
   if (writes.throttled > TOLERATED * writes.accepted) {
     return 'throttled';
   }
-  return writes.accepted > 0 || load.writes === 0 ? 'calm' : 'silent';
+  if (writes.accepted === 0 && load.writes > 0) {
+    return 'silent';
+  }
+  return waiting(load) > load.writes ? 'late' : 'calm';
 }
 
 function widest({ keys, load }) {
