@@ -6,7 +6,7 @@ import { test } from 'node:test';
 
 import { oneAtATime } from './page/forms.js';
 import { inWords } from './page/load_status.js';
-import { Story } from './page/story.js';
+import { Story, widest } from './page/story.js';
 
 const LOAD = { partition_key: 'hot', keys: 1, writes: 300, reads: 0, sent: 0, not_sent: 0, stored: 0, throttled: 0, failed: 0 };
 const CALM = { accepted: 100, throttled: 0 };
@@ -77,6 +77,13 @@ test('the page counts writes without a response, and those that the machine did 
   assert.match(inWords({ ...load, sent: 13, not_sent: 1 }), /0 without a response; the machine cannot keep up: 1 write not sent\.$/);
   assert.match(inWords({ ...load, not_sent: 12345 }), /the machine cannot keep up: 12,345 writes not sent\.$/);
   assert.match(inWords({ ...load, stored: 11_000 }), / 0 without a response/);
+});
+
+test('the widest key is one of the load, if one runs', () => {
+  const keys = [key('old', 18), key('hot', 4)];
+  assert.equal(widest({ keys, load: LOAD }), 4);
+  assert.equal(widest({ keys, load: null }), 18);
+  assert.equal(widest({ keys: [key('old', 18)], load: LOAD }), null);
 });
 
 test('while an action runs, it is not begun again, and its failure lets the next one in', async () => {

@@ -44,7 +44,7 @@ export class Story {
       load.throttledAt = sample.at;
       load.relieved = null;
     }
-    const shards = widest(sample);
+    const shards = widest(sample) ?? 1;
     if (state === 'calm' && load.throttledAt !== null && !load.relieved && load.row >= STEADY) {
       const seconds = Math.max(1, Math.round(sample.at - (STEADY - 1) - load.throttledAt));
       load.relieved = { seconds, shards };
@@ -77,9 +77,11 @@ function stateOf({ writes, load }) {
   return waiting(load) > load.writes ? 'late' : 'calm';
 }
 
-function widest({ keys, load }) {
-  const own = keys.filter((key) => isOf(load, key.partition_key));
-  return Math.max(1, ...own.map((key) => key.number_of_shards));
+// Returns the shards of the widest key: of the load's keys, if a load runs, because a sample also
+// has keys of earlier loads for a while. Returns null if there is no such key.
+export function widest({ keys, load }) {
+  const counted = load ? keys.filter((key) => isOf(load, key.partition_key)) : keys;
+  return counted.length === 0 ? null : Math.max(...counted.map((key) => key.number_of_shards));
 }
 
 // One key is the prefix itself; several are numbered from 1.
