@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { why } from './page/decision_words.js';
 import { oneAtATime } from './page/forms.js';
 import { inWords } from './page/load_status.js';
 import { Story, widest } from './page/story.js';
@@ -84,6 +85,12 @@ test('the widest key is one of the load, if one runs', () => {
   assert.equal(widest({ keys, load: LOAD }), 4);
   assert.equal(widest({ keys, load: null }), 18);
   assert.equal(widest({ keys: [key('old', 18)], load: LOAD }), null);
+});
+
+test('a decision says at what time the next one comes, as a time of day', () => {
+  const decision = { reason: 'cooling down (60 throttles reported)', by: 'shard-scaler', until: 1_795_471_270 };
+  assert.match(why(decision), /; decided by the shard-scaler; it decides again at \d\d:\d\d:\d\d$/);
+  assert.equal(why({ ...decision, until: null }), 'cooling down (60 throttles reported); decided by the shard-scaler');
 });
 
 test('while an action runs, it is not begun again, and its failure lets the next one in', async () => {
