@@ -184,6 +184,26 @@ test('the load stops', async () => {
   assertQuiet();
 });
 
+test('the label of the button is legible under the pointer, before and after the click', async () => {
+  const button = page.getByRole('button', { name: 'Make one key hot' });
+  const legible = async (disabled) => {
+    await page.waitForSelector(`#start-hot[aria-disabled="${disabled}"]`);
+    for (const colorScheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme });
+      assert.ok(await button.evaluate((element) => element.matches(':hover')), 'the pointer is elsewhere');
+      const ratio = await button.evaluate(contrast);
+      assert.ok(ratio >= 4.5, `${colorScheme}, aria-disabled=${disabled}: ${ratio.toFixed(1)}:1`);
+    }
+  };
+  await button.hover();
+  await legible(false);
+  await button.click();
+  await legible(true);
+  await page.locator('#stop-load').click();
+  await shows('#load-status', 'No load is running.');
+  assertQuiet();
+});
+
 test('one button makes one key hot, once', async () => {
   const asked = [];
   const note = (request) => request.method() === 'POST' && asked.push(request.url());
@@ -281,6 +301,22 @@ async function accessibilityFaults() {
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
     .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`));
+}
+
+// Returns the contrast of an element's text (WCAG 2.2, contrast ratio). Runs in the page.
+function contrast(element) {
+  const pen = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const luminance = (colour) => {
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = [...pen.getImageData(0, 0, 1, 1).data]
+      .map((channel) => channel / 255)
+      .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const { color, backgroundColor } = getComputedStyle(element);
+  const [dark, light] = [luminance(color), luminance(backgroundColor)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
 }
 
 // Returns whether the chart of writes has a pixel in the custom property's colour. Runs in the page.
