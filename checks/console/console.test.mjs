@@ -1,13 +1,16 @@
 // Checks the console page in a browser, over the local edition: a key becomes hot and recovers, items
 // are written and read, and the page stays legible and accessible. LOCAL_BINARY and CHROMIUM are the
-// programs to run, and CONSOLE_SCREENSHOTS is the folder for the pictures.
+// programs to run, and CONSOLE_SCREENSHOTS is the folder for the pictures. `console.png` is that of
+// docs/.
 
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { crc32 } from 'node:zlib';
 import { chromium } from 'playwright-core';
 
 import { layoutFaults } from './layout.mjs';
@@ -17,6 +20,7 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 const HEAL_MS = 90_000;
 const SOON_MS = 15_000;
 const DESKTOP = { width: 1280, height: 900 };
+const PICTURE = { x: 0, y: 0, width: 1280, height: 1280 };
 const PHONE = { width: 390, height: 844 };
 const LOOKS = [
   { name: 'light', viewport: DESKTOP, colorScheme: 'light' },
@@ -160,6 +164,16 @@ test('a sample changes the existing elements, and creates none', async () => {
   });
   await freshSamples(2);
   assert.deepEqual(await page.evaluate(() => window.watched.map((element) => element.isConnected)), [true, true, true, true, true]);
+});
+
+test('the picture in docs/ is of this page', async () => {
+  await page.emulateMedia({ colorScheme: 'light' });
+  await freshSamples(5);
+  const words = await page.locator('h1, h2, h3, dt, button, .stages li, #hot-explained').allTextContents();
+  const digest = createHash('sha256').update(words.join('\n')).digest('hex');
+  const path = join(pictures, 'console.png');
+  writeFileSync(path, withText(await page.screenshot({ fullPage: true, clip: PICTURE }), 'Comment', digest));
+  assert.ok(readFileSync('docs/console.png').includes(digest), `docs/console.png has other words than the page: replace it by ${path}`);
 });
 
 for (const { name, viewport, colorScheme } of LOOKS) {
@@ -333,6 +347,15 @@ function chartHasColour(property) {
     }
   }
   return false;
+}
+
+// Adds a text to a PNG, after its first chunk (PNG specification, tEXt).
+function withText(png, keyword, text) {
+  const chunk = Buffer.from(`....tEXt${keyword}\0${text}....`);
+  chunk.writeUInt32BE(chunk.length - 12);
+  chunk.writeUInt32BE(crc32(chunk.subarray(4, -4)), chunk.length - 4);
+  const first = 8 + 12 + png.readUInt32BE(8); // the signature and the chunk
+  return Buffer.concat([png.subarray(0, first), chunk, png.subarray(first)]);
 }
 
 function assertQuiet() {
