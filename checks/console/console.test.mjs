@@ -1,13 +1,16 @@
 // Checks the console page in a browser, over the local edition: a key becomes hot and recovers, items
 // are written and read, and the page stays legible and accessible. LOCAL_BINARY and CHROMIUM are the
-// programs to run, and CONSOLE_SCREENSHOTS is the folder for the pictures.
+// programs to run, and CONSOLE_SCREENSHOTS is the folder for the pictures. `console.png` is that of
+// docs/.
 
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { crc32 } from 'node:zlib';
 import { chromium } from 'playwright-core';
 
 import { layoutFaults } from './layout.mjs';
@@ -17,6 +20,7 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 const HEAL_MS = 90_000;
 const SOON_MS = 15_000;
 const DESKTOP = { width: 1280, height: 900 };
+const PICTURE = { x: 0, y: 0, width: 1280, height: 1280 };
 const PHONE = { width: 390, height: 844 };
 const LOOKS = [
   { name: 'light', viewport: DESKTOP, colorScheme: 'light' },
@@ -162,6 +166,16 @@ test('a sample changes the existing elements, and creates none', async () => {
   assert.deepEqual(await page.evaluate(() => window.watched.map((element) => element.isConnected)), [true, true, true, true, true]);
 });
 
+test('the picture in docs/ is of this page', async () => {
+  await page.emulateMedia({ colorScheme: 'light' });
+  await freshSamples(5);
+  const words = await page.locator('h1, h2, h3, dt, button, .stages li, #hot-explained').allTextContents();
+  const digest = createHash('sha256').update(words.join('\n')).digest('hex');
+  const path = join(pictures, 'console.png');
+  writeFileSync(path, withText(await page.screenshot({ fullPage: true, clip: PICTURE }), 'Comment', digest));
+  assert.ok(readFileSync('docs/console.png').includes(digest), `docs/console.png has other words than the page: replace it by ${path}`);
+});
+
 for (const { name, viewport, colorScheme } of LOOKS) {
   test(`the page is legible, accessible and complete: ${name}`, { timeout: 60_000 }, async () => {
     await page.setViewportSize(viewport);
@@ -181,6 +195,26 @@ test('the load stops', async () => {
   await shows('#hot-result', 'The load has stopped.');
   await shows('#load-status', 'No load is running.');
   await samples(() => window.seen.at(-1).accepted === 0, 'a second without writes');
+  assertQuiet();
+});
+
+test('the label of the button is legible under the pointer, before and after the click', async () => {
+  const button = page.getByRole('button', { name: 'Make one key hot' });
+  const legible = async (disabled) => {
+    await page.waitForSelector(`#start-hot[aria-disabled="${disabled}"]`);
+    for (const colorScheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme });
+      assert.ok(await button.evaluate((element) => element.matches(':hover')), 'the pointer is elsewhere');
+      const ratio = await button.evaluate(contrast);
+      assert.ok(ratio >= 4.5, `${colorScheme}, aria-disabled=${disabled}: ${ratio.toFixed(1)}:1`);
+    }
+  };
+  await button.hover();
+  await legible(false);
+  await button.click();
+  await legible(true);
+  await page.locator('#stop-load').click();
+  await shows('#load-status', 'No load is running.');
   assertQuiet();
 });
 
@@ -283,6 +317,22 @@ async function accessibilityFaults() {
     .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`));
 }
 
+// Returns the contrast of an element's text (WCAG 2.2, contrast ratio). Runs in the page.
+function contrast(element) {
+  const pen = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const luminance = (colour) => {
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = [...pen.getImageData(0, 0, 1, 1).data]
+      .map((channel) => channel / 255)
+      .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const { color, backgroundColor } = getComputedStyle(element);
+  const [dark, light] = [luminance(color), luminance(backgroundColor)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}
+
 // Returns whether the chart of writes has a pixel in the custom property's colour. Runs in the page.
 function chartHasColour(property) {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(property).trim();
@@ -297,6 +347,15 @@ function chartHasColour(property) {
     }
   }
   return false;
+}
+
+// Adds a text to a PNG, after its first chunk (PNG specification, tEXt).
+function withText(png, keyword, text) {
+  const chunk = Buffer.from(`....tEXt${keyword}\0${text}....`);
+  chunk.writeUInt32BE(chunk.length - 12);
+  chunk.writeUInt32BE(crc32(chunk.subarray(4, -4)), chunk.length - 4);
+  const first = 8 + 12 + png.readUInt32BE(8); // the signature and the chunk
+  return Buffer.concat([png.subarray(0, first), chunk, png.subarray(first)]);
 }
 
 function assertQuiet() {

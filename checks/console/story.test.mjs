@@ -4,13 +4,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { why } from './page/decision_words.js';
 import { oneAtATime } from './page/forms.js';
 import { inWords } from './page/load_status.js';
-import { Story } from './page/story.js';
+import { Story, widest } from './page/story.js';
 
+const LOAD = { partition_key: 'hot', keys: 1, writes: 300, reads: 0, sent: 0, not_sent: 0, stored: 0, throttled: 0, failed: 0 };
 const CALM = { accepted: 100, throttled: 0 };
 const HOT = { accepted: 50, throttled: 80 };
 const STUCK = { accepted: 0, throttled: 0 };
+const LATE = { accepted: 100, throttled: 0, waiting: 301 }; // more than a second of the load waits
 
 // Returns the page's sentences, sample by sample, for a load with these writes each second.
 function sentences(seconds, { load = {}, keys = [] } = {}) {
@@ -19,7 +22,7 @@ function sentences(seconds, { load = {}, keys = [] } = {}) {
     at: 1000 + index,
     writes,
     keys,
-    load: { partition_key: 'hot', keys: 1, writes: 300, reads: 0, seconds: index, ...load },
+    load: { ...LOAD, seconds: index, sent: writes.waiting ?? 0, ...load },
   }));
 }
 
@@ -55,16 +58,39 @@ test('writes without a response are not called calm', () => {
   assert.ok(stages([HOT, HOT, STUCK, STUCK, STUCK, STUCK]).every((stage) => stage !== 'relieved'));
 });
 
+test('a load whose writes wait for the machine is neither calm nor relieved', () => {
+  const late = sentences([LATE, LATE, LATE, LATE]);
+  assert.ok(late.every(({ text }) => !/nothing is throttled/.test(text)), JSON.stringify(late));
+  assert.deepEqual(late.map(({ stage }) => stage), ['calm', 'calm', null, null]);
+  assert.match(late.at(-1).text, /machine .*wait/);
+  assert.ok(stages([HOT, HOT, LATE, LATE, LATE, LATE]).every((stage) => stage !== 'relieved'));
+  assert.equal(stages([HOT, HOT, LATE, CALM, CALM, CALM]).at(-1), 'relieved');
+  assert.equal(stages([CALM, { ...LATE, waiting: 300 }, { ...LATE, waiting: 300 }, CALM]).at(-1), 'calm');
+});
+
 test('a load that only reads waits for no writes', () => {
   assert.deepEqual(stages([STUCK, STUCK, STUCK, STUCK], { load: { writes: 0 } }), ['calm', 'calm', 'calm', 'calm']);
 });
 
-test('the page reports writes that the machine did not send', () => {
-  const load = { partition_key: 'hot', keys: 1, writes: 5000, reads: 1, seconds: 2, stored: 10, throttled: 0, failed: 0 };
-  assert.doesNotMatch(inWords({ ...load, sent: 10, not_sent: 0 }), /machine/);
-  assert.doesNotMatch(inWords(load), /machine/);
-  assert.match(inWords({ ...load, sent: 10, not_sent: 1 }), /failed; the machine cannot keep up: 1 write not sent\.$/);
-  assert.match(inWords({ ...load, sent: 10, not_sent: 12345 }), /the machine cannot keep up: 12,345 writes not sent\.$/);
+test('the page counts writes without a response, and those that the machine did not send', () => {
+  const load = { ...LOAD, writes: 5000, seconds: 2, sent: 10_013, stored: 10, failed: 3 };
+  assert.match(inWords(load), /; 10 stored, 0 throttled, 3 failed, 10,000 without a response\.$/);
+  assert.match(inWords({ ...load, sent: 13, not_sent: 1 }), /0 without a response; the machine cannot keep up: 1 write not sent\.$/);
+  assert.match(inWords({ ...load, not_sent: 12345 }), /the machine cannot keep up: 12,345 writes not sent\.$/);
+  assert.match(inWords({ ...load, stored: 11_000 }), / 0 without a response/);
+});
+
+test('the widest key is one of the load, if one runs', () => {
+  const keys = [key('old', 18), key('hot', 4)];
+  assert.equal(widest({ keys, load: LOAD }), 4);
+  assert.equal(widest({ keys, load: null }), 18);
+  assert.equal(widest({ keys: [key('old', 18)], load: LOAD }), null);
+});
+
+test('a decision says at what time the next one comes, as a time of day', () => {
+  const decision = { reason: 'cooling down (60 throttles reported)', by: 'shard-scaler', until: 1_795_471_270 };
+  assert.match(why(decision), /; decided by the shard-scaler; it decides again at \d\d:\d\d:\d\d$/);
+  assert.equal(why({ ...decision, until: null }), 'cooling down (60 throttles reported); decided by the shard-scaler');
 });
 
 test('while an action runs, it is not begun again, and its failure lets the next one in', async () => {

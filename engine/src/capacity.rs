@@ -20,15 +20,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::access::Access;
+use crate::caller::Caller;
 use crate::key_heat::KeyHeats;
 use crate::partition_limits::{PartitionLimits, WarmRequest};
 use crate::partitions::{PartitionHeat, Partitions};
 use crate::request::{self, Touched};
 use crate::response::Response;
 use crate::table_growth::{WarmRefusal, WarmThroughput};
-
-/// The account and region that local ARNs name.
-const ARN_PREFIX: &str = "arn:aws:dynamodb:local:000000000000:table/";
 
 /// The billing mode of a table, which selects the exception of a throttled request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,14 +185,19 @@ pub(crate) fn consumed_by_failure(touched: &mut [Touched]) -> HashMap<String, f6
 
 /// The response to a single operation on an overdrawn partition of a table or an index. It has the
 /// throttling reason and the exception class of the table's billing mode.
-pub(crate) fn throttled(access: Access, resource: &str, billing: Billing) -> Response {
+pub(crate) fn throttled(
+    access: Access,
+    resource: &str,
+    billing: Billing,
+    caller: &Caller,
+) -> Response {
     let scope = if request::table_and_index(resource).1.is_some() { "Index" } else { "Table" };
     let access = match access {
         Access::Read => "Read",
         Access::Write => "Write",
     };
     let reason = format!("{scope}{access}KeyRangeThroughputExceeded");
-    let reasons = json!([{ "reason": reason, "resource": format!("{ARN_PREFIX}{resource}") }]);
+    let reasons = json!([{ "reason": reason, "resource": caller.arn(resource) }]);
     // The two classes spell the list differently, and the SDK reads each only in its own spelling.
     let body = match billing {
         Billing::OnDemand => json!({
@@ -324,8 +327,9 @@ mod tests {
             ["items", index.as_str()].map(|name| limits.heat(name, second)[0].write_units);
         assert_eq!(written, [12.0, 12.0]);
 
-        let body = String::from_utf8(throttled(Access::Write, &index, Billing::OnDemand).body)
-            .expect("text");
+        let caller = Caller::default();
+        let response = throttled(Access::Write, &index, Billing::OnDemand, &caller);
+        let body = String::from_utf8(response.body).expect("text");
         assert!(body.contains("IndexWriteKeyRangeThroughputExceeded"), "{body}");
         assert!(body.contains("table/items/index/replica"), "{body}");
     }

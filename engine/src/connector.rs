@@ -56,7 +56,12 @@ impl HttpConnector for InProcess {
             }
             let path = request.uri().split('?').next().unwrap_or_default();
             let body = request.body().bytes().unwrap_or_default();
-            let engine_response = engine.respond(path, request.headers().get("x-amz-target"), body);
+            let headers = request.headers();
+            let engine_response = engine.for_caller(|name| headers.get(name)).respond(
+                path,
+                headers.get("x-amz-target"),
+                body,
+            );
             let status = StatusCode::from_u16(engine_response.status)
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let mut response =

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::access::Access;
+use crate::account;
+use crate::billing_mode::BillingModes;
+use crate::caller::Caller;
 use crate::capacity::{self, Billing, Limits};
 use crate::cloudwatch::CloudWatch;
 use crate::dispatch::dispatch;
@@ -25,6 +28,7 @@ use crate::warm_throughput;
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
+    caller: Caller,
 }
 
 struct Inner {
@@ -38,6 +42,7 @@ struct State {
     tables: HashMap<String, TableFacts>,
     cloudwatch: CloudWatch,
     traffic: HashMap<String, Traffic>,
+    billing_modes: BillingModes,
     keys: KeyHeats,
     has_warm_throughput: bool,
 }
@@ -97,10 +102,19 @@ impl Engine {
             tables: HashMap::new(),
             cloudwatch: CloudWatch::default(),
             traffic: HashMap::new(),
+            billing_modes: BillingModes::default(),
             keys: KeyHeats::default(),
             has_warm_throughput: true,
         };
-        Self { inner: Arc::new(Inner { db, origin: Instant::now(), state: Mutex::new(state) }) }
+        let inner = Inner { db, origin: Instant::now(), state: Mutex::new(state) };
+        Self { inner: Arc::new(inner), caller: Caller::default() }
+    }
+
+    /// The same database for the sender of a request with these headers. Its ARNs name the region
+    /// of the request's signature.
+    #[must_use]
+    pub fn for_caller<'a>(&self, header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
+        Self { inner: Arc::clone(&self.inner), caller: Caller::of(header) }
     }
 
     /// Sets the limits of these tables; every other table has those of a new on-demand table. An
@@ -188,13 +202,22 @@ impl Engine {
             return Response::error(400, "SerializationException", "the body is not a JSON object");
         };
         match self.operate(operation, body) {
-            Ok(response) => Response::json(200, response.to_string()),
+            Ok(mut response) => {
+                self.caller.put_region_into(operation, &mut response);
+                Response::json(200, response.to_string())
+            }
             Err(response) => response,
         }
     }
 
     fn operate(&self, operation: &str, mut body: Value) -> Result<Value, Response> {
         match operation {
+            "DescribeEndpoints" => return Ok(account::endpoints(&self.caller)),
+            "DescribeLimits" => return Ok(account::limits()),
+            "DescribeContinuousBackups" => {
+                return account::continuous_backups(&self.inner.db, &body);
+            }
+            "ListStreams" => self.caller.take_region_from(&mut body),
             "DescribeContributorInsights" => {
                 let table = request::table_name(&body).unwrap_or_default();
                 dispatch(&self.inner.db, "DescribeTable", &json!({ "TableName": table }))?;
@@ -246,16 +269,32 @@ impl Engine {
     /// Runs an operation of the control plane. The lock admits one at a time.
     fn control(&self, operation: &str, body: Value) -> Result<Value, Response> {
         let (mut state, now) = self.state_now();
+        let State { limits, tables, billing_modes, has_warm_throughput, .. } = &mut *state;
+        let db = &self.inner.db;
+        let table = request::table_name(&body).unwrap_or_default().to_owned();
         if operation != "DescribeTable" {
-            state.tables.clear();
+            tables.clear();
         }
-        if state.has_warm_throughput {
-            return warm_throughput::run(&self.inner.db, &mut state.limits, operation, body, now);
+        if operation == "UpdateTable" {
+            // Without such a table, the operation's own error follows.
+            let before = dispatch(db, "DescribeTable", &json!({ "TableName": table }));
+            let mut before = before.unwrap_or_default();
+            billing_modes.describe(&table, &mut before, epoch_seconds());
         }
-        let response = dispatch(&self.inner.db, operation, &body)?;
-        if matches!(operation, "CreateTable" | "DeleteTable") {
-            state.limits.forget(request::table_name(&body).unwrap_or_default());
+        let is_replaced = matches!(operation, "CreateTable" | "DeleteTable");
+        let mut response = if *has_warm_throughput {
+            warm_throughput::run(db, limits, operation, body, now)?
+        } else {
+            let response = dispatch(db, operation, &body)?;
+            if is_replaced {
+                limits.forget(&table);
+            }
+            response
+        };
+        if is_replaced {
+            billing_modes.forget(&table);
         }
+        billing_modes.describe(&table, &mut response, epoch_seconds());
         Ok(response)
     }
 
@@ -324,7 +363,7 @@ impl Engine {
         if operation.starts_with("Transact") {
             capacity::cancelled(closed, billing)
         } else {
-            capacity::throttled(one.access, resource, billing)
+            capacity::throttled(one.access, resource, billing, &self.caller)
         }
     }
 

@@ -8,7 +8,10 @@
 //! number of partitions from it.
 
 mod access;
+mod account;
+mod billing_mode;
 mod bucket;
+mod caller;
 mod capacity;
 mod cloudwatch;
 mod connector;

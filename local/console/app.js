@@ -9,7 +9,7 @@ import { prepareLoad, showLoad, suggestRate } from './load.js';
 import { count, milliseconds } from './numbers.js';
 import { showPartitions, whenTableOpens } from './partitions.js';
 import { Samples } from './samples.js';
-import { Story } from './story.js';
+import { Story, widest } from './story.js';
 import { follow } from './stream.js';
 
 const samples = new Samples();
@@ -36,10 +36,12 @@ function show() {
   document.documentElement.dataset.at = sample.at; // the time of the shown sample, for tests
 }
 
-function showFigures({ writes, keys, latency_ms: latency }) {
+function showFigures(sample) {
+  const { writes, latency_ms: latency } = sample;
+  const shards = widest(sample);
   setText(figures.accepted, count(writes.accepted));
   setText(figures.throttled, count(writes.throttled));
-  setText(figures.shards, keys.length === 0 ? '–' : count(Math.max(...keys.map((key) => key.number_of_shards))));
+  setText(figures.shards, shards === null ? '–' : count(shards));
   setText(figures.p99, latency.writes ? milliseconds(latency.writes.p99) : '–');
 }
 

@@ -1,9 +1,9 @@
 // The latest scaling decisions, newest first.
 
-import { count, timeOfDay } from './numbers.js';
+import { what, why } from './decision_words.js';
+import { timeOfDay } from './numbers.js';
 
 const KEPT = 50;
-const ACTORS = { writer: 'the writer', 'shard-scaler': 'the shard-scaler' };
 
 const list = document.getElementById('decisions-list');
 const scroll = document.getElementById('decisions-scroll');
@@ -51,26 +51,11 @@ function entry(decision) {
   time.textContent = timeOfDay(decision.at);
   const key = document.createElement('strong');
   key.textContent = decision.partition_key;
-  const what = document.createElement('p');
-  what.append(key, ` ${inWords(decision)}`);
-  const why = document.createElement('p');
-  why.className = 'reason';
-  why.textContent = `${decision.reason}; decided by ${ACTORS[decision.by] ?? decision.by}`;
-  item.append(time, what, why);
+  const outcome = document.createElement('p');
+  outcome.append(key, ` ${what(decision)}`);
+  const reason = document.createElement('p');
+  reason.className = 'reason';
+  reason.textContent = why(decision);
+  item.append(time, outcome, reason);
   return item;
-}
-
-function inWords({ from, to, outcome }) {
-  if (from === to) {
-    return `stays at ${shards(to)} (${outcome})`;
-  }
-  const change = `${count(from)} → ${shards(to)}`;
-  if (outcome === 'closing') {
-    return `changing, ${change}: writers wait about a second`;
-  }
-  return outcome === 'scaled' ? change : `${change} (${outcome})`;
-}
-
-function shards(value) {
-  return `${count(value)} ${value === 1 ? 'shard' : 'shards'}`;
 }

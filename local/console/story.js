@@ -1,6 +1,7 @@
 // Describes the effect of a load on its keys, in stages. Screen readers announce each stage, so
 // stages must not alternate quickly.
 
+import { waiting } from './load_status.js';
 import { count, plural } from './numbers.js';
 
 const TOLERATED = 0.01; // throttled attempts per accepted write
@@ -30,6 +31,12 @@ export class Story {
     if (state === 'silent' && load.row >= STEADY) {
       return { stage: null, text: 'No write gets a response, so the throttles are unknown.' };
     }
+    if (state === 'late' && load.row >= STEADY) {
+      return {
+        stage: null,
+        text: 'The machine cannot keep up: more than a second of writes waits. With a smaller --partition-write-units, fewer writes make a key hot.',
+      };
+    }
     if (state === 'calm') {
       load.wasCalm = true;
     }
@@ -37,7 +44,7 @@ export class Story {
       load.throttledAt = sample.at;
       load.relieved = null;
     }
-    const shards = widest(sample);
+    const shards = widest(sample) ?? 1;
     if (state === 'calm' && load.throttledAt !== null && !load.relieved && load.row >= STEADY) {
       const seconds = Math.max(1, Math.round(sample.at - (STEADY - 1) - load.throttledAt));
       load.relieved = { seconds, shards };
@@ -58,17 +65,23 @@ export class Story {
   }
 }
 
-// Without accepted writes, an absence of throttles does not mean calm.
+// An absence of throttles does not mean calm if no writes are accepted, or if more of them wait than
+// come in a second.
 function stateOf({ writes, load }) {
   if (writes.throttled > TOLERATED * writes.accepted) {
     return 'throttled';
   }
-  return writes.accepted > 0 || load.writes === 0 ? 'calm' : 'silent';
+  if (writes.accepted === 0 && load.writes > 0) {
+    return 'silent';
+  }
+  return waiting(load) > load.writes ? 'late' : 'calm';
 }
 
-function widest({ keys, load }) {
-  const own = keys.filter((key) => isOf(load, key.partition_key));
-  return Math.max(1, ...own.map((key) => key.number_of_shards));
+// Returns the shards of the widest key: of the load's keys, if a load runs, because a sample also
+// has keys of earlier loads for a while. Returns null if there is no such key.
+export function widest({ keys, load }) {
+  const counted = load ? keys.filter((key) => isOf(load, key.partition_key)) : keys;
+  return counted.length === 0 ? null : Math.max(...counted.map((key) => key.number_of_shards));
 }
 
 // One key is the prefix itself; several are numbered from 1.

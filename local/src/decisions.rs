@@ -14,6 +14,8 @@ pub(crate) struct Decision {
     /// The function that acted.
     pub(crate) by: &'static str,
     pub(crate) reason: String,
+    /// When the key may be decided on again, in epoch seconds.
+    pub(crate) until: Option<u64>,
 }
 
 impl Decision {
@@ -26,12 +28,12 @@ impl Decision {
             ScalingReason::Asked => "requested".to_owned(),
             ScalingReason::TakenOver => "another actor did not finish it".to_owned(),
         };
-        let (outcome, to, reason) = match event.step {
-            ScalingStep::Closed(to) => ("closing", to, why),
-            ScalingStep::Opened(to) => ("scaled", to, why),
-            ScalingStep::Drained(to) => ("drained", to, "its items were moved".to_owned()),
+        let (outcome, to, reason, until) = match event.step {
+            ScalingStep::Closed(to) => ("closing", to, why, None),
+            ScalingStep::Opened(to) => ("scaled", to, why, None),
+            ScalingStep::Drained(to) => ("drained", to, "its items were moved".to_owned(), None),
             ScalingStep::Unchanged(decision) => {
-                ("unchanged", event.from, format!("{decision} ({why})"))
+                ("unchanged", event.from, format!("{decision} ({why})"), decision.until())
             }
         };
         let by = match event.reason {
@@ -40,7 +42,7 @@ impl Decision {
             ScalingReason::Reported { .. } | ScalingReason::Asked => "shard-scaler",
         };
         let partition_key = event.partition_key.as_str().to_owned();
-        Self { partition_key, from: event.from.get(), to: to.get(), outcome, by, reason }
+        Self { partition_key, from: event.from.get(), to: to.get(), outcome, by, reason, until }
     }
 }
 
@@ -71,5 +73,10 @@ mod tests {
         let decision = Decision::of(&event(step, ScalingReason::Reported { throttled: 62 }));
         assert_eq!((decision.to, decision.outcome, decision.by), (4, "unchanged", "shard-scaler"));
         assert_eq!(decision.reason, "at MAX_SHARDS (62 throttles reported)");
+        assert_eq!(decision.until, None);
+        let step = ScalingStep::Unchanged(ScalingDecision::CoolingDown { until: 1_795_471_270 });
+        let decision = Decision::of(&event(step, ScalingReason::Reported { throttled: 62 }));
+        assert_eq!(decision.reason, "cooling down (62 throttles reported)");
+        assert_eq!(decision.until, Some(1_795_471_270), "the page shows it as a time of day");
     }
 }

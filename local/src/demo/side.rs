@@ -1,5 +1,6 @@
 //! One of the two keys under comparison.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use shard_scaler::ScalerConfig;
 use sharding::internal::{
     Deadline, PARTITION_WRITE_UNITS, PartitionKey, ScalingDecision, ScalingEvent, ScalingStep,
-    ShardCount, TableConfig, WarmThroughput,
+    ShardCount, TableConfig,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
@@ -87,8 +88,10 @@ pub(super) struct Side {
     checks: JoinHandle<()>,
     /// Wakes the shard-scaler when the table is short of partitions.
     warming: JoinHandle<()>,
-    /// The table's partitions, as its writers know them.
-    partitions: Option<u32>,
+    /// The table's partitions.
+    partitions: u64,
+    /// The lines so far.
+    said: HashSet<String>,
 }
 
 /// The current load.
@@ -161,7 +164,8 @@ impl Side {
         Ok(Self {
             events: edition.table().scaling_events(),
             warming: tokio::spawn(shortage::warm(edition.functions().scaler.clone())),
-            partitions: Some(options.partitions),
+            partitions: options.partitions.into(),
+            said: HashSet::new(),
             edition,
             generated,
             checks: tokio::spawn(checks),
@@ -204,9 +208,9 @@ impl Side {
         if at.as_secs() >= u64::from(self.ends) * 2 / 3 {
             self.late.add_writes(&counts);
         }
-        let soon = || Deadline::now() + METADATA_TIME;
         // If the number of shards cannot be read in time, the last one is used.
-        let metadata = functions.table.shards(&PartitionKey::new(KEY)?, soon()).await;
+        let soon = Deadline::now() + METADATA_TIME;
+        let metadata = functions.table.shards(&PartitionKey::new(KEY)?, soon).await;
         let shards = metadata.map_or_else(
             |_| self.seconds.last().map_or(1, |second| second.shards),
             |metadata| metadata.map_or(1, |metadata| metadata.number_of_shards.get()),
@@ -221,13 +225,16 @@ impl Side {
         let mut lines: Vec<String> = std::iter::from_fn(|| self.events.try_recv().ok())
             .filter_map(|event| words(&event))
             .collect();
-        let warm = functions.table.warm_throughput(&PartitionKey::new(KEY)?, soon()).await;
-        let partitions = warm.ok().flatten().map(WarmThroughput::partitions);
-        if let Some(count) = partitions.filter(|_| partitions != self.partitions) {
-            lines.push(format!("the table has {count} partitions now"));
-            self.partitions = partitions;
+        let table = &functions.table.config().table_name;
+        if let Some(engine) = self.edition.engine() {
+            let units = engine.warm_throughput(table).write_units as u64;
+            let partitions = units / PARTITION_WRITE_UNITS;
+            if partitions != self.partitions {
+                lines.push(format!("the table has {partitions} partitions now"));
+                self.partitions = partitions;
+            }
         }
-        Ok(lines)
+        Ok(news(&mut self.said, lines))
     }
 
     pub(super) fn last(&self) -> Option<&Second> {
@@ -257,6 +264,12 @@ impl Side {
             checked: *self.checked.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
+}
+
+/// The lines that were not said before. A shortage, for example, is reported again and again.
+fn news(said: &mut HashSet<String>, mut lines: Vec<String>) -> Vec<String> {
+    lines.retain(|line| said.insert(line.clone()));
+    lines
 }
 
 /// Describes a scaling step. Returns `None` for steps that the demo does not show.
@@ -302,7 +315,44 @@ fn relieved_after(seconds: &[Second], step_at: f64, requested: f64) -> Option<f6
 
 #[cfg(test)]
 mod tests {
+    use embedded_dynamodb::InProcess;
+
     use super::*;
+    use crate::in_process_clients;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_partitions_are_those_of_the_engine() {
+        let options = DemoOptions {
+            seconds: 60,
+            writes: 300,
+            partitions: 4,
+            budget: 40,
+            warming: 10,
+            partition_write_units: 50,
+            svg: None,
+        };
+        let mut side = Side::start(&options, None).await.expect("it starts");
+        assert_eq!(side.record_second().await.expect("lines"), Vec::<String>::new());
+        let engine = side.edition.engine().expect("the engine is embedded").clone();
+        let units =
+            aws_sdk_dynamodb::types::WarmThroughput::builder().write_units_per_second(18_000);
+        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+        let update = client.update_table().table_name("items").warm_throughput(units.build());
+        update.send().await.expect("the table is being warmed");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        let lines = side.record_second().await.expect("lines");
+        assert_eq!(lines, ["the table has 18 partitions now"]);
+        assert_eq!(side.record_second().await.expect("lines"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_line_is_said_once() {
+        let mut said = HashSet::new();
+        let mut news =
+            |lines: &[&str]| news(&mut said, lines.iter().map(|line| (*line).to_owned()).collect());
+        assert_eq!(news(&["needs 18", "needs 18", "needs 21"]), ["needs 18", "needs 21"]);
+        assert_eq!(news(&["needs 18", "has 18"]), ["has 18"]);
+    }
 
     fn second(at: u32, accepted: f64, throttled: f64) -> Second {
         Second { at: f64::from(at), accepted, throttled, failed: 0.0, shards: 1 }

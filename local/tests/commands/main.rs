@@ -2,5 +2,6 @@
 //! process loses nothing.
 
 mod demo;
+mod dynamodb_port;
 mod endpoint_url;
 mod shrinking_audit_log;

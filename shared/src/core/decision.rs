@@ -53,32 +53,42 @@ pub enum ScalingDecision {
     },
 }
 
+impl ScalingDecision {
+    /// When to decide again, in epoch seconds; `None` if the decision does not wait for a time.
+    #[must_use]
+    pub const fn until(self) -> Option<u64> {
+        match self {
+            Self::CoolingDown { until }
+            | Self::Crowded { until, .. }
+            | Self::HotItems { until, .. }
+            | Self::ShortOfPartitions { until, .. } => Some(until),
+            Self::ScaleOut(_)
+            | Self::Calm
+            | Self::Closing(_)
+            | Self::AtMaximum
+            | Self::DirectoryFull => None,
+        }
+    }
+}
+
 impl fmt::Display for ScalingDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ScaleOut(to) => write!(f, "it needs {to} shards"),
             Self::Calm => f.write_str("nothing to do"),
-            Self::CoolingDown { until } => write!(f, "cooling down until {until}"),
+            Self::CoolingDown { .. } => f.write_str("cooling down"),
             Self::Closing(to) => write!(f, "a change to {to} shards is under way"),
             Self::AtMaximum => f.write_str("at MAX_SHARDS"),
             Self::DirectoryFull => f.write_str("its page of the directory is full"),
-            Self::Crowded { until, .. } => {
-                write!(f, "other keys fill its partitions; next look from {until}")
+            Self::Crowded { .. } => f.write_str("other keys fill its partitions"),
+            Self::HotItems { items, .. } => {
+                write!(f, "its throttled writes are of {items} items")
             }
-            Self::HotItems { items, until } => {
-                write!(f, "its throttled writes are of {items} items; next look from {until}")
+            Self::ShortOfPartitions { write_units: None, .. } => {
+                f.write_str("growing did not help: the table is short of partitions")
             }
-            Self::ShortOfPartitions { until, write_units: None } => {
-                write!(
-                    f,
-                    "growing did not help: the table is short of partitions; next try from {until}"
-                )
-            }
-            Self::ShortOfPartitions { until, write_units: Some(units) } => {
-                write!(
-                    f,
-                    "the table is short of partitions: {units} write units a second would do; next look from {until}"
-                )
+            Self::ShortOfPartitions { write_units: Some(units), .. } => {
+                write!(f, "the table is short of partitions: {units} write units a second would do")
             }
         }
     }

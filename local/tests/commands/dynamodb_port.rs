@@ -1,0 +1,191 @@
+//! The DynamoDB port, as a program sees it that expects DynamoDB: headers, ARNs, and what it asks
+//! about the account and the tables.
+
+use std::collections::HashSet;
+
+use local::ServeOptions;
+use serde_json::{Value, json};
+use system_tests::{TestEdition, config};
+
+/// A caller of the port. One without a region does not sign.
+struct Caller<'a> {
+    edition: &'a TestEdition,
+    region: Option<&'a str>,
+}
+
+impl Caller<'_> {
+    async fn send(&self, target: &str, body: &Value) -> reqwest::Response {
+        let mut request = reqwest::Client::new()
+            .post(self.edition.dynamodb_url())
+            .header("x-amz-target", target)
+            .body(body.to_string());
+        if let Some(region) = self.region {
+            let scope = format!("KEY/20261124/{region}/dynamodb/aws4_request");
+            request = request.header(
+                "authorization",
+                format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"),
+            );
+        }
+        request.send().await.expect("the port responds")
+    }
+
+    async fn ask(&self, target: &str, body: Value) -> Value {
+        let response = self.send(target, &body).await;
+        let (status, body) = (response.status(), response.json().await.expect("JSON"));
+        assert_eq!(status, 200, "{target}: {body}");
+        body
+    }
+
+    async fn dynamodb(&self, operation: &str, body: Value) -> Value {
+        self.ask(&format!("DynamoDB_20120810.{operation}"), body).await
+    }
+
+    async fn streams(&self, operation: &str, body: Value) -> Value {
+        self.ask(&format!("DynamoDBStreams_20120810.{operation}"), body).await
+    }
+}
+
+fn table(name: &str) -> Value {
+    json!({
+        "TableName": name,
+        "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+        "BillingMode": "PAY_PER_REQUEST",
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"},
+        "GlobalSecondaryIndexes": [{
+            "IndexName": "by-pk",
+            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }],
+    })
+}
+
+#[tokio::test]
+async fn each_response_has_a_request_id_of_its_own() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let caller = Caller { edition: &edition, region: None };
+    let mut responses = Vec::new();
+    for target in ["ListTables", "ListTables", "NoSuchOperation", "DescribeTable"] {
+        responses.push(caller.send(&format!("DynamoDB_20120810.{target}"), &json!({})).await);
+    }
+    responses.push(reqwest::get(edition.dynamodb_url()).await.expect("the port responds"));
+    let ids: HashSet<String> = responses
+        .iter()
+        .map(|response| {
+            let id = response.headers().get("x-amzn-requestid").expect("a request id");
+            id.to_str().expect("text").to_owned()
+        })
+        .collect();
+    assert_eq!(ids.len(), responses.len(), "{ids:?}");
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn arns_name_the_region_of_the_caller() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    for region in ["eu-west-1", "us-east-1"] {
+        let caller = Caller { edition: &edition, region: Some(region) };
+        let names = [format!("{region}-a"), format!("{region}-b")];
+        let mut streams = Vec::new();
+        for name in &names {
+            caller.dynamodb("CreateTable", table(name)).await;
+            let described = caller.dynamodb("DescribeTable", json!({"TableName": name})).await;
+            let arn = format!("arn:aws:dynamodb:{region}:000000000000:table/{name}");
+            let table = &described["Table"];
+            assert_eq!(table["TableArn"], arn);
+            assert_eq!(
+                table["GlobalSecondaryIndexes"][0]["IndexArn"],
+                format!("{arn}/index/by-pk")
+            );
+            let stream = table["LatestStreamArn"].as_str().expect("an ARN").to_owned();
+            assert!(stream.starts_with(&format!("{arn}/stream/")), "{stream}");
+            streams.push(stream);
+            // A request accepts the ARN instead of the name.
+            caller.dynamodb("ListTagsOfResource", json!({"ResourceArn": arn})).await;
+            let item = json!({"pk": {"S": "k"}, "itsArn": {"S": "arn:aws:dynamodb:dynoxide:1:x"}});
+            caller.dynamodb("PutItem", json!({"TableName": name, "Item": item})).await;
+        }
+        let [first, second] = &streams[..] else { panic!("two streams: {streams:?}") };
+        let after = json!({"ExclusiveStartStreamArn": first});
+        let rest = caller.streams("ListStreams", after).await;
+        assert_eq!(rest["Streams"][0]["StreamArn"], *second, "{rest}");
+
+        let described = caller.streams("DescribeStream", json!({"StreamArn": second})).await;
+        let shard = &described["StreamDescription"]["Shards"][0]["ShardId"];
+        let from =
+            json!({"StreamArn": second, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
+        let iterator = caller.streams("GetShardIterator", from).await["ShardIterator"].take();
+        let read = caller.streams("GetRecords", json!({"ShardIterator": iterator})).await;
+        let record = &read["Records"][0];
+        assert_eq!(record["awsRegion"], region, "{read}");
+        assert_eq!(
+            record["dynamodb"]["NewImage"]["itsArn"]["S"], "arn:aws:dynamodb:dynoxide:1:x",
+            "a user's data stays as it is"
+        );
+    }
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn the_account_and_the_backups_are_described() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let caller = Caller { edition: &edition, region: Some("eu-west-1") };
+    let endpoints = caller.dynamodb("DescribeEndpoints", json!({})).await;
+    let address = edition.dynamodb_url().replace("http://", "");
+    assert_eq!(endpoints["Endpoints"][0]["Address"], address);
+    assert!(endpoints["Endpoints"][0]["CachePeriodInMinutes"].is_u64(), "{endpoints}");
+
+    let limits = caller.dynamodb("DescribeLimits", json!({})).await;
+    assert_eq!(
+        (&limits["AccountMaxWriteCapacityUnits"], &limits["TableMaxReadCapacityUnits"]),
+        (&json!(80_000), &json!(40_000))
+    );
+
+    let of = |name: &str| json!({"TableName": name});
+    let backups = caller.dynamodb("DescribeContinuousBackups", of("items")).await;
+    let description = &backups["ContinuousBackupsDescription"];
+    assert_eq!(description["ContinuousBackupsStatus"], "ENABLED");
+    let recovery = &description["PointInTimeRecoveryDescription"];
+    assert_eq!(recovery["PointInTimeRecoveryStatus"], "DISABLED");
+    let operation = "DynamoDB_20120810.DescribeContinuousBackups";
+    let missing = caller.send(operation, &of("no-such-table")).await;
+    assert_eq!(missing.status(), 400);
+    let error: Value = missing.json().await.expect("JSON");
+    assert!(error["__type"].as_str().unwrap_or_default().ends_with("#TableNotFoundException"));
+    edition.stop().await;
+}
+
+#[tokio::test]
+async fn the_billing_mode_is_described_after_a_change() {
+    let edition = TestEdition::start(ServeOptions::default(), config()).await;
+    let caller = Caller { edition: &edition, region: None };
+    let summary = async || {
+        let described = caller.dynamodb("DescribeTable", json!({"TableName": "items"})).await;
+        described["Table"]["BillingModeSummary"].clone()
+    };
+    let created = summary().await;
+    assert_eq!(created["BillingMode"], "PAY_PER_REQUEST");
+    let on_demand_from = &created["LastUpdateToPayPerRequestDateTime"];
+    assert!(on_demand_from.is_number(), "{created}");
+    let provisioned = json!({
+        "TableName": "items",
+        "BillingMode": "PROVISIONED",
+        "ProvisionedThroughput": {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5},
+    });
+    let updated = caller.dynamodb("UpdateTable", provisioned).await;
+    let expected = json!({
+        "BillingMode": "PROVISIONED",
+        "LastUpdateToPayPerRequestDateTime": on_demand_from,
+    });
+    assert_eq!(updated["TableDescription"]["BillingModeSummary"], expected);
+    assert_eq!(summary().await, expected);
+    let on_demand = json!({"TableName": "items", "BillingMode": "PAY_PER_REQUEST"});
+    caller.dynamodb("UpdateTable", on_demand).await;
+    let again = summary().await;
+    assert_eq!(again["BillingMode"], "PAY_PER_REQUEST");
+    assert!(
+        again["LastUpdateToPayPerRequestDateTime"].as_f64() >= on_demand_from.as_f64(),
+        "{again}"
+    );
+    edition.stop().await;
+}
