@@ -19,6 +19,10 @@ use crate::core::value::Attributes;
 /// time.
 pub const GENERATION: Duration = Duration::from_secs(60);
 
+/// Clocks of writers differ by less than this. An update may have been made, and its id discarded,
+/// although it was sent later by the clock of its writer.
+const SKEW: Duration = Duration::from_secs(60);
+
 /// Identifies one update of one item, in all its attempts and repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpdateId([u8; 8]);
@@ -66,7 +70,7 @@ pub struct Once {
 pub struct Applied {
     /// When the younger generation began.
     pub began: u64,
-    /// The item remembers every update that was sent since this time.
+    /// The item remembers every update that was sent since this time, by any writer's clock.
     pub known_since: u64,
     pub young: BTreeSet<UpdateId>,
     pub old: BTreeSet<UpdateId>,
@@ -93,7 +97,7 @@ impl Applied {
     pub fn with(before: Option<&Self>, once: Once, now: u64) -> Self {
         let fresh = Self {
             began: now,
-            known_since: now,
+            known_since: surely_after(now),
             young: BTreeSet::from([once.id]),
             old: BTreeSet::new(),
         };
@@ -104,9 +108,17 @@ impl Applied {
                 after.young.insert(once.id);
                 after
             }
-            Some(before) => Self { known_since: before.began, old: before.young.clone(), ..fresh },
+            Some(before) => {
+                let known_since = surely_after(before.began);
+                Self { known_since, old: before.young.clone(), ..fresh }
+            }
         }
     }
+}
+
+/// The earliest time of a request that was certainly sent after this instant.
+const fn surely_after(instant: u64) -> u64 {
+    instant.saturating_add(SKEW.as_millis() as u64)
 }
 
 /// A generation that began then accepts no more ids.
@@ -126,27 +138,34 @@ mod tests {
     fn an_update_is_known_for_a_generation_at_least_and_one_from_before_is_not_taken() {
         let first = Applied::with(None, once(1, 1_000), 1_000);
         assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 1_000)));
-        assert!(
-            first.takes(once(2, 1_000)) && !first.takes(once(2, 999)),
-            "what was before is not known"
-        );
+        assert!(!first.takes(once(2, 60_999)), "by another clock, it may be from before");
         let second = Applied::with(Some(&first), once(2, 60_999), 60_999);
         assert!(second.contains(once(1, 0).id) && second.contains(once(2, 0).id));
-        assert!(
-            second.takes(once(3, 60_999)) && !second.takes(once(3, 61_000)),
-            "the generation has ended"
-        );
+        assert!(!second.takes(once(3, 61_000)), "the generation has ended");
         let third = Applied::with(Some(&second), once(3, 61_000), 61_000);
-        assert!(
-            third.contains(once(1, 0).id) && third.takes(once(4, 1_000)),
-            "both are known from the first on"
-        );
+        assert!(third.contains(once(1, 0).id) && third.takes(once(4, 61_000)));
         let fourth = Applied::with(Some(&third), once(4, 121_000), 121_000);
         assert!(!fourth.contains(once(1, 0).id) && fourth.contains(once(3, 0).id));
         assert!(
-            !fourth.takes(once(5, 60_999)),
+            !fourth.takes(once(5, 120_999)),
             "an attempt from then may have been applied and forgotten"
         );
+    }
+
+    #[test]
+    fn an_update_by_a_clock_that_is_ahead_is_not_made_again() {
+        // It was made at 1,000. A put removed its id, and another update began a new record.
+        for ahead in [0, 5_000, 59_000] {
+            let sent = once(1, 1_000 + ahead);
+            let after_a_put = Applied::with(None, once(2, 2_000), 2_000);
+            assert!(!after_a_put.takes(sent) && !after_a_put.knows_of(sent), "{ahead}");
+            // Or it was discarded with its generation.
+            let first = Applied::with(None, sent, 1_000);
+            let second = Applied::with(Some(&first), once(2, 61_000), 61_000);
+            let third = Applied::with(Some(&second), once(3, 121_000), 121_000);
+            assert!(!third.contains(sent.id) && !third.takes(sent), "{ahead}");
+            assert!(!third.knows_of(sent), "{ahead}");
+        }
     }
 
     #[test]
