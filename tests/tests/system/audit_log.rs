@@ -162,7 +162,6 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
         "{summary}read back: {events} events of {} keys in {pages} pages, each once and in order",
         expected.len()
     );
-    let hottest = expected.iter().max_by_key(|(_, events)| events.len()).expect("there are keys");
     let widths = |key: String| {
         let edition = &edition;
         async move {
@@ -170,7 +169,6 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
                 .as_u64()
         }
     };
-    assert!(widths(hottest.0.clone()).await > Some(1), "the hottest key must spread");
     let mut by_heat: Vec<_> = expected.iter().map(|(key, events)| (events.len(), key)).collect();
     by_heat.sort_unstable_by(|one, other| other.cmp(one));
     let oracle = of_oracle(&by_heat.iter().map(|(events, _)| *events).collect::<Vec<_>>());
@@ -185,9 +183,9 @@ async fn on_small_partitions_hot_keys_spread_as_far_as_helps_and_nothing_is_lost
             assert!(2 * width <= 3 * u64::from(oracle), "{key}: {events} events, {width} shards");
         }
     }
-    // One hot key may get far more: for two seconds it may take most of the writes, and nobody knows
-    // that the burst ends.
+    // Which ones spread depends on their bursts: on average, the hottest fills a third of a partition.
     of_hot.sort_unstable();
+    assert!(of_hot.last() > Some(&1), "no hot key spreads: {of_hot:?}");
     let median = of_hot[of_hot.len() / 2];
     assert!(2 * median <= 3 * u64::from(oracle), "{oracle} shards suffice: {of_hot:?}");
     let mut cold = 0;
