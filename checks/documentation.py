@@ -8,7 +8,7 @@ A command follows `$ ` in a block of language `console`, with its continuation l
 follows the command. In an output, a line `…` stands for any number of lines, and `…` within a line
 for any text. A block without an output may print anything. Every command must end with 0. The
 commands of a document share one shell, in a temporary folder that looks like the project's root.
-`cargo run -p local` runs the given binary, and the other programs are beside it. A local edition
+`cargo run --bin local` runs the given binary, and the other programs are beside it. A local edition
 that serves uses free ports, which the check replaces by 3000 and 8000 in the output.
 
 A comment before a block changes this:
@@ -42,8 +42,8 @@ START = 30  # and for the local edition to listen
 # Replaces `cargo` in the documents' shell, so that nothing is built.
 CARGO = """#!/bin/sh
 case "$1 $2 $3 $4" in
-  "run -p local --" | "run -p adviser --" | "run -p admin --") program=$3; shift 4 ;;
-  *) echo "this check runs no cargo but 'cargo run -p PROGRAM -- ...'" >&2; exit 1 ;;
+  "run --bin local --" | "run --bin adviser --" | "run --bin admin --") program=$3; shift 4 ;;
+  *) echo "this check runs no cargo but 'cargo run --bin PROGRAM -- ...'" >&2; exit 1 ;;
 esac
 if [ "$1" = load ]; then set -- "$@" --url "http://127.0.0.1:$(cat {scratch}/api)"; fi
 exec {programs}/"$program" "$@"
@@ -55,7 +55,7 @@ COMMENT = re.compile(
     r"|(?P<vary>figures vary)) -->\s*$"
 )
 LOCAL = re.compile(
-    r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? -p local(?: -- (?P<rest>.*))?$", re.S
+    r"^(?P<set>(?:[A-Z_]+=\S+ )*)cargo run(?: --release)? --bin local(?: -- (?P<rest>.*))?$", re.S
 )
 EXAMPLE = re.compile(
     r"^cargo run (?P<which>-p dynamodb-write-sharding --example (?P<name>\w+))(?P<rest>(?: [^-].*)?)$"

@@ -1,7 +1,7 @@
 //! A service of one's own: events of a hot file go in, and come back in order, over however many
 //! shards they lie on.
 //!
-//! Against the local edition (`cargo run -p local` in another terminal):
+//! Against the local edition (`cargo run --bin local` in another terminal):
 //! `AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 AWS_REGION=local AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local cargo run -p dynamodb-write-sharding --example own_service`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
