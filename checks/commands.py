@@ -43,6 +43,7 @@ PATH=/nonexistent
 record() { printf '%s\\0' "$#" "$@" >>"$RECORDED"; }
 aws() { record "$BLOCK" aws "$@"; echo "{ }"; }
 sam() { record "$BLOCK" sam "$@"; }
+sed() { local line; while read -r line; do echo "$line"; done; }
 date() { echo 1700000000; }
 cd() { :; }
 command_not_found_handle() { :; }
@@ -87,7 +88,7 @@ class Server:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            do_GET = do_POST = do_PUT = do_DELETE = do_CONNECT = refuse
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_CONNECT = refuse
 
             def log_message(self, *_):
                 pass
