@@ -15,13 +15,13 @@ use crate::core::content;
 use crate::core::idempotency::IdempotencyKey;
 use crate::core::value::Attributes;
 
-/// The least time that an item remembers an update. Its id is removed after at most twice this
-/// time.
-pub const GENERATION: Duration = Duration::from_secs(60);
-
 /// Clocks of writers differ by less than this. An update may have been made, and its id discarded,
 /// although it was sent later by the clock of its writer.
 const SKEW: Duration = Duration::from_secs(60);
+
+/// How long a generation takes ids. An item remembers an update for this time less [`SKEW`] at
+/// least, and for twice this time at most.
+pub const GENERATION: Duration = Duration::from_secs(120);
 
 /// Identifies one update of one item, in all its attempts and repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,19 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_known_for_a_generation_at_least_and_one_from_before_is_not_taken() {
+    fn an_update_is_known_for_a_minute_at_least_and_one_from_before_is_not_taken() {
         let first = Applied::with(None, once(1, 1_000), 1_000);
-        assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 1_000)));
-        assert!(!first.takes(once(2, 60_999)), "by another clock, it may be from before");
-        let second = Applied::with(Some(&first), once(2, 60_999), 60_999);
+        assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 61_000)));
+        assert!(
+            first.takes(once(2, 61_000)) && !first.takes(once(2, 60_999)),
+            "by another clock, it may be from before"
+        );
+        let second = Applied::with(Some(&first), once(2, 120_999), 120_999);
         assert!(second.contains(once(1, 0).id) && second.contains(once(2, 0).id));
-        assert!(!second.takes(once(3, 61_000)), "the generation has ended");
-        let third = Applied::with(Some(&second), once(3, 61_000), 61_000);
+        assert!(
+            second.takes(once(3, 120_999)) && !second.takes(once(3, 121_000)),
+            "the generation has ended"
+        );
+        let third = Applied::with(Some(&second), once(3, 121_000), 121_000);
         assert!(third.contains(once(1, 0).id) && third.takes(once(4, 61_000)));
-        let fourth = Applied::with(Some(&third), once(4, 121_000), 121_000);
+        let fourth = Applied::with(Some(&third), once(4, 241_000), 241_000);
         assert!(!fourth.contains(once(1, 0).id) && fourth.contains(once(3, 0).id));
         assert!(
-            !fourth.takes(once(5, 120_999)),
+            !fourth.takes(once(5, 180_999)),
             "an attempt from then may have been applied and forgotten"
         );
     }
@@ -161,11 +167,24 @@ mod tests {
             assert!(!after_a_put.takes(sent) && !after_a_put.knows_of(sent), "{ahead}");
             // Or it was discarded with its generation.
             let first = Applied::with(None, sent, 1_000);
-            let second = Applied::with(Some(&first), once(2, 61_000), 61_000);
-            let third = Applied::with(Some(&second), once(3, 121_000), 121_000);
+            let second = Applied::with(Some(&first), once(2, 121_000), 121_000);
+            let third = Applied::with(Some(&second), once(3, 241_000), 241_000);
             assert!(!third.contains(sent.id) && !third.takes(sent), "{ahead}");
             assert!(!third.knows_of(sent), "{ahead}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_discards_no_young_update() {
+        // One writer's clock is 59 seconds ahead, and begins a generation as early as it can.
+        let first = Applied::with(None, once(1, 0), 0);
+        let known = Applied::with(Some(&first), once(2, 119_999), 119_999);
+        let second = Applied::with(Some(&known), once(3, 120_000), 120_000);
+        let (mut now, ahead) = (121_000, 59_000);
+        while second.began > youngest_too_old(once(4, now + ahead)) {
+            now += 1;
+        }
+        assert!(now >= 119_999 + 60_000, "update 2 is remembered for a minute: until {now}");
     }
 
     #[test]
