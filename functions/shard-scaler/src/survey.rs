@@ -207,7 +207,9 @@ impl Scaler {
         let look_until = look_until(deadline);
         let (mut survey, mut at) = (Survey::default(), None);
         let known = self.look_at_metadata(&mut survey, look_until).await;
-        known.map_err(|error| failure("the metadata could not be looked at", &error))?;
+        if !known.map_err(|error| failure("the metadata could not be looked at", &error))? {
+            return Ok((survey, false));
+        }
         loop {
             let page = self.table.survey_page(&mut survey, at.as_ref(), look_until).await;
             at = page.map_err(|error| failure("the table could not be looked at", &error))?.next;
@@ -262,16 +264,20 @@ impl Scaler {
         RebuildReport { outcome, rebuilding: Some(Rebuilding::Done { work, misplaced, directory }) }
     }
 
+    /// `false` if the time was not enough for all metadata.
     async fn look_at_metadata(
         &self,
         survey: &mut Survey,
-        deadline: Deadline,
-    ) -> Result<(), TableError> {
+        look_until: Deadline,
+    ) -> Result<bool, TableError> {
         let mut after = None;
         loop {
-            after = self.table.survey_metadata_page(survey, after.as_ref(), deadline).await?;
+            after = self.table.survey_metadata_page(survey, after.as_ref(), look_until).await?;
             if after.is_none() {
-                return Ok(());
+                return Ok(true);
+            }
+            if Deadline::now() >= look_until {
+                return Ok(false);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The directory of one table, as this instance has read it. This module creates it, publishes
 //! changes in it, and repairs it. [docs/protocol.md, The directory]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout_at};
 use super::events::ScalingReason;
 use super::retry::{Backoff, retrying};
 use super::{Deadline, Inner, TableEngine};
-use crate::core::key::PartitionKey;
+use crate::core::key::{PartitionKey, ShardCount};
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::directory::{
     FULL_PAGE_BYTES, LARGEST_PAGE_BYTES, MAX_COPIES, Publication, REPORTED_FILL, page_of,
@@ -291,15 +291,20 @@ impl Inner {
         Ok(stored)
     }
 
-    /// The entries of all copies of all pages; `None` for one that cannot be parsed.
-    pub(super) async fn listed_entries(
+    /// The keys of which an entry in a copy of a page cannot be parsed, or does not have this width.
+    pub(super) async fn listed_without(
         &self,
+        width: ShardCount,
         deadline: Deadline,
-    ) -> Result<Vec<(PartitionKey, Option<Layout>)>, TableError> {
+    ) -> Result<BTreeSet<PartitionKey>, TableError> {
         let table = retrying(&self.environment, deadline, || self.tables.get_table_item()).await?;
-        let Some(table) = table else { return Ok(Vec::new()) };
-        let stored = self.stored_pages(&table, deadline).await?;
-        Ok(stored.into_values().flat_map(|page| page.entries).collect())
+        let Some(table) = table else { return Ok(BTreeSet::new()) };
+        let entries = self.stored_pages(&table, deadline).await?;
+        let entries = entries.into_values().flat_map(|page| page.entries);
+        let lacks = |layout: &Option<Layout>| {
+            layout.as_ref().is_none_or(|layout| !layout.widths.contains(&width))
+        };
+        Ok(entries.filter(|(_, layout)| lacks(layout)).map(|(key, _)| key).collect())
     }
 
     /// Writes missing entries from the items to every copy of these pages, and marks the pages as

@@ -100,10 +100,8 @@ impl TableEngine {
     ) -> Result<Option<PartitionKey>, TableError> {
         let (inner, width) = (&self.inner, self.inner.config.adopt_shards);
         if after.is_none() {
-            for (key, layout) in inner.listed_entries(deadline).await? {
-                if layout.is_none_or(|layout| !layout.widths.contains(&width)) {
-                    survey.know(&key, inner.known(&key, deadline).await?, width);
-                }
+            for key in inner.listed_without(width, deadline).await? {
+                survey.know(&key, inner.known(&key, deadline).await?, width);
             }
         }
         let (keys, next) =
