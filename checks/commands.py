@@ -213,7 +213,8 @@ def check(document, parsers, counts):
             yield str(error)
             return
         for block in blocks:
-            calls = WRITTEN.search(block.text) and "() {" not in block.text
+            written = "\n".join(command for command, _ in block.commands())
+            calls = WRITTEN.search(written) and "() {" not in written
             if calls and block.line not in {line for line, _ in called}:
                 yield f"the block of line {block.line}: bash calls none of its commands"
         lines = {}
