@@ -19,7 +19,7 @@ use crate::core::value::Attributes;
 /// although it was sent later by the clock of its writer.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// How long a generation takes ids. An item remembers an update for this time less [`SKEW`] at
+/// How long a generation takes ids. An item remembers an update for a minute less than this at
 /// least, and for twice this time at most.
 pub const GENERATION: Duration = Duration::from_secs(120);
 
