@@ -427,8 +427,8 @@ mod tests {
             assert_eq!(decide(&settled(width, 1), seen), crowded, "{rate} at {width}");
         }
         // Two thirds of a partition of its own: a few shards, and no more.
-        let half = |width| Seen { rate: 700.0, ..on(64, 5_000.0, width) };
-        assert_grows(decide(&settled(1, 1), half(1)), 2..=4);
+        let two_thirds = |width| Seen { rate: 700.0, ..on(64, 5_000.0, width) };
+        assert_grows(decide(&settled(1, 1), two_thirds(1)), 2..=4);
         assert_eq!(decide(&settled(20, 1), Seen { rate: 500.0, ..on(64, 30_000.0, 20) }), crowded);
         // Partitions that are not known may be small ones.
         let unknown = Seen { rate: 50.0, partitions: None, ..on(64, 5_000.0, 1) };

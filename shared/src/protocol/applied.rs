@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_known_for_a_minute_at_least_and_one_from_before_is_not_taken() {
+    fn an_update_is_known_for_at_least_a_minute() {
         let first = Applied::with(None, once(1, 1_000), 1_000);
         assert!(first.contains(once(1, 0).id) && !first.takes(once(1, 61_000)));
         assert!(

@@ -120,7 +120,7 @@ async fn a_failure_that_passes_is_an_error_of_the_function_is_counted_and_is_in_
 
 /// The schedule sets the alarm back within five minutes, so nobody is paged.
 #[tokio::test]
-async fn a_throttled_rearming_after_an_alarm_is_not_counted_as_a_failure() {
+async fn a_throttled_rearming_after_an_alarm_is_no_failure() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         (operation == "SetAlarmState")
@@ -172,7 +172,7 @@ async fn contributor_insights_that_are_off_are_counted_and_in_the_log() {
 
 /// An account has a quota of rules, so another switching on alone does not help.
 #[tokio::test]
-async fn contributor_insights_that_failed_are_reported_with_their_reason() {
+async fn failed_contributor_insights_report_their_reason() {
     let edition = edition().await;
     let services = Services::start(&edition.dynamodb_url(), |operation| {
         let failure = json!({
