@@ -65,6 +65,8 @@ impl DrainReport {
 enum Begin {
     Shrink(ShardCount),
     Settle,
+    /// Remove the tombstones of a settled key.
+    Purge,
     /// The open of a change whose actor stopped after the close.
     Open,
 }
@@ -209,6 +211,9 @@ impl Scaler {
         if metadata.closing().is_some() {
             return Some(Begin::Open);
         }
+        if self.table.may_purge(metadata, now_seconds) {
+            return Some(Begin::Purge);
+        }
         // A direct event can try it again.
         if metadata.has_unmovable() {
             return None;
@@ -281,7 +286,7 @@ impl Scaler {
         if self.config.dry_run {
             let to = match begin {
                 Some(Begin::Shrink(to)) => Some(to.get()),
-                Some(Begin::Settle | Begin::Open) | None => None,
+                Some(Begin::Settle | Begin::Purge | Begin::Open) | None => None,
             };
             return Ok(KeyOutcome::WouldDrain { to });
         }
@@ -291,7 +296,8 @@ impl Scaler {
             Some(Begin::Open) => {
                 return KeyOutcome::of(self.table.finish_change(key, deadline).await);
             }
-            None => Ok(()),
+            // The drain begins the purge.
+            Some(Begin::Purge) | None => Ok(()),
         };
         if let Err(error) = begun {
             return Ok(KeyOutcome::unchanged(error));

@@ -55,11 +55,28 @@ pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
     Some(drain.emptied_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
 }
 
-/// The epoch second from which on the tombstones of a settled key that the directory does not list
-/// may be removed. Readers of such a key do not learn that it was settled, so the drain waits until
-/// they have ended.
-pub fn purges_at(metadata: &ShardMetadata, waits: &Waits) -> Option<u64> {
-    Some(metadata.drained_at?.saturating_add(whole_seconds(waits.reads)))
+/// The epoch second from which on a deletion of an item with one place may leave nothing. An update
+/// that has pulled the item from another place may have been sent twice. Without a tombstone, its
+/// late duplicate would find home empty, and make the item again.
+pub fn may_leave_nothing_at(layout: &Layout, waits: &Waits) -> Option<u64> {
+    Some(layout.drained_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+}
+
+/// Whether the tombstones of a settled key may be removed at an epoch second: no deletion leaves
+/// another one, and no duplicate from before the last of them can arrive. All reads of before have
+/// ended, too.
+pub fn may_purge(metadata: &ShardMetadata, waits: &Waits, now: u64) -> bool {
+    let wait = ((waits.lease + waits.signatures) * 2).max(waits.reads);
+    let is_old = |at: u64| at.saturating_add(whole_seconds(wait)) <= now;
+    metadata.wants_purging() && metadata.drained_at.is_some_and(is_old)
+}
+
+/// Whether a duplicate from before this tombstone may still arrive, by the clock of the deletion.
+/// Most deletions that leave one are older than that when a purge begins; in an adopted table
+/// deletions may leave tombstones at any time.
+pub fn is_young(tombstone: Version, waits: &Waits, now: u64) -> bool {
+    let wait = whole_seconds(waits.lease + waits.signatures);
+    now.abs_diff(tombstone.epoch_seconds()) < wait
 }
 
 fn whole_seconds(wait: Duration) -> u64 {
@@ -152,12 +169,12 @@ impl<K: Ord + Clone, C> Pass<K, C> {
 
     /// What follows a round over all old places that found nothing. If a move may be in flight,
     /// another round follows.
-    pub const fn end(&self, drain: &Drain, keep_first: bool, purge: bool) -> Change {
+    pub fn end(&self, drain: &Drain, keep_first: bool) -> Change {
         let in_doubt = drain.in_doubt || self.in_doubt > 0;
         if in_doubt && drain.emptied_at.is_none() {
             Change::Emptied
         } else {
-            Change::FinishDrain { keep_first, purge }
+            Change::FinishDrain { keep_first }
         }
     }
 
@@ -241,8 +258,18 @@ mod tests {
         }
         let drain = Drain { began: 7, busy_until: None, in_doubt: true, emptied_at: Some(100) };
         assert_eq!(may_finish_at(&drain, &WAITS), Some(1_002));
-        let settled =
-            ShardMetadata { settled: true, drained_at: Some(100), ..ShardMetadata::unregistered() };
-        assert_eq!(purges_at(&settled, &WAITS), Some(161));
+        let settled = ShardMetadata {
+            settled: true,
+            unpurged: true,
+            drained_at: Some(100),
+            ..ShardMetadata::unregistered()
+        };
+        assert_eq!(may_leave_nothing_at(&settled.layout(), &WAITS), Some(1_002));
+        let slow_reads = Waits { reads: Duration::from_secs(2_000), ..WAITS };
+        let at_100 = Version::new(2, 100_000_000, 0);
+        assert_eq!([1_001, 1_002].map(|now| is_young(at_100, &WAITS, now)), [true, false]);
+        for (waits, from) in [(WAITS, 1_904), (slow_reads, 2_101)] {
+            assert_eq!([from - 1, from].map(|now| may_purge(&settled, &waits, now)), [false, true]);
+        }
     }
 }

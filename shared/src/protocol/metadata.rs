@@ -31,6 +31,8 @@ pub struct ShardMetadata {
     pub last_updated: u64,
     /// Every item is at home: a drain has ended, and the width has not changed since.
     pub settled: bool,
+    /// The tombstones from before and shortly after the drain have not been removed yet.
+    pub unpurged: bool,
     /// Epoch seconds at which a drain was last cancelled, if none has ended since. A request of it
     /// may still be in flight.
     pub drain_stopped_at: Option<u64>,
@@ -96,9 +98,10 @@ pub enum Change {
     /// now.
     Emptied,
     /// Record that every item is home, and forget the other widths. Width 1 is kept in tables whose
-    /// writers write to shard 1 without a view. If there are tombstones to purge, the drain
-    /// continues.
-    FinishDrain { keep_first: bool, purge: bool },
+    /// writers write to shard 1 without a view.
+    FinishDrain { keep_first: bool },
+    /// Begin to remove the tombstones of a settled key.
+    BeginPurge,
     /// Record that the tombstones of a settled key are gone.
     Purged,
     /// Give up a drain, for example because it cannot move an item.
@@ -128,6 +131,7 @@ impl ShardMetadata {
             shard_history: ShardHistory::default(),
             last_updated: 0,
             settled: false,
+            unpurged: false,
             drain_stopped_at: None,
             drained_at: None,
             shrunk_at: None,
@@ -213,11 +217,14 @@ impl ShardMetadata {
                     ..drain
                 });
             }
-            (Change::Purged, Phase::Draining(_)) if self.settled => next.phase = Phase::Open,
-            (Change::FinishDrain { keep_first, purge }, Phase::Draining(_)) => {
-                if !purge {
-                    next.phase = Phase::Open;
-                }
+            (Change::BeginPurge, Phase::Open) if self.wants_purging() => {
+                next.phase = Phase::Draining(marked);
+            }
+            (Change::Purged, Phase::Draining(_)) if self.settled => {
+                (next.phase, next.unpurged) = (Phase::Open, false);
+            }
+            (Change::FinishDrain { keep_first }, Phase::Draining(_)) => {
+                next.phase = Phase::Open;
                 next.read_shards = self.number_of_shards;
                 let kept = [Some(self.number_of_shards), keep_first.then_some(ShardCount::ONE)]
                     .into_iter()
@@ -226,7 +233,7 @@ impl ShardMetadata {
                     kept.filter_map(|width| Some((next.shard_history.last(width)?, width)));
                 next.shard_history = history
                     .fold(ShardHistory::default(), |history, (at, width)| history.with(at, width));
-                next.settled = true;
+                (next.settled, next.unpurged) = (true, true);
                 (next.drain_stopped_at, next.unmovable_at, next.drained_at) =
                     (None, None, Some(now));
             }
@@ -307,6 +314,12 @@ impl ShardMetadata {
         self.phase == Phase::Open && !self.settled && self.last_change().is_some()
     }
 
+    /// Whether tombstones of a settled key are to be removed, once they are old enough.
+    #[must_use]
+    pub fn wants_purging(&self) -> bool {
+        self.phase == Phase::Open && self.settled && self.unpurged
+    }
+
     /// Whether a drain found an item that it cannot move, and nothing has changed since. The
     /// schedule then does not try again.
     #[must_use]
@@ -352,14 +365,9 @@ mod tests {
             (close(4), 60, (2, 8), Some(60), "10:1 12:8 22:2"),
             (Change::Open, 62, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
             (Change::MarkDrain, 70, (4, 8), Some(62), "10:1 12:8 22:2 62:4"),
-            (
-                Change::FinishDrain { keep_first: true, purge: true },
-                2_000,
-                (4, 4),
-                None,
-                "10:1 62:4",
-            ),
-            (Change::Purged, 2_001, (4, 4), None, "10:1 62:4"),
+            (Change::FinishDrain { keep_first: true }, 2_000, (4, 4), None, "10:1 62:4"),
+            (Change::BeginPurge, 4_000, (4, 4), None, "10:1 62:4"),
+            (Change::Purged, 4_001, (4, 4), None, "10:1 62:4"),
         ];
         let mut metadata = ShardMetadata::unregistered();
         for (change, now, widths, stopped_at, history) in rows {
@@ -376,13 +384,15 @@ mod tests {
         }
         let recorded =
             (metadata.generation, metadata.era, metadata.shrunk_at, metadata.unmovable_at);
-        assert_eq!(recorded, (12, FIRST_ERA + 3, Some(22), None));
+        assert_eq!(recorded, (13, FIRST_ERA + 3, Some(22), None));
+        assert!(!metadata.wants_purging());
     }
 
     #[test]
     fn what_does_not_fit_the_state_changes_nothing() {
         let open = ShardMetadata::unregistered();
-        for change in [Change::Open, Change::CloseAgain, BEGIN, Change::Purged] {
+        for change in [Change::Open, Change::CloseAgain, BEGIN, Change::BeginPurge, Change::Purged]
+        {
             assert_eq!(open.apply(&change, 13), None, "{change:?}");
         }
         let closing = open.apply(&close(2), 10).unwrap();

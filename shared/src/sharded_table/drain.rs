@@ -18,7 +18,7 @@ use super::scale::ScaleError;
 use super::{Deadline, TableEngine};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::core::placement::Placement;
-use crate::protocol::drain::{may_begin_at, may_finish_at, purges_at, sources};
+use crate::protocol::drain::{is_young, may_begin_at, may_finish_at, may_purge, sources};
 use crate::protocol::metadata::{Change, Drain, ShardMetadata};
 use crate::protocol::view::Moment;
 use crate::table::StoredCopy;
@@ -76,6 +76,13 @@ impl TableEngine {
         deadline: Deadline,
     ) -> Result<Drained, ScaleError> {
         self.drain_within(key, &[], deadline).await
+    }
+
+    /// Whether the tombstones of a settled key may be removed now. Then [`drain`](Self::drain)
+    /// removes them.
+    #[must_use]
+    pub fn may_purge(&self, metadata: &ShardMetadata, now_seconds: u64) -> bool {
+        may_purge(metadata, &self.inner.config.waits(), now_seconds)
     }
 
     /// As [`drain`](Self::drain), within all of these budgets besides the configured pace.
@@ -142,15 +149,19 @@ impl DrainRun<'_> {
         let job = self.job;
         let record = job.record_from_now().await?;
         let metadata = &record.metadata;
+        let (now, waits) = (self.now().epoch_seconds(), job.inner.config.waits());
         let Some(drain) = metadata.draining() else {
             *own = None;
-            return Ok(Some(Drained::Nothing));
+            if !may_purge(metadata, &waits, now) {
+                return Ok(Some(Drained::Nothing));
+            }
+            job.step(&record, &Change::BeginPurge).await?;
+            return Ok(None);
         };
         own.take_if(|own| own.pass.generation() != metadata.generation);
         if own.is_none() && !job.is_in_step(&record).await? {
             return Ok(None);
         }
-        let (now, waits) = (self.now().epoch_seconds(), job.inner.config.waits());
         let finishes_at = may_finish_at(&drain, &waits);
         if let Some(until) = finishes_at.filter(|until| now < *until) {
             return Ok(Some(Drained::Waiting { until }));
@@ -159,7 +170,11 @@ impl DrainRun<'_> {
         let own_time = waits.reads.max(OWN_TIME).as_secs();
         let busy_until = now + waits.reads.as_secs() + own_time;
         let mark = match own {
-            None if metadata.settled => return self.begin_purge(own, metadata, now).await,
+            // The purge is a round over the shards that needs no claim.
+            None if metadata.settled => {
+                *own = Some(OwnDrain::begin(metadata, job.inner, now));
+                return Ok(None);
+            }
             // Any actor may do the last scan. If something has arrived late, another pass begins.
             Some(own) if finishes_at.is_some() && own.found => Change::BeginDrain { busy_until },
             None if finishes_at.is_some() => {
@@ -191,29 +206,6 @@ impl DrainRun<'_> {
                 _ => *own = Some(OwnDrain::begin(&marked, job.inner, now)),
             }
         }
-        Ok(None)
-    }
-
-    /// Begins to delete the tombstones of a settled key, once no reader needs them.
-    async fn begin_purge(
-        &self,
-        own: &mut Option<OwnDrain>,
-        metadata: &ShardMetadata,
-        now: u64,
-    ) -> Result<Option<Drained>, Stop> {
-        let job = self.job;
-        // A reader may have seen an old copy below a tombstone. It must still find the tombstone,
-        // unless it learns that the key is settled.
-        if metadata.layout().is_listed(job.inner.config.adopt_shards) {
-            job.inner.publish(job.key, metadata.layout(), job.deadline).await?;
-            sleep(job.inner.environment.opening_wait()).await;
-        } else {
-            let purges_at = purges_at(metadata, &job.inner.config.waits());
-            if let Some(until) = purges_at.filter(|until| now < *until) {
-                return Ok(Some(Drained::Waiting { until }));
-            }
-        }
-        *own = Some(OwnDrain::begin(metadata, job.inner, now));
         Ok(None)
     }
 
@@ -255,12 +247,12 @@ impl DrainRun<'_> {
             } else {
                 own.next = (ShardNumber::UNSHARDED, None);
                 if std::mem::take(&mut own.found) {
-                    own.tombstones = false;
-                } else if let Some(until) = own.expiring_until.take() {
-                    return Ok(Some(Drained::Waiting { until }));
-                } else {
-                    break;
+                    continue;
                 }
+                if let Some(until) = own.expiring_until.take() {
+                    return Ok(Some(Drained::Waiting { until }));
+                }
+                break;
             }
         }
         self.finish(own, metadata, &drain).await
@@ -277,7 +269,7 @@ impl DrainRun<'_> {
         let end = if metadata.settled {
             Change::Purged
         } else {
-            own.pass.end(drain, job.inner.always_first().is_some(), own.tombstones)
+            own.pass.end(drain, job.inner.always_first().is_some())
         };
         let known = job.record_from_now().await?;
         if known.metadata.generation != own.pass.generation() {
@@ -290,11 +282,7 @@ impl DrainRun<'_> {
                     tracing::info!(%from, %to, "drained");
                     job.inner.report(job.key, from, ScalingStep::Drained(to), ScalingReason::Asked);
                 }
-                Ok(done.draining().is_none().then_some(Drained::Done {
-                    from,
-                    to,
-                    items: self.mover.items,
-                }))
+                Ok(Some(Drained::Done { from, to, items: self.mover.items }))
             }
             Some(_) | None => Ok(None),
         }
@@ -351,8 +339,8 @@ impl DrainRun<'_> {
             let home = self.home(&copy.sort_key, shard, metadata);
             let known = own.pass.known(shard, &copy.sort_key);
             if home == shard && copy.copy.is_tombstone {
-                own.tombstones = true;
-                if metadata.settled {
+                let waits = inner.config.waits();
+                if metadata.settled && !is_young(copy.copy.version, &waits, now.epoch_seconds()) {
                     moves.push(Move { copy, at: shard, home: None });
                 }
                 continue;

@@ -18,8 +18,6 @@ pub(crate) struct OwnDrain {
     pub(super) deletes: bool,
     /// This round over the sources copied or found something, so another round must follow.
     pub(super) found: bool,
-    /// This round found tombstones at home.
-    pub(super) tombstones: bool,
     /// When an item that is left to expire will have expired.
     pub(super) expiring_until: Option<u64>,
 }
@@ -31,14 +29,6 @@ impl OwnDrain {
             Pass::begin(marked, inner.bare(), inner.always_first().is_some()),
             (ShardNumber::UNSHARDED, None),
         );
-        Self {
-            began: now,
-            pass,
-            next,
-            deletes: false,
-            found: false,
-            tombstones: false,
-            expiring_until: None,
-        }
+        Self { began: now, pass, next, deletes: false, found: false, expiring_until: None }
     }
 }

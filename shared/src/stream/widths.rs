@@ -215,7 +215,7 @@ mod tests {
     fn each_era_has_its_width_until_a_drain_forgets_it() {
         let grown = [(close(8), 10), (Change::Open, 12), (close(2), 20), (Change::Open, 22)];
         let begun = (Change::BeginDrain { busy_until: 90 }, 30);
-        let settled = (Change::FinishDrain { keep_first: false, purge: false }, 40);
+        let settled = (Change::FinishDrain { keep_first: false }, 40);
         let era = |era, width| InForce::Era { era, width: count(width) };
         let before = widths(&grown);
         let found: Vec<InForce> = [0, 11, 12, 21, 22, 99].map(|at| before.at(at)).into();

@@ -7,7 +7,7 @@ use super::error::TableError;
 use super::names::{
     BUSY_AT, CLOSING, DRAIN, DRAIN_STOPPED_AT, DRAINED_AT, DRAINING, ERA, FRUITLESS_GROWTHS,
     GENERATION, LAST_UPDATED, LOAD_MINUTE, LOAD_PER_SHARD, LOAD_UNITS, NUMBER_OF_SHARDS,
-    READ_SHARDS, REJECTED_PERCENT, SETTLED, SHARD_HISTORY, SHRUNK_AT, UNMOVABLE_AT,
+    READ_SHARDS, REJECTED_PERCENT, SETTLED, SHARD_HISTORY, SHRUNK_AT, UNMOVABLE_AT, UNPURGED,
 };
 use crate::core::growth::GrowthRecord;
 use crate::core::key::ShardCount;
@@ -69,6 +69,7 @@ impl RawMetadata {
             shard_history: history.map_err(|error| TableError::Damaged(error.to_string()))?,
             last_updated: number(LAST_UPDATED)?,
             settled: self.flag(SETTLED)?,
+            unpurged: self.flag(UNPURGED)?,
             drain_stopped_at: self.number(DRAIN_STOPPED_AT)?,
             drained_at: self.number(DRAINED_AT)?,
             shrunk_at: self.number(SHRUNK_AT)?,
@@ -170,6 +171,7 @@ pub(super) fn attributes(metadata: &ShardMetadata) -> Vec<(&'static str, Option<
         (SHRUNK_AT, metadata.shrunk_at.map(number)),
         (UNMOVABLE_AT, metadata.unmovable_at.map(number)),
         (SETTLED, flag(metadata.settled)),
+        (UNPURGED, flag(metadata.unpurged)),
         (REJECTED_PERCENT, growth.map(|growth| number(growth.rejected_percent))),
         (FRUITLESS_GROWTHS, growth.map(|growth| number(growth.fruitless))),
     ]
@@ -262,7 +264,8 @@ mod tests {
             Change::MarkDrain,
             Change::BeginDrain { busy_until: 95 },
             Change::Emptied,
-            Change::FinishDrain { keep_first: false, purge: true },
+            Change::FinishDrain { keep_first: false },
+            Change::BeginPurge,
         ];
         let mut metadata = ShardMetadata::unregistered();
         for (change, now) in changes.iter().zip(10..) {

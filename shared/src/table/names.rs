@@ -53,6 +53,8 @@ attribute_names! {
     SHRUNK_AT = "shrunk_at";
     UNMOVABLE_AT = "unmovable_at";
     SETTLED = "settled";
+    /// Tombstones of a settled key are still to be removed.
+    UNPURGED = "unpurged";
     REJECTED_PERCENT = "rejected_percent";
     FRUITLESS_GROWTHS = "fruitless_growths";
     LOAD_MINUTE = "load_minute";

@@ -33,7 +33,7 @@ pub(crate) fn widths(widths: &[u32]) -> ShardMetadata {
 
 pub(crate) fn settled(width: u32) -> ShardMetadata {
     let close = Change::Close { to: count(width), growth: GrowthRecord::default() };
-    let finish = Change::FinishDrain { keep_first: false, purge: false };
+    let finish = Change::FinishDrain { keep_first: false };
     after(&[close, Change::Open, Change::MarkDrain, finish])
 }
 

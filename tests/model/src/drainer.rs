@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sharding::internal::ShardNumber;
 use sharding::internal::protocol::copies::{Condition, Request};
 use sharding::internal::protocol::drain::{
-    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, purges_at,
+    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, may_purge,
     sources,
 };
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::protocol::version::Version;
-use sharding::internal::{ShardCount, ShardNumber};
 
 use super::state::{Body, Changing, Content, DrainStep, Key, State, Step, Stored, Then};
 use super::{APPEND_LEASE, LEASE, ProtocolModel, Story, WAIT_FOR_READS};
@@ -76,14 +76,7 @@ impl ProtocolModel {
         let metadata = Arc::clone(&state.metadata);
         let now = self.now(state, actor).epoch_seconds();
         if metadata.settled {
-            match metadata.draining() {
-                None => state.finish(actor),
-                Some(_) => {
-                    let tombstones = self.tombstones(state, &metadata);
-                    self.publish(state, actor, metadata.layout(), Then::Purge(tombstones), story);
-                }
-            }
-            return Some(());
+            return self.begin_purge(state, actor, &metadata, story);
         }
         let Some(drain) = metadata.draining() else {
             return self.change(
@@ -127,26 +120,47 @@ impl ProtocolModel {
         metadata: &ShardMetadata,
         story: &mut Story,
     ) -> Option<()> {
-        let tombstones = self.tombstones(state, metadata);
-        let change =
-            pass.end(&metadata.draining()?, self.scenario.append_only, !tombstones.is_empty());
+        let change = pass.end(&metadata.draining()?, self.scenario.append_only);
         let is_end = matches!(change, Change::FinishDrain { .. });
-        let changing = if is_end { Changing::Finish { tombstones } } else { Changing::Emptied };
+        let changing = if is_end { Changing::Finish } else { Changing::Emptied };
         self.change(state, actor, (metadata, &change), changing, story)
     }
 
-    fn tombstones(
+    /// Begins to delete the tombstones of a settled key, or goes on with the purge of an actor that
+    /// has stopped.
+    fn begin_purge(
         &self,
-        state: &State,
-        metadata: &ShardMetadata,
-    ) -> Vec<(ShardNumber, Key, Version)> {
-        (0..self.scenario.sort_keys())
+        state: &mut State,
+        actor: usize,
+        metadata: &Arc<ShardMetadata>,
+        story: &mut Story,
+    ) -> Option<()> {
+        if metadata.draining().is_some() {
+            self.publish(state, actor, metadata.layout(), Then::Purge, story);
+            return Some(());
+        }
+        if !metadata.wants_purging() {
+            state.finish(actor);
+            return Some(());
+        }
+        if self.rules.tombstones_grow_old
+            && !may_purge(metadata, &self.waits(), self.now(state, actor).epoch_seconds())
+        {
+            return None;
+        }
+        self.change(state, actor, (metadata, &Change::BeginPurge), Changing::BeginPurge, story)
+    }
+
+    /// Finds the tombstones of a settled key.
+    pub(crate) fn find_tombstones(&self, state: &mut State, actor: usize) {
+        let tombstones = (0..self.scenario.sort_keys())
             .filter_map(|key| {
-                let home = self.home(metadata, key);
+                let home = self.home(&state.metadata, key);
                 let stored = state.copy(key, home).filter(|stored| stored.copy.is_tombstone)?;
                 Some((home, key, stored.copy.version))
             })
-            .collect()
+            .collect();
+        state.actor(actor).step = Step::Purging(tombstones);
     }
 
     pub(crate) fn begin_pass(
@@ -377,10 +391,9 @@ impl ProtocolModel {
         Some(())
     }
 
-    /// Deletes the next tombstone once all earlier views have expired, without waiting for the
-    /// response.
+    /// Deletes the next tombstone, without waiting for the response.
     pub(crate) fn purge(&self, state: &mut State, actor: usize, story: &mut Story) -> Option<()> {
-        let Step::Purging { mut tombstones, since } = state.actors[actor].step.clone() else {
+        let Step::Purging(mut tombstones) = state.actors[actor].step.clone() else {
             return None;
         };
         let Some((place, key, version)) = tombstones.pop() else {
@@ -393,25 +406,13 @@ impl ProtocolModel {
             }
             return Some(());
         };
-        if !self.may_purge(state, actor, since) && self.rules.wait_before_purging {
-            return None;
-        }
         story.log(format_args!("{} deletes the tombstone on shard {place}", self.name(actor)));
         self.post(
             state,
             actor,
             Body::Item { place, key, content: Content::default(), request: delete(version) },
         );
-        state.actor(actor).step = Step::Purging { tombstones, since };
+        state.actor(actor).step = Step::Purging(tombstones);
         Some(())
-    }
-
-    /// Whether no view from before the key was settled is still in use.
-    fn may_purge(&self, state: &State, actor: usize, since: u8) -> bool {
-        if state.pages.is_empty() || state.metadata.layout().is_listed(ShardCount::ONE) {
-            return self.has_waited(state, actor, since);
-        }
-        let now = self.now(state, actor).epoch_seconds();
-        purges_at(&state.metadata, &self.waits()).is_none_or(|at| at <= now)
     }
 }

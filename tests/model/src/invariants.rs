@@ -27,6 +27,8 @@ pub const TAKEN_OVER: &str = "a dead actor's closing was opened by another";
 pub const LATE_REQUEST: &str = "a request was applied after its sender had given up";
 /// Not vacuous: a drain reached its end.
 pub const DRAINED: &str = "a drain was finished";
+/// Not vacuous: the tombstones of a settled key were removed.
+pub const PURGED: &str = "tombstones were removed";
 /// Not vacuous: a writer that waited for an open found it in the metadata item, and repaired the
 /// page.
 pub const REPAIRED: &str = "a page that was behind its item was repaired";
@@ -57,6 +59,7 @@ pub(crate) fn properties(scenario: &Scenario) -> Vec<Property<ProtocolModel>> {
                 state.requests.iter().any(|request| !request.awaited && is_item(&request.body))
             },
             DRAINED => |model, state| state.metadata.settled && !model.scenario().metadata.settled,
+            PURGED => |_, state| state.metadata.settled && !state.metadata.unpurged,
             REPAIRED => |_, state| publishes(state, |then| matches!(then, Then::Write(_, None))),
             MET_LATER => {
                 |_, state| publishes(state, |then| matches!(then, Then::Write(_, Some(_))))

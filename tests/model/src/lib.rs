@@ -51,8 +51,8 @@ use sharding::internal::protocol::write_id::WriteId;
 use stateright::{Model, Property};
 
 pub use invariants::{
-    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, REPAIRED,
-    TAKEN_OVER,
+    DRAINED, FILLED, I1, I2, I3, I4, I5, I6, LATE_PAGE, LATE_REQUEST, MET_LATER, OPENED, PURGED,
+    REPAIRED, TAKEN_OVER,
 };
 pub use rules::Rules;
 pub use scenario::Scenario;
@@ -218,7 +218,7 @@ impl ProtocolModel {
             Step::Watching { .. } => self.watch_on(state, actor, story),
             Step::Waiting { .. } => self.open(state, actor, story),
             Step::Draining(..) => self.drain_on(state, actor, story),
-            Step::Purging { .. } => self.purge(state, actor, story),
+            Step::Purging(..) => self.purge(state, actor, story),
             Step::Sent(..)
             | Step::Appending { .. }
             | Step::Changing(..)
@@ -419,7 +419,7 @@ impl Model for ProtocolModel {
                 | Step::Watching { .. }
                 | Step::Waiting { .. }
                 | Step::Draining(..)
-                | Step::Purging { .. } => actions.push(Action::Step(index)),
+                | Step::Purging(..) => actions.push(Action::Step(index)),
             }
             if self.scenario.cast[index].may_crash && actor.step != Step::Idle {
                 actions.push(Action::Crash(index));

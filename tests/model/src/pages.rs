@@ -126,9 +126,7 @@ impl ProtocolModel {
                 self.look(state, actor, since, story);
                 self.next_write(state, actor, writing, story);
             }
-            Then::Purge(tombstones) => {
-                state.actor(actor).step = Step::Purging { tombstones, since: state.now }
-            }
+            Then::Purge => self.find_tombstones(state, actor),
             Then::Mark => {
                 state.pages.iter_mut().for_each(|page| page.is_complete = true);
                 story.log(format_args!(

@@ -54,9 +54,12 @@ pub struct Rules {
     /// A drain waits before it begins, for the requests of an interrupted drain and for the writes
     /// of the previous era.
     pub wait_before_a_drain: bool,
-    /// Between the end of a drain and the deletion of its tombstones, an actor waits until every
-    /// earlier view has expired.
-    pub wait_before_purging: bool,
+    /// Tombstones are deleted only once no duplicate of an earlier request can arrive, and all
+    /// earlier reads have ended.
+    pub tombstones_grow_old: bool,
+    /// After a settle, deletions leave tombstones for as long as duplicates of earlier updates may
+    /// arrive.
+    pub deletions_after_a_settle_stay: bool,
     /// A move without a response may still be in flight, even after its repetition has a response.
     pub unanswered_is_ambiguous: bool,
     /// An actor that takes a drain over makes its own pass before it deletes.
@@ -115,7 +118,8 @@ impl Default for Rules {
             wait_for_signatures: true,
             wait_before_a_look: true,
             wait_before_a_drain: true,
-            wait_before_purging: true,
+            tombstones_grow_old: true,
+            deletions_after_a_settle_stay: true,
             unanswered_is_ambiguous: true,
             own_pass: true,
             delete_as_seen: true,

@@ -172,9 +172,10 @@ impl ProtocolModel {
         ));
         match changing {
             Changing::Mark
+            | Changing::BeginPurge
             | Changing::Purged
             | Changing::BeginDrain { .. }
-            | Changing::Finish { .. } => {
+            | Changing::Finish => {
                 state.actor(actor).step = Step::Idle;
             }
             Changing::Close { writing, .. } | Changing::Open { writing } => {
@@ -214,10 +215,11 @@ impl ProtocolModel {
             Changing::Mark | Changing::Emptied => {
                 state.actor(actor).step = Step::Idle;
             }
-            Changing::Finish { tombstones } => {
+            Changing::Finish => {
                 story.log(format_args!("{} has settled the key", self.name(actor)));
-                state.actor(actor).step = Step::Purging { tombstones, since: state.now };
+                state.actor(actor).step = Step::Idle;
             }
+            Changing::BeginPurge => self.find_tombstones(state, actor),
         }
     }
 }

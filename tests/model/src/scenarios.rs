@@ -8,7 +8,7 @@ use super::beginnings::{
     left_by_a_dead_drainer, one_shard, other, put, reader, scaler, settled, swap, widths, writer,
 };
 use super::directory::listing;
-use super::invariants::{DRAINED, LATE_REQUEST, OPENED, TAKEN_OVER};
+use super::invariants::{DRAINED, LATE_REQUEST, OPENED, PURGED, TAKEN_OVER};
 use super::program::{Cast, Op};
 use super::scenario::{JUMP, Late, MODULO, OTHER_JUMP, OWN_SHARDS, Scenario};
 
@@ -405,10 +405,15 @@ fn updating() -> Vec<Scenario> {
         grows("grow | add | put get", vec![scaler(2), writer([add('a')]), other([put('b'), GET])]),
         drains("settle | swap get", vec![drainer(), writer([swap('a'), GET])]),
         drains("settle | add get", vec![drainer(), writer([add('a'), GET])]),
-        drains(
-            "settle | swap delete get",
-            vec![drainer().prompt(), writer([swap('a'), DELETE, GET])],
-        ),
+        Scenario {
+            validity: 2,
+            horizon: 9,
+            shows: vec![DRAINED, LATE_REQUEST, PURGED],
+            ..drains(
+                "settle, purge | swap, twice, delete",
+                vec![drainer().prompt(), writer([swap('a'), DELETE]).prompt().sending_twice()],
+            )
+        },
         Scenario {
             shows: vec![LATE_REQUEST],
             ..with_x(

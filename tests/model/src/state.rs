@@ -156,11 +156,8 @@ pub(crate) enum Step {
     Publishing(Box<Publication>, Then),
     /// Drains the key that it has marked.
     Draining(Pass<Key>, Arc<ShardMetadata>, DrainStep),
-    /// Deletes tombstones at home, once the key was settled at `since`.
-    Purging {
-        tombstones: Vec<(ShardNumber, Key, Version)>,
-        since: u8,
-    },
+    /// Deletes tombstones at home.
+    Purging(Vec<(ShardNumber, Key, Version)>),
     Dead,
 }
 
@@ -193,7 +190,7 @@ pub(crate) enum Then {
     /// It goes on with a write, under a view that is requested now, or at this instant if that is
     /// later.
     Write(Writing, Option<Moment>),
-    Purge(Vec<(ShardNumber, Key, Version)>),
+    Purge,
     /// It marks the copies as complete.
     Mark,
     Finish,
@@ -208,8 +205,9 @@ pub(crate) enum Changing {
     Mark,
     BeginDrain { resumes: bool },
     Emptied,
+    BeginPurge,
     Purged,
-    Finish { tombstones: Vec<(ShardNumber, Key, Version)> },
+    Finish,
 }
 
 /// The progress of an actor's pass. `sent` means that the first element of the list is in flight.

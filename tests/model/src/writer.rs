@@ -83,11 +83,13 @@ impl ProtocolModel {
     fn as_writers_see(&self, view: &Arc<View>, is_over: bool) -> Arc<View> {
         let hides_closing =
             !self.rules.writers_pause || (is_over && !self.rules.closing_confirms_nothing);
-        if !hides_closing && self.rules.unlisted_are_buried {
+        let hides_settling = !self.rules.deletions_after_a_settle_stay;
+        if !hides_closing && !hides_settling && self.rules.unlisted_are_buried {
             return Arc::clone(view);
         }
         let mut layout = view.layout.clone();
         layout.closing.take_if(|_| hides_closing);
+        layout.drained_at.take_if(|_| hides_settling);
         if !self.rules.unlisted_are_buried {
             layout.generation = layout.generation.max(1);
         }

@@ -213,6 +213,9 @@ async fn the_schedule_settles_a_key_once_after_its_last_change() {
         fixture.table.put(&item(&text, 3), soon()).await.expect("put");
     }
     sleep(Duration::from_secs(4_000)).await;
+    assert_eq!(fixture.scheduled().await["draining"], 1, "tombstones are removed later");
+    assert!(!fixture.metadata().await.unpurged);
+    sleep(Duration::from_secs(4_000)).await;
     assert_eq!(fixture.scheduled().await["draining"], 0, "once is enough");
 }
 

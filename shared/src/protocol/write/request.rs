@@ -1,7 +1,7 @@
 //! The request of a write: what it sends, and whether it reads first.
 
 use super::super::copies::{Condition, Effect, Request};
-use super::super::drain::may_begin_at;
+use super::super::drain::{may_begin_at, may_leave_nothing_at};
 use super::super::layout::Places;
 use super::super::version::Version;
 use super::super::view::{Moment, View};
@@ -32,10 +32,10 @@ impl Write {
                 let condition = Condition::Unchanged(found.and_then(|found| found.home));
                 Request { effect: Effect::Put { version, write_id }, condition }
             }
-            Kind::Delete { .. } if places.old.is_empty() => {
+            Kind::Delete { .. } if places.old.is_empty() && !self.was_just_settled(view, now) => {
                 Request { effect: Effect::Remove, condition: Condition::AbsentOrBelow(version) }
             }
-            Kind::Delete { .. } => match found {
+            Kind::Delete { .. } => match found.filter(|_| !self.was_just_settled(view, now)) {
                 Some(Found { home: None, is_elsewhere: false, .. }) => return None,
                 Some(Found { home, is_elsewhere: false, .. }) => {
                     Request { effect: Effect::Remove, condition: Condition::Unchanged(*home) }
@@ -78,8 +78,10 @@ impl Write {
                 Request { effect: Effect::Put { version, write_id: None }, condition: unchanged }
             }
             (How::Remove { may_look }, Some(found))
-                if !places.old.is_empty()
-                    && (found.is_elsewhere || !self.may_leave_nothing(may_look, view, now)) =>
+                if self.was_just_settled(view, now)
+                    || (!places.old.is_empty()
+                        && (found.is_elsewhere
+                            || !self.may_leave_nothing(may_look, view, now))) =>
             {
                 let write_id = found.write_id.clone();
                 Request { effect: Effect::Bury { version, write_id }, condition: unchanged }
@@ -94,6 +96,8 @@ impl Write {
             let has_one_place = places.old.is_empty();
             let may_send = match (how, expects) {
                 (How::Add, None) => true,
+                // A tombstone keeps the write id of the copy that it replaces.
+                (How::Remove { .. }, Some(_)) if self.was_just_settled(view, now) => false,
                 // A client's statement about a later era is no proof of one.
                 (How::Replace | How::Remove { .. }, Some(version)) => {
                     has_one_place && version.era() <= view.layout.era
@@ -123,6 +127,12 @@ impl Write {
             && view.layout.generation > 0
             && !self.unanswered
             && !view.layout.draining
+            && !self.was_just_settled(view, now)
             && may_begin_at(&view.layout, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
+    }
+
+    /// Whether every deletion must leave a tombstone, because the key was settled a short time ago.
+    fn was_just_settled(&self, view: &View, now: Moment) -> bool {
+        may_leave_nothing_at(&view.layout, &self.waits).is_some_and(|at| now.epoch_seconds() < at)
     }
 }

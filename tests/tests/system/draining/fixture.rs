@@ -10,8 +10,8 @@ use sharding::internal::{
     TableConfig, TableEngine,
 };
 use system_tests::{
-    Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key, read_items,
-    scan_stored, soon, sort_key, valued_item,
+    Call, Fate, TestClock, Wire, config, count, engine_with_tables, numbers, partition_key,
+    read_items, scan_stored, soon, sort_key, valued_item,
 };
 use tokio::time::sleep;
 
@@ -32,8 +32,16 @@ pub(super) struct Fixture {
 
 /// A table with these settings, over a wire that passes every request.
 pub(super) async fn fixture(change: impl FnOnce(&mut TableConfig)) -> Fixture {
+    fixture_over(|_| Fate::Pass, change).await
+}
+
+/// A table with these settings, over a wire that decides the fate of requests.
+pub(super) async fn fixture_over(
+    decide: impl Fn(&Call) -> Fate + Send + Sync + 'static,
+    change: impl FnOnce(&mut TableConfig),
+) -> Fixture {
     let engine = engine_with_tables().await;
-    let wire = Wire::new(InProcess::new(engine.clone()), |_| Fate::Pass);
+    let wire = Wire::new(InProcess::new(engine.clone()), decide);
     let mut of_table = config();
     of_table.drain.units_per_second = 20_000;
     change(&mut of_table);
@@ -98,15 +106,19 @@ impl Fixture {
         for (shard, text) in
             by_shard.iter().flat_map(|(shard, texts)| texts.iter().map(move |text| (shard, text)))
         {
-            let home =
-                Placement::Calculated.home(&key(), &sort_key(text), width).map(|home| home.get());
-            assert_eq!(home, Some(*shard), "{text} is at home");
+            assert_eq!(self.home_of(text, width.get()), Some(*shard), "{text} is at home");
         }
         assert_eq!(
             by_shard.values().map(Vec::len).sum::<usize>(),
             items,
             "no item is stored twice"
         );
+    }
+
+    /// The home of an item under a width.
+    pub(super) fn home_of(&self, text: &str, width: u32) -> Option<u32> {
+        let home = Placement::Calculated.home(&key(), &sort_key(text), count(width));
+        home.map(|home| home.get())
     }
 
     /// Waits until requests of the previous era have expired, as a drain must before it begins.
@@ -118,6 +130,16 @@ impl Fixture {
                 + Duration::from_secs(2),
         )
         .await;
+    }
+
+    /// Waits until the tombstones of a settled key may be removed, and removes them.
+    pub(super) async fn purge(&self) {
+        self.wait_out_the_change().await;
+        self.wait_out_the_change().await;
+        assert!(self.metadata().await.wants_purging());
+        let purged = self.drain().await;
+        assert!(matches!(purged.last(), Some(Drained::Done { .. })), "{purged:?}");
+        assert!(!self.metadata().await.unpurged);
     }
 
     /// Calls the drain repeatedly until it is done, as a schedule does.

@@ -1,6 +1,7 @@
 //! Shrinking and settling in the real code over the embedded engine, in virtual time: which items
 //! move, which stay, and the metadata.
 
+mod duplicates;
 mod expiry;
 mod fixture;
 mod waits;
@@ -83,8 +84,7 @@ async fn writes_and_reads_go_on_while_a_key_shrinks() {
     fixture.table.begin_shrink(&key(), count(1), soon()).await.expect("it begins");
     let mut step = 0u64;
     for call in 0.. {
-        // Short invocations, each of which is interrupted. Only the last ones have time to remove
-        // the tombstones.
+        // Short invocations, each of which is interrupted.
         let lasts = Duration::from_millis(if call < 20 { 3_500 } else { 20_000 });
         let drained =
             fixture.table.drain(&key(), Deadline::now() + lasts).await.expect("it goes on");
@@ -132,6 +132,7 @@ async fn writes_and_reads_go_on_while_a_key_shrinks() {
         }
     }
     assert!(step > 60, "the drain was cut into many invocations: {step}");
+    fixture.purge().await;
     let shards = fixture.by_shard().await;
     assert_eq!(shards.keys().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(shards[&1].len(), expected.len(), "no copy is left");
@@ -189,8 +190,8 @@ async fn a_settled_key_has_every_item_at_home_and_looks_nowhere_else() {
     }
 }
 
-/// A deleted item leaves a tombstone while older copies may exist, and none when the key is
-/// settled.
+/// A deleted item leaves a tombstone while older copies may exist, which is removed some time after
+/// the key is settled.
 #[tokio::test(start_paused = true)]
 async fn deleted_items_stay_deleted_and_leave_nothing_behind() {
     let fixture = fixture(|_| {}).await;
@@ -212,6 +213,7 @@ async fn deleted_items_stay_deleted_and_leave_nothing_behind() {
         fixture.all().await.into_keys().collect::<Vec<_>>(),
         numbered(40..60).collect::<Vec<_>>()
     );
+    fixture.purge().await;
     fixture.assert_all_are_at_home(20).await;
 }
 

@@ -1,0 +1,96 @@
+//! Requests that are applied twice, the second time long after their repetition was acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sharding::internal::{Conditions, Drained, Merge, Patch, Tags, Value};
+use system_tests::{Call, Fate, numbered, soon, sort_key};
+use tokio::time::sleep;
+
+use super::fixture::{fixture, fixture_over, item, key};
+
+/// The time until the first attempt arrives: within the validity of its signature, and after the
+/// drain has ended.
+const LATE: Duration = Duration::from_secs(850);
+
+/// The update finds the item at an old place and stores it at home, under the condition that home is
+/// empty. That would be true again once the item is deleted, unless the deletion leaves a tombstone
+/// for as long as the duplicate may arrive.
+#[tokio::test(start_paused = true)]
+async fn a_late_duplicate_of_an_update_does_not_bring_an_item_back() {
+    for deletes_before in [true, false] {
+        let armed = Arc::new(AtomicBool::new(false));
+        let next = Arc::clone(&armed);
+        let decide = move |call: &Call| {
+            let is_put = call.to_items && call.operation == "PutItem";
+            if is_put && next.swap(false, Ordering::Relaxed) {
+                Fate::Late(LATE)
+            } else {
+                Fate::Pass
+            }
+        };
+        let fixture = fixture_over(decide, |_| {}).await;
+        fixture.store(numbered(0..40)).await;
+        fixture.grow(8).await;
+        fixture.wait_out_the_change().await;
+        let old = fixture.by_shard().await;
+        assert_eq!(old.keys().copied().collect::<Vec<_>>(), [1]);
+        let text = numbered(0..40)
+            .find(|text| fixture.home_of(text, 8) != Some(1))
+            .expect("most items have another home");
+        let merge = Patch::Merge([("state".to_owned(), Merge::Set(Value::Bool(true)))].into());
+        armed.store(true, Ordering::Relaxed);
+        let of_item = (&key(), &sort_key(&text));
+        let updated =
+            fixture.table.update(of_item, &merge, &Conditions::default(), None, soon()).await;
+        updated.expect("the repetition is acknowledged");
+        assert!(!armed.load(Ordering::Relaxed), "the first attempt is under way");
+
+        let delete = async || fixture.table.delete(&key(), &sort_key(&text), soon()).await;
+        if deletes_before {
+            delete().await.expect("deleted");
+        }
+        fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+        assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
+        if !deletes_before {
+            delete().await.expect("deleted");
+        }
+        // The schedule goes on with the key.
+        for _ in 0..20 {
+            let drained = fixture.table.drain(&key(), soon()).await.expect("a response");
+            assert_eq!(drained, Drained::Nothing, "no tombstone is removed yet");
+            sleep(Duration::from_secs(50)).await;
+        }
+        let found = fixture.table.get(&key(), &sort_key(&text), true, soon()).await;
+        assert!(found.expect("a response").is_none(), "deletes before: {deletes_before}");
+        fixture.purge().await;
+        fixture.assert_all_are_at_home(39).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_leave_tombstones_for_a_while_after_a_settle() {
+    let fixture = fixture(|_| {}).await;
+    fixture.store(numbered(0..40)).await;
+    fixture.grow(8).await;
+    fixture.store(numbered(40..60)).await;
+    fixture.table.begin_settle(&key(), soon()).await.expect("it begins");
+    assert!(matches!(fixture.drain().await.last(), Some(Drained::Done { .. })));
+    let count = async || fixture.by_shard().await.values().map(Vec::len).sum::<usize>();
+    // With a version, a deletion must not remove the item either.
+    let (first, second) = (sort_key("order-0001"), sort_key("order-0002"));
+    fixture.table.delete(&key(), &first, soon()).await.expect("deleted");
+    let found = fixture.table.get_tagged(&key(), &second, true, soon()).await.expect("a response");
+    let tags = Tags::Of(vec![found.expect("an item").1]);
+    let conditions = Conditions { matches: Some(tags), differs: None };
+    let removed = fixture.table.delete_if(&key(), &second, &conditions, soon()).await;
+    removed.expect("deleted");
+    assert_eq!((count().await, fixture.all().await.len()), (60, 58));
+    // They hide nothing from a creation, and a later put replaces one.
+    fixture.table.create(&item("order-0001", 5), None, soon()).await.expect("created");
+    fixture.purge().await;
+    assert_eq!((count().await, fixture.all().await.len()), (59, 59));
+    fixture.table.delete(&key(), &first, soon()).await.expect("deleted");
+    assert_eq!((count().await, fixture.all().await.len()), (58, 58));
+}
