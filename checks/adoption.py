@@ -45,6 +45,7 @@ RESERVED = {
     "_width",
     "_applied",
     "_applied_before",
+    "_late_until",
 }
 SHARD_KEY = re.compile(r"(.+)\.([1-9][0-9]*)", re.S)
 

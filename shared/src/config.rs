@@ -196,7 +196,7 @@ pub enum ConfigError {
 /// Amazon DynamoDB".)
 const MAX_INDEXES: usize = 20;
 const TABLE: &str = "a table name of 3 to 255 letters, digits, '_', '-' and '.', or a table ARN";
-const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied and _applied_before, and from the metadata's own attributes, and does not begin with key:";
+const ATTRIBUTE: &str = "an attribute name of 1 to 255 bytes that differs from the other key's, from _partition_key, _version, _write_id, _width, _deleted, _applied, _applied_before and _late_until, and from the metadata's own attributes, and does not begin with key:";
 // What is allowed, from the names themselves.
 static PLACEMENTS: LazyLock<String> = LazyLock::new(|| listed(&Placement::NAMES));
 static WRITES: LazyLock<String> = LazyLock::new(|| listed(&Writes::NAMES));

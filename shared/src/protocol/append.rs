@@ -62,7 +62,7 @@ impl Append {
         }
         let version = self.version;
         let effect = Effect::Put { version, write_id: None };
-        AppendNext::Send(shard, Request { effect, condition: Condition::AbsentOrBelow(version) })
+        AppendNext::Send(shard, Request::unmarked(effect, Condition::AbsentOrBelow(version)))
     }
 
     /// When the view was requested whose lease covers the next attempt. `None` if the attempt needs

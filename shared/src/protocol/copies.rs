@@ -16,6 +16,9 @@ pub struct Copy {
     pub is_ours: bool,
     /// The applied updates that may be repeated, if any.
     pub applied: Option<Box<Applied>>,
+    /// Until this epoch second, a duplicate of a put of the item may arrive: a repetition stored
+    /// it, and an earlier attempt got no response.
+    pub late_until: Option<u64>,
 }
 
 impl Copy {
@@ -73,6 +76,37 @@ impl Condition {
 pub struct Request {
     pub effect: Effect,
     pub condition: Condition,
+    pub marks: Marks,
+}
+
+impl Request {
+    /// A request that stores no mark, and replaces whatever mark there is.
+    pub const fn unmarked(effect: Effect, condition: Condition) -> Self {
+        Self { effect, condition, marks: Marks { late_until: None, lost_until: u64::MAX } }
+    }
+
+    /// Whether the request is applied to this copy.
+    pub fn is_applied_to(&self, stored: Option<&Copy>) -> bool {
+        self.condition.holds(stored) && self.marks.allow(stored)
+    }
+}
+
+/// What a request does with the mark of a copy: [`Copy::late_until`]. A mark must not be lost while
+/// a duplicate may arrive, because a deletion without a tombstone would let it in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Marks {
+    /// The mark that the stored copy gets.
+    pub late_until: Option<u64>,
+    /// The stored mark may be replaced if it is not above this epoch second.
+    pub lost_until: u64,
+}
+
+impl Marks {
+    /// Whether the mark of a copy may be replaced.
+    pub fn allow(&self, stored: Option<&Copy>) -> bool {
+        let mark = stored.and_then(|copy| copy.late_until);
+        mark.is_none_or(|until| until <= self.lost_until)
+    }
 }
 
 /// The effect of a request if its condition holds.
@@ -80,8 +114,9 @@ pub struct Request {
 pub enum Effect {
     /// Store the item with this version, and with the write id if there is one.
     Put { version: Version, write_id: Option<String> },
-    /// Store a tombstone with this version, and with the write id of the item that it hides.
-    Bury { version: Version, write_id: Option<String> },
+    /// Store a tombstone with this version, and with the write id of the item that it hides. If it
+    /// has no older copies to hide, it may expire with its mark.
+    Bury { version: Version, write_id: Option<String>, may_expire: bool },
     /// Remove the copy.
     Remove,
     /// Add to the stored attributes. The version rises by [`Version::STEP`], and the item notes the

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::copies::{Condition, Copy, Effect, Request};
+use super::copies::{Condition, Copy, Effect, Marks, Request};
 use super::layout::FIRST_ERA;
 use super::layout::Layout;
 use super::metadata::{Change, Drain, ShardMetadata};
@@ -47,19 +47,24 @@ pub fn sources(
 pub fn may_begin_at(layout: &Layout, waits: &Waits) -> Option<u64> {
     let changed = (layout.era > FIRST_ERA).then_some(layout.last_updated);
     let stopped = layout.drain_stopped_at.max(changed)?;
-    Some(stopped.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+    Some(late_until(waits, stopped))
 }
 
 /// The epoch second from which on the old places may be scanned for the last time.
 pub fn may_finish_at(drain: &Drain, waits: &Waits) -> Option<u64> {
-    Some(drain.emptied_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+    Some(late_until(waits, drain.emptied_at?))
 }
 
 /// The epoch second from which on a deletion of an item with one place may leave nothing. An update
 /// that has pulled the item from another place may have been sent twice. Without a tombstone, its
 /// late duplicate would find home empty, and make the item again.
 pub fn may_leave_nothing_at(layout: &Layout, waits: &Waits) -> Option<u64> {
-    Some(layout.drained_at?.saturating_add(whole_seconds(waits.lease + waits.signatures)))
+    Some(late_until(waits, layout.drained_at?))
+}
+
+/// The epoch second until which a duplicate of a request of before may arrive.
+pub fn late_until(waits: &Waits, now: u64) -> u64 {
+    now.saturating_add(whole_seconds(waits.lease + waits.signatures))
 }
 
 /// Whether the tombstones of a settled key may be removed at an epoch second: no deletion leaves
@@ -72,11 +77,12 @@ pub fn may_purge(metadata: &ShardMetadata, waits: &Waits, now: u64) -> bool {
 }
 
 /// Whether a duplicate from before this tombstone may still arrive, by the clock of the deletion.
-/// Most deletions that leave one are older than that when a purge begins; in an adopted table
-/// deletions may leave tombstones at any time.
-pub fn is_young(tombstone: Version, waits: &Waits, now: u64) -> bool {
+/// Most are older than that when a purge begins. Deletions of items with a mark, and all deletions
+/// in an adopted table, leave tombstones at any time.
+pub fn is_young(tombstone: &Copy, waits: &Waits, now: u64) -> bool {
     let wait = whole_seconds(waits.lease + waits.signatures);
-    now.abs_diff(tombstone.epoch_seconds()) < wait
+    now.abs_diff(tombstone.version.epoch_seconds()) < wait
+        || tombstone.late_until.is_some_and(|until| until > now)
 }
 
 fn whole_seconds(wait: Duration) -> u64 {
@@ -95,21 +101,22 @@ pub fn may_move(generation: u64, view: &View, lease: Duration, now: Moment) -> M
     }
 }
 
-/// Copies an item home. Its version and its write id are kept.
+/// Copies an item home. Its version, its write id and its mark are kept.
 pub fn copy_home(copy: &Copy) -> Request {
     let (version, write_id) = (copy.version, copy.write_id.clone());
     let effect = if copy.is_tombstone {
-        Effect::Bury { version, write_id }
+        Effect::Bury { version, write_id, may_expire: false }
     } else {
         Effect::Put { version, write_id }
     };
-    Request { effect, condition: Condition::AbsentOrBelow(version) }
+    let marks = Marks { late_until: copy.late_until, lost_until: u64::MAX };
+    Request { effect, condition: Condition::AbsentOrBelow(version), marks }
 }
 
 /// Deletes a copy if it is unchanged: a copy at an old place, or a tombstone at home once the key
 /// is settled.
 pub const fn delete(version: Version) -> Request {
-    Request { effect: Effect::Remove, condition: Condition::Unchanged(Some(version)) }
+    Request::unmarked(Effect::Remove, Condition::Unchanged(Some(version)))
 }
 
 /// One actor's part of a drain, from its mark on. `K` is a sort key, `C` the remembered part of a
@@ -266,8 +273,18 @@ mod tests {
         };
         assert_eq!(may_leave_nothing_at(&settled.layout(), &WAITS), Some(1_002));
         let slow_reads = Waits { reads: Duration::from_secs(2_000), ..WAITS };
-        let at_100 = Version::new(2, 100_000_000, 0);
-        assert_eq!([1_001, 1_002].map(|now| is_young(at_100, &WAITS, now)), [true, false]);
+        let at_100 = |late_until| Copy {
+            version: Version::new(2, 100_000_000, 0),
+            is_tombstone: true,
+            write_id: None,
+            is_ours: true,
+            applied: None,
+            late_until,
+        };
+        for (late_until, old_at) in [(None, 1_002), (Some(1_500), 1_500)] {
+            let is_young = |now| is_young(&at_100(late_until), &WAITS, now);
+            assert_eq!([old_at - 1, old_at].map(is_young), [true, false]);
+        }
         for (waits, from) in [(WAITS, 1_904), (slow_reads, 2_101)] {
             assert_eq!([from - 1, from].map(|now| may_purge(&settled, &waits, now)), [false, true]);
         }

@@ -123,6 +123,13 @@ pub struct Write {
     above: Option<Version>,
     /// An attempt of this era got no response. It may still be applied.
     unanswered: bool,
+    /// Several attempts of this era got no response.
+    several: bool,
+    /// The mark of the copy at home, as far as it is known.
+    mark: Option<u64>,
+    /// The first attempt has stored this version, which needs a mark, because another attempt may
+    /// still arrive.
+    to_mark: Option<Version>,
     /// The copies at the item's places, and the view under which they were read.
     found: Option<((Moment, u64), Found)>,
     /// The write id of the copy at home, as far as it is known.
@@ -150,7 +157,7 @@ pub struct Write {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Found {
     home: Option<Version>,
-    /// The version of the copy at home.
+    /// The write id of the copy at home.
     write_id: Option<String>,
     is_elsewhere: bool,
 }
@@ -165,6 +172,9 @@ impl Write {
             version: None,
             above: None,
             unanswered: false,
+            several: false,
+            mark: None,
+            to_mark: None,
             found: None,
             buried_id: None,
             must_read: false,
@@ -210,7 +220,7 @@ impl Write {
             if self.unanswered {
                 return Next::Done(Outcome::Unknown(ERA_CHANGED));
             }
-            (self.version, self.above, self.buried_id) = (None, None, None);
+            (self.version, self.above, self.buried_id, self.mark) = (None, None, None, None);
             (self.must_read, self.base) = (false, None);
         }
         if view.layout.closing.is_some() {
@@ -218,7 +228,7 @@ impl Write {
         }
         // The result of a read counts under its own view only.
         self.found = self.found.take().filter(|(by, _)| *by == view.identity());
-        if self.reads_first(view, places, now) && self.found.is_none() {
+        if self.to_mark.is_none() && self.reads_first(view, places, now) && self.found.is_none() {
             return Next::Read;
         }
         if let Kind::Update(Update { expects: Some(version), .. }) = &self.kind

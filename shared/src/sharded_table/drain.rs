@@ -340,7 +340,7 @@ impl DrainRun<'_> {
             let known = own.pass.known(shard, &copy.sort_key);
             if home == shard && copy.copy.is_tombstone {
                 let waits = inner.config.waits();
-                if metadata.settled && !is_young(copy.copy.version, &waits, now.epoch_seconds()) {
+                if metadata.settled && !is_young(&copy.copy, &waits, now.epoch_seconds()) {
                     moves.push(Move { copy, at: shard, home: None });
                 }
                 continue;

@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::error::TableError;
 use super::names::{
-    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, VERSION, WIDTH,
-    WRITE_ID,
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
+    WIDTH, WRITE_ID,
 };
 use super::place::Place;
 use crate::config::TableConfig;
@@ -16,7 +16,7 @@ use crate::core::key::{PartitionKey, ShardCount, SortKey, SortKeyType};
 use crate::core::merge::Stored;
 use crate::core::value::{Item, Value};
 use crate::protocol::applied::{Applied, UpdateId};
-use crate::protocol::copies::Copy;
+use crate::protocol::copies::{Copy, Effect};
 use crate::protocol::version::Version;
 
 pub(crate) type SdkItem = HashMap<String, AttributeValue>;
@@ -124,6 +124,21 @@ pub(super) fn item_to_sdk(
     stored
 }
 
+/// Stores the epoch second until which a late duplicate may arrive. A tombstone that hides nothing
+/// expires then.
+pub(super) fn set_mark(
+    config: &TableConfig,
+    stored: &mut SdkItem,
+    late_until: u64,
+    effect: &Effect,
+) {
+    let until = AttributeValue::N(late_until.to_string());
+    if let (Some(ttl), Effect::Bury { may_expire: true, .. }) = (&config.ttl_attribute, effect) {
+        stored.insert(ttl.clone(), until.clone());
+    }
+    stored.insert(LATE_UNTIL.to_owned(), until);
+}
+
 /// Stores the width under which an item is placed.
 pub(crate) fn set_width(config: &TableConfig, stored: &mut SdkItem, width: ShardCount) {
     if width == config.adopt_shards {
@@ -164,7 +179,15 @@ pub(super) fn copy_from_sdk(stored: &SdkItem, is_ours: bool) -> Result<Copy, Tab
         write_id: stored.get(WRITE_ID).and_then(|id| id.as_s().ok()).cloned(),
         is_ours,
         applied: applied_from_sdk(stored)?.map(Box::new),
+        late_until: late_until_from_sdk(stored),
     })
+}
+
+/// The mark of an item. An item without a version belongs to another program, which may use the
+/// attribute differently.
+fn late_until_from_sdk(stored: &SdkItem) -> Option<u64> {
+    let mark = stored.get(LATE_UNTIL).filter(|_| stored.contains_key(VERSION))?;
+    mark.as_n().ok()?.parse().ok()
 }
 
 fn set_applied(stored: &mut SdkItem, applied: &Applied) {
@@ -222,7 +245,8 @@ pub(crate) fn item_from_sdk(
     if is_tombstone {
         return Ok(Stored { sort_key, version, item: None });
     }
-    for name in [config.partition_key_name.as_str(), LOGICAL_KEY, WRITE_ID, WIDTH, DELETED] {
+    let own = [LOGICAL_KEY, WRITE_ID, WIDTH, DELETED, LATE_UNTIL];
+    for name in own.into_iter().chain([config.partition_key_name.as_str()]) {
         stored.remove(name);
     }
     if stored.remove(APPLIED_BEFORE).is_some() {
@@ -265,7 +289,14 @@ mod tests {
         let item = Item { partition_key: key("orders"), sort_key: text("order-1"), attributes };
         let (version, write_id) = (Version::new(3, 7, 9), Some("id".to_owned()));
         let stored = stored(&config, Some(&item));
-        let copy = Copy { version, is_tombstone: false, write_id, is_ours: true, applied: None };
+        let copy = Copy {
+            version,
+            is_tombstone: false,
+            write_id,
+            is_ours: true,
+            applied: None,
+            late_until: None,
+        };
         assert_eq!(copy_from_sdk(&stored, true).unwrap(), copy);
         assert_eq!(width_from_sdk(&config, stored.get(WIDTH)).unwrap(), count(4));
         let read = item_from_sdk(&config, &key("orders"), stored).unwrap();

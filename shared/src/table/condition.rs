@@ -13,12 +13,13 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::Tables;
 use super::attributes::{self, SdkItem};
 use super::names::{
-    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LOGICAL_KEY, VERSION, WRITE_ID,
+    APPLIED, APPLIED_BEFORE, BEGAN, DELETED, IDS, KNOWN_SINCE, LATE_UNTIL, LOGICAL_KEY, VERSION,
+    WRITE_ID,
 };
 use crate::core::key::{PartitionKey, ShardNumber};
 use crate::core::value::Attributes;
 use crate::protocol::applied::{Once, youngest_too_old};
-use crate::protocol::copies::Condition;
+use crate::protocol::copies::{Condition, Marks, Request};
 use crate::protocol::version::Version;
 
 /// The largest number of attributes to compare. DynamoDB allows 300 operators in an expression.
@@ -88,6 +89,15 @@ impl Expression {
             Condition::Unchanged(Some(version)) => Self::exactly(*version),
             Condition::AtLeast { from, once } => Self::at_least(*from, *once),
         }
+    }
+
+    /// No mark that must stay.
+    fn allowing(marks: Marks) -> Option<Self> {
+        let lost_until = AttributeValue::N(marks.lost_until.to_string());
+        let allowing = Self::of("attribute_not_exists(#m) OR #m <= :m")
+            .name("#m", LATE_UNTIL)
+            .value(":m", lost_until);
+        (marks.lost_until < u64::MAX).then_some(allowing)
     }
 
     /// An item of at least this version that accepts the update's id.
@@ -195,6 +205,20 @@ impl Expression {
 }
 
 impl Tables {
+    /// The condition and the marks of a request as an expression, for a place of a key.
+    pub(super) fn expression_of(
+        &self,
+        request: &Request,
+        place: (&PartitionKey, ShardNumber),
+    ) -> Expression {
+        let condition = self.expression(&request.condition, place);
+        match (Expression::allowing(request.marks), &request.condition) {
+            // Where nothing is stored, there is no mark.
+            (None, _) | (Some(_), Condition::Unchanged(None)) => condition,
+            (Some(allowing), _) => condition.and(allowing),
+        }
+    }
+
     /// A condition of the protocol as an expression, for a place of a key.
     pub(super) fn expression(
         &self,
@@ -264,6 +288,7 @@ mod tests {
         let demanded = |condition: &Condition| Expression::demanded(condition, "key");
         let once = Once { id: UpdateId::from_bytes([7; 8]), sent_at: 9 };
         let nine = AttributeValue::N("9".into());
+        let marks = Marks { late_until: None, lost_until: 9 };
         let same =
             Expression::exactly(version).and_same([("expires", Some(&nine)), ("closing", None)]);
         let rows = [
@@ -289,6 +314,11 @@ mod tests {
             (
                 demanded(&Condition::AtLeast { from: version, once: Some(once) }),
                 "(#v >= :v AND attribute_not_exists(#d)) AND (#o.#b > :b AND #o.#s <= :s AND NOT contains(#y, :id) AND NOT contains(#o.#i, :id))",
+            ),
+            (
+                demanded(&Condition::AbsentOrBelow(version))
+                    .and(Expression::allowing(marks).expect("a bound")),
+                "(attribute_not_exists(#v) OR #v < :v) AND (attribute_not_exists(#m) OR #m <= :m)",
             ),
             (same, "#v = :v AND #a0 = :a0 AND attribute_not_exists(#a1)"),
         ];

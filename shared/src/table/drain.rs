@@ -186,6 +186,7 @@ mod tests {
             write_id: Some("id".into()),
             is_ours: true,
             applied: None,
+            late_until: None,
         };
         let read = StoredCopy { sort_key: text("order-1"), copy, ttl, stored, units: None };
         let remembered = read.clone().remembered();

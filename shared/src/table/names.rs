@@ -21,9 +21,11 @@ pub(crate) const APPLIED_BEFORE: &str = "_applied_before";
 pub(crate) const BEGAN: &str = "began";
 pub(crate) const KNOWN_SINCE: &str = "known_since";
 pub(crate) const IDS: &str = "ids";
+/// Until this epoch second, a late duplicate of a put of the item may arrive.
+pub(crate) const LATE_UNTIL: &str = "_late_until";
 /// Attributes that belong to the product. A caller's item cannot have them.
-pub const RESERVED: [&str; 7] =
-    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE];
+pub const RESERVED: [&str; 8] =
+    [LOGICAL_KEY, VERSION, WRITE_ID, WIDTH, DELETED, APPLIED, APPLIED_BEFORE, LATE_UNTIL];
 
 /// Defines a constant for each attribute of the metadata table besides its key, and the list of all
 /// attributes.

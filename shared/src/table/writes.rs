@@ -124,7 +124,7 @@ impl Tables {
     ) -> Result<Sent, TableError> {
         let Place { partition_key, sort_key, shard, .. } = place;
         let at = At { partition_key, sort_key, shard };
-        let condition = self.expression(&request.condition, (partition_key, shard));
+        let condition = self.expression_of(request, (partition_key, shard));
         let (version, write_id, content) = match (&request.effect, content) {
             (Effect::Put { version, write_id }, Some(content)) => {
                 (*version, write_id.as_deref(), Some(content))
@@ -132,7 +132,7 @@ impl Tables {
             (Effect::Put { .. }, None) => {
                 return Err(TableError::Rejected("a put without an item".into()));
             }
-            (Effect::Bury { version, write_id }, _) => (*version, write_id.as_deref(), None),
+            (Effect::Bury { version, write_id, .. }, _) => (*version, write_id.as_deref(), None),
             (Effect::Remove, _) => return self.delete(at, condition, lasts).await,
             (Effect::Add { .. }, _) => {
                 return Err(TableError::Rejected("an addition without what is added".into()));
@@ -153,13 +153,11 @@ impl Tables {
             });
         }
         let place = (place, self.shard_key(partition_key, shard)?);
-        self.put(
-            at,
-            attributes::item_to_sdk(&self.config, content, place, (version, write_id)),
-            condition,
-            lasts,
-        )
-        .await
+        let mut stored = attributes::item_to_sdk(&self.config, content, place, (version, write_id));
+        if let Some(late_until) = request.marks.late_until {
+            attributes::set_mark(&self.config, &mut stored, late_until, &request.effect);
+        }
+        self.put(at, stored, condition, lasts).await
     }
 
     /// Adds to an item in place. Returns the item after the addition, if it was applied.

@@ -64,7 +64,7 @@ impl ProtocolModel {
         let row = Arc::make_mut(&mut state.table[usize::from(key)]);
         let cell = &mut row[index(place)];
         let existing = cell.as_ref().map(|stored| &stored.copy);
-        if !self.holds(&request.condition, existing) {
+        if !self.holds(&request.condition, existing) || !request.marks.allow(existing) {
             story.log(format_args!(
                 "rejected on shard {place}, which stores {}",
                 super::stored_text(cell.as_ref())
@@ -77,12 +77,13 @@ impl ProtocolModel {
             write_id: write_id.clone(),
             is_ours: true,
             applied: applied.clone().filter(|_| !is_tombstone),
+            late_until: request.marks.late_until,
         };
         *cell = match &request.effect {
             Effect::Put { version, write_id } => {
                 Some(Stored { copy: copy(version, write_id, false), value })
             }
-            Effect::Bury { version, write_id } => {
+            Effect::Bury { version, write_id, .. } => {
                 let write_id = if self.rules.tombstones_keep_write_id { write_id } else { &None };
                 Some(Stored { copy: copy(version, write_id, true), value: None })
             }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use sharding::internal::ShardNumber;
 use sharding::internal::protocol::copies::{Condition, Request};
 use sharding::internal::protocol::drain::{
-    MayMove, Pass, Waits, copy_home, delete, may_begin_at, may_finish_at, may_move, may_purge,
-    sources,
+    MayMove, Pass, Waits, copy_home, delete, is_young, may_begin_at, may_finish_at, may_move,
+    may_purge, sources,
 };
 use sharding::internal::protocol::metadata::{Change, ShardMetadata};
 use sharding::internal::protocol::version::Version;
@@ -153,10 +153,15 @@ impl ProtocolModel {
 
     /// Finds the tombstones of a settled key.
     pub(crate) fn find_tombstones(&self, state: &mut State, actor: usize) {
+        let now = self.now(state, actor).epoch_seconds();
         let tombstones = (0..self.scenario.sort_keys())
             .filter_map(|key| {
                 let home = self.home(&state.metadata, key);
                 let stored = state.copy(key, home).filter(|stored| stored.copy.is_tombstone)?;
+                let is_young = is_young(&stored.copy, &self.waits(), now);
+                if is_young && self.rules.tombstones_grow_old {
+                    return None;
+                }
                 Some((home, key, stored.copy.version))
             })
             .collect();

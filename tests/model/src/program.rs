@@ -139,6 +139,10 @@ impl Cast {
         Self { attempts: 2, ..self }
     }
 
+    pub(crate) fn sending_thrice(self) -> Self {
+        Self { attempts: 3, ..self }
+    }
+
     pub(crate) fn ahead_by(self, ahead: i8) -> Self {
         Self { ahead, ..self }
     }

@@ -57,6 +57,9 @@ pub struct Rules {
     /// Tombstones are deleted only once no duplicate of an earlier request can arrive, and all
     /// earlier reads have ended.
     pub tombstones_grow_old: bool,
+    /// An item that a repetition stored says until when a duplicate may arrive. Copies keep the
+    /// mark, and a deletion leaves a tombstone.
+    pub repetitions_are_marked: bool,
     /// After a settle, deletions leave tombstones for as long as duplicates of earlier updates may
     /// arrive.
     pub deletions_after_a_settle_stay: bool,
@@ -119,6 +122,7 @@ impl Default for Rules {
             wait_before_a_look: true,
             wait_before_a_drain: true,
             tombstones_grow_old: true,
+            repetitions_are_marked: true,
             deletions_after_a_settle_stay: true,
             unanswered_is_ambiguous: true,
             own_pass: true,

@@ -81,10 +81,10 @@ pub(crate) struct Late {
 impl Late {
     pub(crate) fn put(key: Key, place: u32, era: u64, value: Value) -> Self {
         let version = Version::new(era, EPOCH * 1_000_000, 99);
-        let request = Request {
-            effect: Effect::Put { version, write_id: None },
-            condition: Condition::AbsentOrBelow(version),
-        };
+        let request = Request::unmarked(
+            Effect::Put { version, write_id: None },
+            Condition::AbsentOrBelow(version),
+        );
         Self { key, place, kind: Some(Kind::Write(value)), value: Some(value), request }
     }
 
@@ -112,7 +112,7 @@ impl Late {
             place,
             kind: Some(Kind::Delete),
             value: None,
-            request: Request { effect: Effect::Remove, condition },
+            request: Request::unmarked(Effect::Remove, condition),
         }
     }
 }
@@ -220,7 +220,14 @@ fn earlier_item(place: u32, era: u64, value: Value) -> Stored {
     let version =
         if place == 0 { Version::NONE } else { Version::new(era, (EPOCH - 10) * 1_000_000, 0) };
     Stored {
-        copy: Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None },
+        copy: Copy {
+            version,
+            is_tombstone: false,
+            write_id: None,
+            is_ours: true,
+            applied: None,
+            late_until: None,
+        },
         value: Some(value),
     }
 }

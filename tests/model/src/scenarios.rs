@@ -316,6 +316,40 @@ fn repeating() -> Vec<Scenario> {
             )
         },
         Scenario {
+            shows: vec![LATE_REQUEST],
+            ..Scenario::new(
+                "put, twice | delete get",
+                one_shard(),
+                vec![writer([put('a')]).sending_twice(), other([DELETE, GET])],
+            )
+        },
+        Scenario::new(
+            "put, twice | put delete",
+            one_shard(),
+            vec![writer([put('a')]).sending_twice(), other([put('b'), DELETE]).ahead_by(1)],
+        ),
+        Scenario::new(
+            "put, thrice | delete",
+            one_shard(),
+            vec![writer([put('a')]).sending_thrice(), other([DELETE])],
+        ),
+        Scenario {
+            late_writes_may_lose: true,
+            ..Scenario::new(
+                "create, twice | delete create delete",
+                one_shard(),
+                vec![writer([create('a')]).sending_twice(), other([DELETE, create('b'), DELETE])],
+            )
+        },
+        Scenario {
+            items: vec![(0, 1, FIRST_ERA, 'x')],
+            ..Scenario::new(
+                "put, twice | swap delete",
+                one_shard(),
+                vec![writer([put('a')]).sending_twice(), other([swap('b'), DELETE])],
+            )
+        },
+        Scenario {
             items: vec![(0, 1, FIRST_ERA, 'x')],
             ..Scenario::new(
                 "delete, twice | put",
@@ -477,22 +511,13 @@ fn appending() -> Vec<Scenario> {
 /// `docs/protocol.md` describes them.
 #[must_use]
 pub fn limits() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            ..Scenario::new(
-                "limit: put, twice | get delete get",
-                one_shard(),
-                vec![writer([put('a')]).sending_twice(), other([GET, DELETE, GET])],
-            )
-        },
-        Scenario {
-            metadata: widths(&[2]),
-            in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
-            ..Scenario::new(
-                "limit: late put | create get | get",
-                one_shard(),
-                vec![writer([create('a'), GET]), reader([GET])],
-            )
-        },
-    ]
+    vec![Scenario {
+        metadata: widths(&[2]),
+        in_flight: vec![Late::put(0, 1, FIRST_ERA, 'l')],
+        ..Scenario::new(
+            "limit: late put | create get | get",
+            one_shard(),
+            vec![writer([create('a'), GET]), reader([GET])],
+        )
+    }]
 }

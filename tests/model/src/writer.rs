@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sharding::internal::ShardNumber;
 use sharding::internal::protocol::append::{Append, AppendNext};
 use sharding::internal::protocol::applied::{Applied, Once, UpdateId};
-use sharding::internal::protocol::copies::{Answer, Condition, Effect};
+use sharding::internal::protocol::copies::{Answer, Condition, Effect, Request};
 use sharding::internal::protocol::version::Version;
 use sharding::internal::protocol::view::View;
 use sharding::internal::protocol::write::{How, Kind, Next, Outcome, Update, Write};
@@ -269,6 +269,9 @@ impl ProtocolModel {
         let mut sent = request.clone();
         if !self.rules.tombstones && matches!(sent.effect, Effect::Bury { .. }) {
             sent.effect = Effect::Remove;
+        }
+        if !self.rules.repetitions_are_marked {
+            sent = Request::unmarked(sent.effect, sent.condition);
         }
         match &mut sent.condition {
             Condition::AtLeast { once, .. } if !self.rules.additions_are_noted => *once = None,

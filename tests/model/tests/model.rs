@@ -108,6 +108,7 @@ weakened! {
     a_tombstone_without_a_write_id_is_created_again: tombstones_keep_write_id, "create, create again | get delete", I1 | I6;
     a_creation_that_does_not_read_overlooks_an_old_copy: create_reads, "grow | create | create", I3 | I6;
     a_refused_repetition_that_goes_above_takes_effect_twice: refused_repetition_is_unknown, "put, twice | put get", I1 | I6;
+    a_late_first_attempt_brings_a_deleted_item_back: repetitions_are_marked, "put, twice | delete get", I1 | I6;
     a_repeated_delete_removes_a_later_put: deletes_once, "delete, twice | put", I1 | I6;
 }
 

@@ -1,7 +1,7 @@
 //! The request of a write: what it sends, and whether it reads first.
 
-use super::super::copies::{Condition, Effect, Request};
-use super::super::drain::{may_begin_at, may_leave_nothing_at};
+use super::super::copies::{Condition, Effect, Marks, Request};
+use super::super::drain::{late_until, may_begin_at, may_leave_nothing_at};
 use super::super::layout::Places;
 use super::super::version::Version;
 use super::super::view::{Moment, View};
@@ -17,36 +17,66 @@ impl Write {
         now: Moment,
     ) -> Option<Request> {
         let found = self.found.as_ref().map(|(_, found)| found);
-        Some(match &self.kind {
+        let needs_tombstone = self.needs_tombstone(view, now);
+        let (effect, condition) = match &self.kind {
             Kind::Update(update) => self.of_update(update, version, places, view, now),
-            Kind::Put => Request {
-                effect: Effect::Put { version, write_id: None },
-                condition: Condition::AbsentOrBelow(version),
-            },
-            Kind::Create(_) | Kind::CreateOnce => {
+            Kind::Put | Kind::Create(_) | Kind::CreateOnce => {
                 let write_id = if let Kind::Create(id) = &self.kind {
                     Some(id.as_str().to_owned())
                 } else {
                     None
                 };
-                let condition = Condition::Unchanged(found.and_then(|found| found.home));
-                Request { effect: Effect::Put { version, write_id }, condition }
+                let condition = match (self.to_mark, &self.kind) {
+                    (Some(own), _) => Condition::Unchanged(Some(own)),
+                    (None, Kind::Put) => Condition::AbsentOrBelow(version),
+                    (None, _) => Condition::Unchanged(found.and_then(|found| found.home)),
+                };
+                let version = self.to_mark.map_or(version, Version::stepped);
+                (Effect::Put { version, write_id }, condition)
             }
-            Kind::Delete { .. } if places.old.is_empty() && !self.was_just_settled(view, now) => {
-                Request { effect: Effect::Remove, condition: Condition::AbsentOrBelow(version) }
+            Kind::Delete { .. } if places.old.is_empty() && !needs_tombstone => {
+                (Effect::Remove, Condition::AbsentOrBelow(version))
             }
-            Kind::Delete { .. } => match found.filter(|_| !self.was_just_settled(view, now)) {
+            Kind::Delete { .. } => match found.filter(|_| !needs_tombstone) {
                 Some(Found { home: None, is_elsewhere: false, .. }) => return None,
                 Some(Found { home, is_elsewhere: false, .. }) => {
-                    Request { effect: Effect::Remove, condition: Condition::Unchanged(*home) }
+                    (Effect::Remove, Condition::Unchanged(*home))
                 }
                 _ => {
                     let write_id = self.buried_id.clone();
                     let condition = Condition::Buries { version, write_id: write_id.clone() };
-                    Request { effect: Effect::Bury { version, write_id }, condition }
+                    (self.bury(version, write_id, places, view, now), condition)
                 }
             },
-        })
+        };
+        let marks = match effect {
+            // The mark stays.
+            Effect::Add { .. } => Marks { late_until: None, lost_until: u64::MAX },
+            Effect::Put { .. } | Effect::Bury { .. } | Effect::Remove => self.marks(now),
+        };
+        Some(Request { effect, condition, marks })
+    }
+
+    /// The mark that the copy gets, and the marks that it may replace.
+    fn marks(&self, now: Moment) -> Marks {
+        let seconds = now.epoch_seconds();
+        let repeats =
+            self.unanswered && matches!(self.kind, Kind::Put | Kind::Create(_) | Kind::CreateOnce);
+        let own = repeats.then(|| late_until(&self.waits, seconds));
+        let late_until = own.max(self.mark.filter(|until| *until > seconds));
+        Marks { late_until, lost_until: late_until.unwrap_or(seconds) }
+    }
+
+    fn bury(
+        &self,
+        version: Version,
+        write_id: Option<String>,
+        places: &Places,
+        view: &View,
+        now: Moment,
+    ) -> Effect {
+        let may_expire = places.old.is_empty() && !self.was_just_settled(view, now);
+        Effect::Bury { version, write_id, may_expire }
     }
 
     fn of_update(
@@ -56,7 +86,7 @@ impl Write {
         places: &Places,
         view: &View,
         now: Moment,
-    ) -> Request {
+    ) -> (Effect, Condition) {
         let found = self.found.as_ref().map(|(_, found)| found);
         let unchanged = Condition::Unchanged(found.map_or(self.base, |found| found.home));
         match (update.how, found) {
@@ -69,24 +99,18 @@ impl Write {
                     Version::lowest_of(view.layout.era)
                 };
                 let once = update.once;
-                Request {
-                    effect: Effect::Add { once },
-                    condition: Condition::AtLeast { from, once },
-                }
+                (Effect::Add { once }, Condition::AtLeast { from, once })
             }
-            (How::Add | How::Replace, _) => {
-                Request { effect: Effect::Put { version, write_id: None }, condition: unchanged }
-            }
+            (How::Add | How::Replace, _) => (Effect::Put { version, write_id: None }, unchanged),
             (How::Remove { may_look }, Some(found))
-                if self.was_just_settled(view, now)
+                if self.needs_tombstone(view, now)
                     || (!places.old.is_empty()
                         && (found.is_elsewhere
                             || !self.may_leave_nothing(may_look, view, now))) =>
             {
-                let write_id = found.write_id.clone();
-                Request { effect: Effect::Bury { version, write_id }, condition: unchanged }
+                (self.bury(version, found.write_id.clone(), places, view, now), unchanged)
             }
-            (How::Remove { .. }, _) => Request { effect: Effect::Remove, condition: unchanged },
+            (How::Remove { .. }, _) => (Effect::Remove, unchanged),
         }
     }
 
@@ -127,11 +151,18 @@ impl Write {
             && view.layout.generation > 0
             && !self.unanswered
             && !view.layout.draining
-            && !self.was_just_settled(view, now)
+            && !self.needs_tombstone(view, now)
             && may_begin_at(&view.layout, &self.waits).is_none_or(|at| at <= now.epoch_seconds())
     }
 
-    /// Whether every deletion must leave a tombstone, because the key was settled a short time ago.
+    /// Whether a deletion must leave a tombstone wherever the item is, because a duplicate may
+    /// arrive.
+    fn needs_tombstone(&self, view: &View, now: Moment) -> bool {
+        self.mark.is_some_and(|until| until > now.epoch_seconds())
+            || self.was_just_settled(view, now)
+    }
+
+    /// Whether the key was settled a short time ago.
     fn was_just_settled(&self, view: &View, now: Moment) -> bool {
         may_leave_nothing_at(&view.layout, &self.waits).is_some_and(|at| now.epoch_seconds() < at)
     }

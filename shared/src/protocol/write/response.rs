@@ -30,6 +30,7 @@ impl Write {
             return;
         }
         let home = ours().find(|(shard, _)| *shard == places.home).map(|(_, copy)| copy);
+        self.mark = home.and_then(|copy| copy.late_until);
         let found = Found {
             home: home.map(|copy| copy.version),
             write_id: home.and_then(|copy| copy.write_id.clone()),
@@ -112,7 +113,7 @@ impl Write {
                 // Another attempt could remove what is stored after the first was applied.
                 self.over = Some(Outcome::Unknown(DELETED_ONCE));
             }
-            Answer::Unanswered => self.unanswered = true,
+            Answer::Unanswered => (self.unanswered, self.several) = (true, self.unanswered),
             Answer::Refused(stored) => self.refused(request, stored, places, view, now),
         }
     }
@@ -147,8 +148,16 @@ impl Write {
             Effect::Put { version, .. } | Effect::Bury { version, .. } => Some(*version),
             Effect::Remove | Effect::Add { .. } => None,
         };
+        self.mark = copy.late_until;
         if sent == Some(copy.version) {
-            self.stored = sent;
+            if !self.marks_own(&copy) {
+                self.stored = sent;
+                self.ends(Outcome::Done, view, now);
+            }
+            return;
+        }
+        if self.to_mark.is_some() {
+            // It was applied, and has been replaced since.
             self.ends(Outcome::Done, view, now);
             return;
         }
@@ -213,6 +222,7 @@ impl Write {
                 return;
             }
             // An earlier attempt stored it. It may have been deleted since.
+            (WriteRelation::Same, false) if is_at_home && self.marks_own(newest) => return,
             (WriteRelation::Same, is_tombstone) => {
                 self.stored = (!is_tombstone && matches!(self.kind, Kind::Create(_)))
                     .then_some(newest.version);
@@ -232,6 +242,19 @@ impl Write {
             }
         };
         self.ends(outcome, view, now);
+    }
+
+    /// Whether the stored copy is the first attempt's, and another attempt may still arrive, so
+    /// that the copy needs a mark. Other attempts store one themselves.
+    fn marks_own(&mut self, copy: &Copy) -> bool {
+        let needs = self.several
+            && copy.late_until.is_none()
+            && self.version == Some(copy.version)
+            && matches!(self.kind, Kind::Put | Kind::Create(_) | Kind::CreateOnce);
+        if needs {
+            self.to_mark = Some(copy.version);
+        }
+        needs
     }
 
     /// Whether a copy shows that the view is out of date.

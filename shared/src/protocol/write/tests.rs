@@ -24,7 +24,14 @@ fn view(era: u64, asked_at: u64) -> View {
 }
 
 fn stored(version: Version) -> Copy {
-    Copy { version, is_tombstone: false, write_id: None, is_ours: true, applied: None }
+    Copy {
+        version,
+        is_tombstone: false,
+        write_id: None,
+        is_ours: true,
+        applied: None,
+        late_until: None,
+    }
 }
 
 fn update(how: How, once: Option<Once>) -> Write {
