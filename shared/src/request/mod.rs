@@ -16,6 +16,7 @@
 
 mod delete;
 mod get;
+mod numbers;
 mod put;
 mod put_all;
 mod query;
@@ -36,11 +37,13 @@ pub use query::Query;
 pub use shards::{ReadKeyWidths, ReadShards, SetShards};
 pub use update::Update;
 
+use crate::client::content::NotOfType;
 use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::core::value::{Attributes, Item, Value};
 use crate::table::names::RESERVED;
+use numbers::wrong_number;
 
 /// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -158,12 +161,29 @@ fn item_attributes(
 }
 
 fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
-    let value = item.into_value()?;
+    let value = value("", item)?;
     let kind = value.type_name();
     let Value::M(attributes) = value else {
         return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
     };
     Ok(attributes)
+}
+
+/// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
+fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
+    let wrong = |NotOfType { attribute, why }| {
+        let path = format!("{name}{attribute}");
+        let what = match path.trim_start_matches('.') {
+            "" => "item".to_owned(),
+            path => format!("attribute {path}"),
+        };
+        InvalidRequest::new(what, why)
+    };
+    let value = value.into_value().map_err(wrong)?;
+    match wrong_number(&value) {
+        Some(number) => Err(wrong(number)),
+        None => Ok(value),
+    }
 }
 
 /// Rejects names that belong to the keys or to the product.

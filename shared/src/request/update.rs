@@ -66,7 +66,7 @@ impl Update {
     pub fn set(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            update.merge.insert(name.to_owned(), Merge::Set(value.into_value()?));
+            update.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
             Ok(())
         })
     }
@@ -142,7 +142,7 @@ impl Update {
     pub fn add(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            let value = value.into_value()?;
+            let value = super::value(name, value)?;
             if !matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
                 let why = format!("it is {}; a number or a set can be added", value.type_name());
                 return Err(InvalidRequest::new(format!("attribute {name}"), why));

@@ -1,6 +1,7 @@
 //! The crate as a program uses it: typed requests, and the warning for a missing `close`. The
 //! examples of the documentation show each verb.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
@@ -124,8 +125,56 @@ async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() 
             "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
         ),
     ];
-    for (result, expected) in rows {
-        let error = result.expect_err(expected);
+    let numbers =
+        "allowed: up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
+    let integers = "allowed: integers of up to 64 bits, or Value::N in an item of Attributes for up to 38 digits";
+    let huge = u128::MAX;
+    let numbers = [
+        (
+            table.put("day", "order-1", HashMap::from([("share", f64::NAN)])).await.map(drop),
+            format!("attribute share: it is not a decimal number: NaN; {numbers}"),
+        ),
+        (
+            table
+                .create("day", "order-1", HashMap::from([("shares", [f32::INFINITY])]))
+                .await
+                .map(drop),
+            format!("attribute shares[0]: it is not a decimal number: inf; {numbers}"),
+        ),
+        (
+            table
+                .update("day", "order-1")
+                .set("lines", [HashMap::from([("sum", 1e-200)])])
+                .await
+                .map(drop),
+            format!(
+                "attribute lines[0].sum: its magnitude is outside 1E-130 to 9.99E+125: 0.{}; {numbers}",
+                "0".repeat(58)
+            ),
+        ),
+        (
+            table
+                .update("day", "order-1")
+                .add("ids", Value::Ns(vec!["1".repeat(39)]))
+                .await
+                .map(drop),
+            format!(
+                "attribute ids: it has more than 38 significant digits: {}; {numbers}",
+                "1".repeat(39)
+            ),
+        ),
+        (
+            table.put("day", "order-1", HashMap::from([("lines", [Some(huge)])])).await.map(drop),
+            format!("attribute lines[0]: it is a 128-bit integer: {huge}; {integers}"),
+        ),
+        (
+            table.update("day", "order-1").add("total", -1_i128).await.map(drop),
+            format!("attribute total: it is a 128-bit integer: -1; {integers}"),
+        ),
+    ];
+    let rows = rows.into_iter().map(|(result, expected)| (result, expected.to_owned()));
+    for (result, expected) in rows.chain(numbers) {
+        let error = result.expect_err(&expected);
         assert!(
             matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0,
             "{error:?}"
