@@ -256,6 +256,25 @@ async fn the_first_write_detects_another_configuration() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_names_the_table_that_is_missing() {
+    for (missing, name) in [("items", "main"), ("items-metadata", "metadata")] {
+        let engine = Engine::in_memory().expect("an engine");
+        let table = over(&engine, config()).await;
+        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+        client.delete_table().table_name(missing).send().await.expect("deleted");
+        let expected = format!(
+            "the {name} table {missing} cannot be used: ResourceNotFoundException: Requested resource not found"
+        );
+        let put = table.put("day", "order-1", order(1)).await.expect_err(missing);
+        assert_eq!(put.to_string(), expected);
+        let get = table.get::<Order>("day", "order-1").consistent(true).await.expect_err(missing);
+        assert_eq!(get.to_string(), expected);
+        let page = table.query::<Order>("day").consistent(true).await.expect_err(missing);
+        assert_eq!(page.to_string(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_ends_within_its_timeout_or_the_tables() {
     let engine = Engine::in_memory().expect("an engine");
     let quick = config().with(|config| config.timeout = Duration::from_secs(2));
