@@ -1,6 +1,11 @@
 //! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return, one type for each
 //! verb. `.await` sends a request.
 //!
+//! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
+//! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
+//! nothing of an item. Of a stream, each page has a span, and of `put_all` and `batch_get` each
+//! item.
+//!
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
 //! # in_process::with_table(async |table| {
@@ -27,6 +32,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Span;
 
 pub use crate::client::content::{FromValue, IntoValue};
 pub use delete::Delete;
@@ -37,6 +43,7 @@ pub use query::Query;
 pub use shards::{ReadKeyWidths, ReadShards, SetShards};
 pub use update::Update;
 
+use crate::client::ShardedTable;
 use crate::client::content::NotOfType;
 use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
@@ -47,6 +54,11 @@ use numbers::wrong_number;
 
 /// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The span of a request. It has no key, and nothing of an item.
+fn span(operation: &'static str, table: &ShardedTable) -> Span {
+    tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
+}
 
 /// The time limit of a request.
 #[derive(Debug, Clone, Copy, Default)]

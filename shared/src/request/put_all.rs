@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use tokio::time::Instant;
+use tracing::Instrument;
 
-use super::Within;
+use super::{Within, span};
 use crate::client::ShardedTable;
 use crate::client::entry::{PutAllOutcome, Written};
 use crate::client::error::{InvalidRequest, WriteError};
@@ -82,11 +83,13 @@ impl<'a> PutAll<'a> {
         let Self { table, items, within } = self;
         let writes = items.map(move |item| {
             let (table, deadline) = (table.clone(), within.deadline(table.config()));
-            async move {
+            let span = span("put_all", &table);
+            let put = async move {
                 let item = item?;
                 let written = table.engine().put(&item, deadline).await;
                 written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
-            }
+            };
+            put.instrument(span)
         });
         side_by_side(writes).map(|(position, result)| {
             (position, result.map_err(WriteError::of).and_then(|outcome| outcome))

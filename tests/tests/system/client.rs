@@ -2,6 +2,7 @@
 //! examples of the documentation show each verb.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
@@ -338,13 +339,57 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     }
 }
 
-/// The logged lines.
+#[test]
+fn each_request_has_a_span_without_keys_and_items() {
+    let log = Log::default();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.expect("a runtime").block_on(async {
+            let table = table().await;
+            table.put("secret", "order-1", order(1)).await.expect("stored");
+            table.create("secret", "order-2", order(2)).await.expect("created");
+            table.append("secret", order(3)).await.expect("appended");
+            table.update("secret", "order-1").add("total", 1).await.expect("updated");
+            table.delete("secret", "order-2").await.expect("deleted");
+            table.get::<Order>("secret", "order-1").await.expect("read");
+            let keys = [("secret", "order-1"), ("secret", "order-2")];
+            assert_eq!(table.batch_get::<Order>(keys).await.len(), 2);
+            table.query::<Order>("secret").await.expect("read");
+            let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
+            assert_eq!(table.put_all(items).await.written, 2);
+            table.set_shards("secret", 2).await.expect("grown");
+            table.shards("secret").await.expect("read");
+            table.key_widths("secret").await.expect("read");
+        });
+    });
+    let operations = "put create append update delete get batch_get batch_get query put_all put_all set_shards shards key_widths";
+    let expected: Vec<String> = operations
+        .split(' ')
+        .map(|operation| format!("operation={operation:?} table=\"items\" "))
+        .collect();
+    assert_eq!(*log.spans.lock().expect("no panic"), expected);
+}
+
+/// The logged lines, and the fields of the spans of requests.
 #[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    spans: Arc<Mutex<Vec<String>>>,
+}
 
 impl Log {
     fn lines(&self) -> Vec<String> {
-        self.0.lock().expect("no panic").clone()
+        self.lines.lock().expect("no panic").clone()
+    }
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl tracing::field::Visit for Text {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{field}={value:?} ");
     }
 }
 
@@ -353,7 +398,12 @@ impl tracing::Subscriber for Log {
         true
     }
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        if span.metadata().name() == "sharding_request" {
+            let mut text = Text::default();
+            span.record(&mut text);
+            self.spans.lock().expect("no panic").push(text.0);
+        }
         tracing::span::Id::from_u64(1)
     }
 
@@ -362,16 +412,10 @@ impl tracing::Subscriber for Log {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-        }
         if *event.metadata().level() <= tracing::Level::WARN {
-            let mut text = Text(String::new());
+            let mut text = Text::default();
             event.record(&mut text);
-            self.0.lock().expect("no panic").push(text.0);
+            self.lines.lock().expect("no panic").push(text.0);
         }
     }
 
