@@ -1,5 +1,5 @@
-//! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return, one type for each
-//! verb. `.await` sends a request.
+//! The requests that the verbs of [`ShardedTable`] return, one type for each verb. `.await` sends a
+//! request.
 //!
 //! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
 //! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
