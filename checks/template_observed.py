@@ -5,7 +5,7 @@ import re
 
 from template_claims import Claims, claim
 from template_expected import ALARM_ARN, NAMESPACE
-from template_metrics import metrics_written
+from template_metrics import PREFIX, metrics_documented, metrics_written
 
 
 # A stack without read replicas does not have these. A graph of the dashboard shows the same.
@@ -47,7 +47,26 @@ class Observed(Claims):
         for properties in self.of_type("AWS::CloudWatch::Dashboard").values():
             looked_at |= set(re.findall(rf'\["{namespace}","(\w+)"', properties["DashboardBody"]["Fn::Sub"]))
         self.expect(
-            "KeysAtMaxShards" in looked_at and looked_at <= written,
+            "ShardingKeysAtMaxShards" in looked_at and looked_at <= written,
             f"the functions write {', '.join(sorted(looked_at))} in {namespace}",
             f"of {sorted(looked_at)} in {namespace}, the functions write only {sorted(written & looked_at)}",
+        )
+
+    @claim
+    def the_metrics_are_documented(self):
+        written, documented = metrics_written(), metrics_documented()
+        self.expect(
+            written == documented,
+            f"docs/operations.md describes the {len(written)} metrics",
+            f"docs/operations.md and the code differ in the metrics {sorted(written ^ documented)}",
+        )
+
+    @claim
+    def the_metrics_of_the_crate_have_a_prefix(self):
+        names = metrics_written(["shared/src"])
+        bare = sorted(name for name in names if not name.startswith(PREFIX))
+        self.expect(
+            names and not bare,
+            f"the {len(names)} metrics of the crate begin with {PREFIX}",
+            f"metrics of the crate do not begin with {PREFIX}: {bare}",
         )

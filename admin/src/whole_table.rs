@@ -41,7 +41,7 @@ pub(crate) async fn open(
     let described = client.describe_table().table_name(&config.table_name).send().await;
     let described = described.map_err(|error| {
         let why = format!(
-            "{}: {}",
+            "the main table {} cannot be used: {}",
             config.table_name,
             aws_sdk_dynamodb::error::DisplayErrorContext(&error)
         );

@@ -5,12 +5,12 @@ use aws_config::{Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 /// The region of a server on this machine. Any value works; the SDK needs one.
-pub const LOCAL_REGION: Region = Region::from_static("local");
+const LOCAL_REGION: Region = Region::from_static("local");
 
 /// Loads the SDK's configuration from the `AWS_*` variables, with this endpoint.
 ///
 /// A server on this machine accepts any credentials. If the environment has none, the configuration
-/// gets [`placeholder_credentials`], which are never sent to another machine.
+/// gets placeholders, which are never sent to another machine.
 pub async fn configuration_for(endpoint_url: &str) -> SdkConfig {
     let config = aws_configuration().await.into_builder().endpoint_url(endpoint_url);
     if is_on_this_machine(endpoint_url) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
@@ -21,8 +21,7 @@ pub async fn configuration_for(endpoint_url: &str) -> SdkConfig {
 }
 
 /// Credentials for servers that accept any credentials.
-#[must_use]
-pub fn placeholder_credentials() -> Credentials {
+fn placeholder_credentials() -> Credentials {
     Credentials::new("local", "local", None, None, "local")
 }
 

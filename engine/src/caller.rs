@@ -5,7 +5,7 @@ use dynoxide::streams::{LOCAL_ACCOUNT, LOCAL_REGION};
 use serde_json::Value;
 
 /// The region of a caller that does not sign its requests.
-const UNSIGNED: &str = "local";
+pub(crate) const UNSIGNED: &str = "local";
 /// The operations whose responses have ARNs.
 const WITH_ARNS: [&str; 7] = [
     "CreateTable",

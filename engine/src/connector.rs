@@ -2,15 +2,38 @@
 
 use std::time::Duration;
 
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_runtime_api::client::behavior_version::BehaviorVersion;
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpClient, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
+use aws_types::SdkConfig;
+use aws_types::region::Region;
 use http::StatusCode;
 
+use crate::caller;
 use crate::engine::Engine;
+
+/// A placeholder: requests do not leave the process.
+const ENDPOINT: &str = "http://embedded";
+
+/// The configuration of the SDK's clients for a connection inside this process. The credentials are
+/// placeholders.
+#[must_use]
+pub fn sdk_config(http_client: SharedHttpClient) -> SdkConfig {
+    let credentials = Credentials::new("local", "local", None, None, "embedded");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static(caller::UNSIGNED))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .endpoint_url(ENDPOINT)
+        .http_client(http_client)
+        .build()
+}
 
 /// An HTTP client of the SDK that sends every request to this connector.
 #[must_use]
@@ -20,6 +43,19 @@ pub fn http_client(connector: impl HttpConnector + 'static) -> SharedHttpClient 
 }
 
 /// An HTTP client of the SDK that responds from an engine in this process.
+///
+/// ```
+/// use std::time::Duration;
+/// use embedded_dynamodb::{Engine, InProcess};
+///
+/// # fn main() -> Result<(), embedded_dynamodb::EngineError> {
+/// let engine = Engine::in_memory()?;
+/// let slow = InProcess::new(engine.clone()).with_service_time(Duration::from_millis(5));
+/// let config = engine.sdk_config().into_builder().http_client(slow.into_shared()).build();
+/// let client = aws_sdk_dynamodb::Client::new(&config);
+/// # let _ = client;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct InProcess {
     engine: Engine,

@@ -1,7 +1,6 @@
 //! The engine: database, partition limits and throttle statistics behind one entry.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -66,11 +65,6 @@ pub struct Traffic {
     pub throttled_writes: u64,
 }
 
-/// The database could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("the embedded database cannot be opened: {0}")]
-pub struct EngineError(String);
-
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()
@@ -78,25 +72,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Creates a database in memory.
-    ///
-    /// # Errors
-    /// [`EngineError`] if SQLite cannot start.
-    pub fn in_memory() -> Result<Self, EngineError> {
-        Database::memory().map(Self::over).map_err(|error| EngineError(error.to_string()))
-    }
-
-    /// Opens the database in a file, and creates the file if it is missing.
-    ///
-    /// # Errors
-    /// [`EngineError`] if the file cannot be opened or is not a database.
-    pub fn in_file(path: &Path) -> Result<Self, EngineError> {
-        Database::new(&path.to_string_lossy())
-            .map(Self::over)
-            .map_err(|error| EngineError(error.to_string()))
-    }
-
-    fn over(db: Database) -> Self {
+    pub(crate) fn over(db: Database) -> Self {
         let state = State {
             limits: Limits::new(PartitionLimits::default(), HashMap::new()),
             tables: HashMap::new(),
@@ -112,6 +88,7 @@ impl Engine {
 
     /// The same database for the sender of a request with these headers. Its ARNs name the region
     /// of the request's signature.
+    #[doc(hidden)]
     #[must_use]
     pub fn for_caller<'a>(&self, header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
         Self { inner: Arc::clone(&self.inner), caller: Caller::of(header) }
@@ -120,6 +97,28 @@ impl Engine {
     /// Sets the limits of these tables; every other table has those of a new on-demand table. An
     /// index uses the limits of its table, unless the name `table/index/name` has its own. Resets
     /// all partitions.
+    ///
+    /// ```
+    /// use embedded_dynamodb::{Engine, PartitionLimits};
+    /// use sharding::{Attributes, ShardedTable, TableConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::in_memory()?;
+    /// # engine.create_table("items", "partition_key", Some("sort_key"))?;
+    /// # engine.create_table("items-metadata", "partition_key", None)?;
+    /// # let client = aws_sdk_dynamodb::Client::new(&engine.sdk_config());
+    /// // Each partition takes ten writes per second.
+    /// let limits = PartitionLimits { write_units: 10.0, ..PartitionLimits::default() };
+    /// engine.set_limits([("items".to_owned(), limits)]);
+    /// let table = ShardedTable::new(&client, TableConfig::new("items", "items-metadata"));
+    /// let mut throttled = 0;
+    /// for n in 0..20 {
+    ///     throttled += table.put("hot", format!("{n:02}"), Attributes::new()).await?.throttled;
+    /// }
+    /// assert!(throttled > 0);
+    /// # Ok(()) }
+    /// ```
     pub fn set_limits(&self, by_table: impl IntoIterator<Item = (String, PartitionLimits)>) {
         self.state().limits =
             Limits::new(PartitionLimits::default(), by_table.into_iter().collect());
@@ -129,12 +128,14 @@ impl Engine {
     /// as engines before November 2024 do: no response has the field, and a parameter of this name
     /// is ignored. So an `UpdateTable` that changes only warm throughput fails with a
     /// `ValidationException`.
+    #[doc(hidden)]
     pub fn set_has_warm_throughput(&self, has: bool) {
         self.state().has_warm_throughput = has;
     }
 
     /// Returns the warm throughput of a table, or of an index under the name `table/index/name`:
     /// 1,000 write and 3,000 read units per second for each partition, whatever its limits are.
+    #[doc(hidden)]
     #[must_use]
     pub fn warm_throughput(&self, resource: &str) -> WarmThroughput {
         let (mut state, now) = self.state_now();
@@ -142,12 +143,14 @@ impl Engine {
     }
 
     /// Returns the limits of a table.
+    #[doc(hidden)]
     #[must_use]
     pub fn limits(&self, table: &str) -> PartitionLimits {
         self.state().limits.of(table)
     }
 
     /// Returns the counts of requests that a table has accepted and rejected.
+    #[doc(hidden)]
     #[must_use]
     pub fn traffic(&self, table: &str) -> Traffic {
         self.state().traffic.get(table).copied().unwrap_or_default()
@@ -155,6 +158,7 @@ impl Engine {
 
     /// Returns the units that each partition of a table has served, and the requests that it has
     /// rejected.
+    #[doc(hidden)]
     #[must_use]
     pub fn heat(&self, table: &str) -> Vec<PartitionHeat> {
         let (mut state, now) = self.state_now();
@@ -163,24 +167,28 @@ impl Engine {
 
     /// Returns the writes of each stored key of a table since the last call. The first call starts
     /// the counting.
+    #[doc(hidden)]
     #[must_use]
     pub fn take_key_heat(&self, table: &str) -> HashMap<String, KeyHeat> {
         self.state().keys.take(table)
     }
 
     /// Returns the state of an alarm: `OK` if it was never set.
+    #[doc(hidden)]
     #[must_use]
     pub fn alarm_state(&self, name: &str) -> String {
         self.state().cloudwatch.alarm(name).unwrap_or("OK").to_owned()
     }
 
     /// Sets an alarm's state, as CloudWatch does after an evaluation.
+    #[doc(hidden)]
     pub fn set_alarm_state(&self, name: &str, state: &str) {
         self.state().cloudwatch.set_alarm_to(name, state);
     }
 
     /// Responds to one HTTP request. The header `x-amz-target` selects an operation of the DynamoDB
     /// JSON protocol; the path selects an operation of CloudWatch's CBOR protocol.
+    #[doc(hidden)]
     #[must_use]
     pub fn respond(&self, path: &str, target: Option<&str>, body: &[u8]) -> Response {
         if CloudWatch::serves(path) {

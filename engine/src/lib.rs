@@ -1,11 +1,4 @@
-//! A DynamoDB engine in process, with the partition limits that no emulator has.
-//!
-//! The SDK reaches the engine through its own `HttpClient` trait, so local runs and tests use the
-//! real SDK and the real table code. The local DynamoDB port serves the same [`Engine::respond`].
-//!
-//! Partitions may be configured with less throughput than those of DynamoDB. Warm throughput stays
-//! nominal: 1,000 write and 3,000 read units per second for each partition. Programs calculate the
-//! number of partitions from it.
+#![doc = include_str!("../README.md")]
 
 mod access;
 mod account;
@@ -23,15 +16,30 @@ mod partition_limits;
 mod partitions;
 mod request;
 mod response;
+mod start;
 mod table_growth;
 mod wanted_throughput;
 mod warm_throughput;
 
+pub use connector::InProcess;
+pub use engine::Engine;
+pub use partition_limits::PartitionLimits;
+pub use start::EngineError;
+
+// Hidden: for the local edition, the adviser and the tests of this repository.
+#[doc(hidden)]
 pub use access::Access;
-pub use connector::{InProcess, http_client};
-pub use engine::{Engine, EngineError, Traffic};
+#[doc(hidden)]
+pub use connector::{http_client, sdk_config};
+#[doc(hidden)]
+pub use engine::Traffic;
+#[doc(hidden)]
 pub use key_heat::KeyHeat;
-pub use partition_limits::{PartitionLimits, WarmRequest, WhileWarming};
+#[doc(hidden)]
+pub use partition_limits::{WarmRequest, WhileWarming};
+#[doc(hidden)]
 pub use partitions::{PartitionHeat, Partitions, StoredKey};
+#[doc(hidden)]
 pub use response::Response;
+#[doc(hidden)]
 pub use table_growth::{WarmRefusal, WarmThroughput};

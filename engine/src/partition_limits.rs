@@ -24,16 +24,21 @@ pub struct PartitionLimits {
     pub read_units: f64,
     /// The share of each partition of a provisioned table in write units per second, if it is below
     /// the ceiling.
+    #[doc(hidden)]
     pub provisioned_write_units: Option<f64>,
     /// A partition splits after it was overdrawn for this long; `None` for never.
+    #[doc(hidden)]
     pub split_after: Option<Duration>,
     /// The number of partitions doubles this long after the served traffic has reached half of
     /// their configured limits; `None` for never. It never doubles if `provisioned_write_units` is
     /// set.
+    #[doc(hidden)]
     pub doubles_after: Option<Duration>,
     /// The time that a requested increase of warm throughput takes.
+    #[doc(hidden)]
     pub warming: Duration,
     /// The treatment of a request for more warm throughput during an earlier increase.
+    #[doc(hidden)]
     pub while_warming: WhileWarming,
 }
 

@@ -23,6 +23,6 @@ pub use crate::core::tag::ItemTag;
 pub use crate::core::value::Value;
 pub use client::ShardedTable;
 pub use client::content::Attributes;
-pub use client::entry::{Entry, Page, Tagged, Updated, Written};
+pub use client::entry::{Entry, Page, PutAllOutcome, Tagged, Updated, Written};
 pub use client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 pub use config::{ConfigError, TableConfig, Writes};

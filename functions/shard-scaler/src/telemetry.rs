@@ -9,7 +9,7 @@ const FAILURES: &str = "ShardScalerFailures";
 const CONTRIBUTOR_INSIGHTS_OFF: &str = "ContributorInsightsOff";
 /// The write units a second that the table would need, if it has too few partitions for its hot
 /// keys. [count]
-const SHORT_OF_PARTITIONS: &str = "ShortOfPartitions";
+const SHORT_OF_PARTITIONS: &str = "ShardingShortOfPartitions";
 
 pub(crate) fn failed() {
     counter!(FAILURES).increment(1);

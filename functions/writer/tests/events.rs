@@ -58,7 +58,7 @@ async fn every_sample_event_has_its_answer() {
         .filter_map(|line| serde_json::from_str(line).ok())
         .filter(|line: &Value| line.get("_aws").is_some())
         .collect();
-    let written: u64 = metrics.iter().filter_map(|line| line["Writes"].as_u64()).sum();
+    let written: u64 = metrics.iter().filter_map(|line| line["ShardingWrites"].as_u64()).sum();
     assert!(written >= 8, "every stored item is counted: {log}");
     for line in &metrics {
         assert_eq!(

@@ -2,13 +2,12 @@
 //!
 //! serde_dynamo maps serde's data model to DynamoDB's: a struct is a map, `Option::None` is null,
 //! and its modules handle bytes and sets (`#[serde(with = "serde_dynamo::string_set")]`). Integers
-//! keep all digits. For a decimal number with more digits than an `f64`, use [`Value::N`], because
-//! serde's model has no such type.
+//! of up to 64 bits keep all digits. For a decimal number with more digits than an `f64`, and for
+//! larger integers, use [`Value::N`].
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use super::error::InvalidRequest;
 use crate::core::value::Value;
 
 /// An item without a type of its own: its attributes by name, without the keys. It dereferences to
@@ -77,7 +76,8 @@ impl DerefMut for Attributes {
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct NotOfType {
-    /// The path of the attribute; `.` for the whole item.
+    /// The path of the attribute. Of a value that is read, `lines[2].price`, and `.` for the whole
+    /// item; of a value to store, `.lines[2].price`, and empty for the whole value.
     pub attribute: String,
     /// The reason.
     pub why: String,
@@ -85,6 +85,10 @@ pub struct NotOfType {
 
 /// The values that can be stored: any type that serializes, [`Value`] and [`Attributes`]. An item
 /// must serialize to a map.
+///
+/// Numbers have up to 38 significant digits. NaN, infinity, a number out of DynamoDB's range, and
+/// `u128` or `i128` in a type that serializes are an error of the request. It names the attribute,
+/// and nothing is sent.
 ///
 /// This trait is sealed: implement `serde::Serialize`.
 ///
@@ -99,6 +103,10 @@ pub struct NotOfType {
 /// let read =
 ///     table.get::<Attributes>("numbers", "pi").consistent(true).await?.expect("it was stored");
 /// assert_eq!(read.value["value"], pi);
+///
+/// let mean = std::collections::HashMap::from([("mean", 0.0 / 0.0)]);
+/// let error = table.put("numbers", "mean", mean).await.unwrap_err();
+/// assert!(error.to_string().starts_with("attribute mean: it is not a decimal number: NaN;"));
 /// # Ok(()) });
 /// ```
 #[diagnostic::on_unimplemented(
@@ -107,7 +115,7 @@ pub struct NotOfType {
 )]
 pub trait IntoValue: sealed::Into {
     #[doc(hidden)]
-    fn into_value(self) -> Result<Value, InvalidRequest>;
+    fn into_value(self) -> Result<Value, NotOfType>;
 }
 
 /// The values that can be read: any type that deserializes without borrowing, [`Value`] and
@@ -141,21 +149,21 @@ mod sealed {
 
 impl sealed::Into for Value {}
 impl IntoValue for Value {
-    fn into_value(self) -> Result<Value, InvalidRequest> {
+    fn into_value(self) -> Result<Value, NotOfType> {
         Ok(self)
     }
 }
 
 impl sealed::Into for Attributes {}
 impl IntoValue for Attributes {
-    fn into_value(self) -> Result<Value, InvalidRequest> {
+    fn into_value(self) -> Result<Value, NotOfType> {
         Ok(Value::M(self.0))
     }
 }
 
 impl sealed::Into for &Attributes {}
 impl IntoValue for &Attributes {
-    fn into_value(self) -> Result<Value, InvalidRequest> {
+    fn into_value(self) -> Result<Value, NotOfType> {
         Ok(Value::M(self.0.clone()))
     }
 }
@@ -182,26 +190,67 @@ impl FromValue for Attributes {
 
 #[cfg(feature = "serde")]
 mod typed {
+    use std::collections::HashMap;
+
     use serde::Serialize;
     use serde::de::DeserializeOwned;
     use serde_dynamo::AttributeValue;
+    use serde_json::value::RawValue;
+    use serde_path_to_error::{Path, Segment};
 
-    use super::{FromValue, IntoValue, InvalidRequest, NotOfType, Value, sealed};
+    use super::{FromValue, IntoValue, NotOfType, Value, sealed};
+
+    /// The integers that serde_dynamo can store and read.
+    const INTEGERS: &str =
+        "integers of up to 64 bits, or Value::N in an item of Attributes for up to 38 digits";
 
     impl<T: Serialize> sealed::Into for T {}
     impl<T: Serialize> IntoValue for T {
-        fn into_value(self) -> Result<Value, InvalidRequest> {
+        fn into_value(self) -> Result<Value, NotOfType> {
             let mut track = serde_path_to_error::Track::new();
             let serializer =
                 serde_path_to_error::Serializer::new(serde_dynamo::Serializer, &mut track);
             match self.serialize(serializer) {
                 Ok(value) => Ok(from_dynamo(value)),
-                Err(error) => Err(InvalidRequest::new(
-                    format!("attribute {}", track.path()),
-                    error.to_string(),
-                )),
+                Err(error) => {
+                    let path = track.path();
+                    let why = match error.to_string() {
+                        // The text of serde for a type that a format does not have.
+                        why if why == "u128 is not supported" || why == "i128 is not supported" => {
+                            let number = digits(&self, &path).unwrap_or(why);
+                            format!("it is a 128-bit integer: {number}; allowed: {INTEGERS}")
+                        }
+                        why => why,
+                    };
+                    let attribute = match path.to_string() {
+                        whole if whole == "." => String::new(),
+                        element if element.starts_with('[') => element,
+                        member => format!(".{member}"),
+                    };
+                    Err(NotOfType { attribute, why })
+                }
             }
         }
+    }
+
+    /// The digits of the number at this path. `None` if the value has no form in JSON.
+    fn digits(value: &impl Serialize, path: &Path) -> Option<String> {
+        let mut json: Box<RawValue> =
+            serde_json::from_str(&serde_json::to_string(value).ok()?).ok()?;
+        for segment in path {
+            json = match segment {
+                Segment::Seq { index } => {
+                    let list: Vec<_> = serde_json::from_str(json.get()).ok()?;
+                    list.into_iter().nth(*index)?
+                }
+                Segment::Map { key: name } | Segment::Enum { variant: name } => {
+                    let mut map: HashMap<String, _> = serde_json::from_str(json.get()).ok()?;
+                    map.remove(name)?
+                }
+                Segment::Unknown => return None,
+            };
+        }
+        Some(json.get().to_owned())
     }
 
     impl<T: DeserializeOwned> sealed::From for T {}

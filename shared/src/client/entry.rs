@@ -1,7 +1,7 @@
 //! The results of requests.
 
 use super::content::{Attributes, FromValue, NotOfType};
-use super::error::ReadError;
+use super::error::{ReadError, WriteError, WriteErrorKind};
 use crate::core::key::{PartitionKey, SortKey};
 use crate::core::tag::ItemTag;
 use crate::core::value::{self, Item, Value};
@@ -137,6 +137,48 @@ impl Written {
             attempts: written.attempts,
             throttled: written.throttled,
         }
+    }
+}
+
+/// The outcome of [`put_all`](crate::ShardedTable::put_all).
+///
+/// ```
+/// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+/// # in_process::with_table(async |table| {
+/// use sharding::Attributes;
+///
+/// let orders: Vec<String> = (0..500).map(|n| format!("order-{n:03}")).collect();
+/// let item = |position: usize| ("2014-07-09", orders[position].as_str(), Attributes::new());
+/// let mut outcome = table.put_all((0..500).map(item)).await;
+/// for _attempt in 2..=3 {
+///     let again: Vec<usize> = outcome.to_repeat().collect();
+///     if again.is_empty() {
+///         break;
+///     }
+///     outcome = table.put_all(again.into_iter().map(item)).await;
+/// }
+/// assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+/// # Ok(()) });
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PutAllOutcome {
+    /// The number of items that were stored.
+    pub written: usize,
+    /// The items that were not stored, or may not have been: each with its position from 0, in
+    /// their order.
+    pub failed: Vec<(usize, WriteError)>,
+}
+
+impl PutAllOutcome {
+    /// The positions of the failed items that a repetition may store: the error is
+    /// [retryable](WriteError::is_retryable), or its outcome is unknown, and a put may be repeated
+    /// as it is. For the other failed items, something must be corrected first.
+    pub fn to_repeat(&self) -> impl Iterator<Item = usize> {
+        self.failed.iter().filter_map(|(position, error)| {
+            let helps = error.is_retryable() || matches!(error.kind, WriteErrorKind::Unknown(_));
+            helps.then_some(*position)
+        })
     }
 }
 

@@ -206,8 +206,8 @@ pub enum WriteErrorKind {
     /// you repeat a delete, read.
     #[error("the outcome is unknown")]
     Unknown(#[source] Source),
-    /// The table cannot be used, or rejects the request. Repeating does not help: the text says
-    /// what to repair.
+    /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
+    /// not help: the text names the table, and what to repair.
     #[error(transparent)]
     Table(Source),
 }
@@ -266,8 +266,8 @@ pub enum ReadError {
     /// The request is invalid.
     #[error(transparent)]
     Invalid(InvalidRequest),
-    /// The table cannot be used, or rejects the request. Repeating does not help: the text says
-    /// what to repair.
+    /// The main table or the metadata table cannot be used, or rejects the request. Repeating does
+    /// not help: the text names the table, and what to repair.
     #[error(transparent)]
     Table(Source),
 }

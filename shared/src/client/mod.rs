@@ -10,6 +10,7 @@ mod settings;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use futures_util::stream::{self, Stream, StreamExt};
 
 use crate::client::background::Handle;
 use crate::client::content::IntoValue;
@@ -195,8 +196,12 @@ impl ShardedTable {
     }
 
     /// Stores many items in parallel, each as with [`put`](Self::put), from pairs of keys with an
-    /// item. The output has one result for each, in their order. This is not a transaction: some
-    /// items may be stored and others not.
+    /// item. Up to 64 are under way at once. An item is taken from the iterator when its write
+    /// begins, and the time limit counts for each item from then on, so there may be any number of
+    /// them.
+    ///
+    /// The output says which items to repeat; [`PutAll::stream`] has each outcome as it comes. This
+    /// is not a transaction: some items may be stored and others not.
     ///
     /// # Errors
     /// For each item, the errors of [`put`](Self::put).
@@ -206,24 +211,58 @@ impl ShardedTable {
     /// # in_process::with_table(async |table| {
     /// use sharding::Attributes;
     ///
-    /// let items =
-    ///     ["order-1", "order-2", ""].map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
-    /// let results = table.put_all(items).await;
-    /// assert!(results[0].is_ok() && results[1].is_ok());
-    /// assert_eq!(
-    ///     results[2].as_ref().unwrap_err().to_string(),
-    ///     "sort key: it is empty; a key has at least one byte",
-    /// );
+    /// let sort_keys = ["order-1", "order-2", ""];
+    /// let items = sort_keys.map(|sort_key| ("2014-07-09", sort_key, Attributes::new()));
+    /// let outcome = table.put_all(items).await;
+    /// assert_eq!(outcome.written, 2);
+    /// let (position, error) = &outcome.failed[0];
+    /// assert_eq!(sort_keys[*position], "");
+    /// assert_eq!(error.to_string(), "sort key: it is empty; a key has at least one byte");
+    /// assert_eq!(outcome.to_repeat().count(), 0, "repeating does not help");
     /// # Ok(()) });
     /// ```
-    pub fn put_all<K, S, V>(&self, items: impl IntoIterator<Item = (K, S, V)>) -> PutAll
+    pub fn put_all<'a, K, S, V, I>(&self, items: I) -> PutAll<'a>
+    where
+        K: TryInto<PartitionKey, Error: Into<KeyError>>,
+        S: TryInto<SortKey, Error: Into<KeyError>>,
+        V: IntoValue,
+        I: IntoIterator<Item = (K, S, V), IntoIter: Send + 'a>,
+    {
+        self.put_stream(stream::iter(items))
+    }
+
+    /// As [`put_all`](Self::put_all), for items that come from a stream. While the stream is
+    /// pending, writes go on.
+    ///
+    /// ```
+    /// # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
+    /// # in_process::with_table(async |table| {
+    /// use futures_util::StreamExt;
+    /// use sharding::Attributes;
+    ///
+    /// for sort_key in ["order-1", "order-2"] {
+    ///     table.put("2014-07-09", sort_key, Attributes::new()).await?;
+    /// }
+    /// let read = table.query::<Attributes>("2014-07-09").consistent(true).stream();
+    /// let copies = read.filter_map(async |entry| {
+    ///     entry.ok().map(|entry| ("copy of 2014-07-09", entry.sort_key, entry.value))
+    /// });
+    /// assert_eq!(table.put_stream(copies).await.written, 2);
+    /// # Ok(()) });
+    /// ```
+    pub fn put_stream<'a, K, S, V>(
+        &self,
+        items: impl Stream<Item = (K, S, V)> + Send + 'a,
+    ) -> PutAll<'a>
     where
         K: TryInto<PartitionKey, Error: Into<KeyError>>,
         S: TryInto<SortKey, Error: Into<KeyError>>,
         V: IntoValue,
     {
-        let item = |(key, sort_key, item)| self.target(key, sort_key)?.with(self.config(), item);
-        PutAll::new(self.clone(), items.into_iter().map(item).collect())
+        let table = self.clone();
+        let checked =
+            move |(key, sort_key, item)| table.target(key, sort_key)?.with(table.config(), item);
+        PutAll::new(self.clone(), items.map(checked))
     }
 
     /// Reads one item and its tag. `None` if there is none. Eventually consistent unless

@@ -1,6 +1,8 @@
 //! Deleting an item.
 
-use super::{Sent, Target, Within, within};
+use tracing::Instrument;
+
+use super::{Sent, Target, Within, span, within};
 use crate::client::ShardedTable;
 use crate::client::entry::Written;
 use crate::client::error::{InvalidRequest, WriteError};
@@ -46,7 +48,8 @@ impl IntoFuture for Delete {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("delete", &self.table);
+        let sent = async move {
             let Target { partition_key, sort_key } = self.target?;
             let deadline = self.within.deadline(self.table.config());
             let deleted = self
@@ -55,6 +58,7 @@ impl IntoFuture for Delete {
                 .delete_if(&partition_key, &sort_key, &self.conditions, deadline)
                 .await;
             deleted.map(|written| Written::of(written, sort_key)).map_err(WriteError::of)
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }

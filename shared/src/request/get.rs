@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 
 use futures_util::{StreamExt, stream};
+use tracing::Instrument;
 
-use super::{FromValue, Sent, Target, Within, within};
+use super::{FromValue, Sent, Target, Within, span, within};
 use crate::client::ShardedTable;
 use crate::client::entry::Tagged;
 use crate::client::error::{InvalidRequest, ReadError};
@@ -56,7 +57,8 @@ impl<T: FromValue + 'static> IntoFuture for Get<T> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let deadline = self.within.deadline(self.table.config());
-            read(&self.table, self.target?, self.consistent, deadline).await
+            let span = span("get", &self.table);
+            read(&self.table, self.target?, self.consistent, deadline).instrument(span).await
         })
     }
 }
@@ -106,11 +108,11 @@ impl<T: FromValue + Send + 'static> IntoFuture for BatchGet<T> {
         Box::pin(async move {
             let deadline = within.deadline(table.config());
             let reads = targets.into_iter().map(|target| {
-                let table = table.clone();
+                let (table, span) = (table.clone(), span("batch_get", &table));
                 // Boxed, because the SDK's futures nest so deeply that the compiler fails on
                 // futures that contain them.
-                Box::pin(async move { read(&table, target?, consistent, deadline).await })
-                    as Sent<Result<Option<Tagged<T>>, ReadError>>
+                let read = async move { read(&table, target?, consistent, deadline).await };
+                Box::pin(read.instrument(span)) as Sent<Result<Option<Tagged<T>>, ReadError>>
             });
             stream::iter(reads).buffered(BATCH_CONCURRENCY).collect().await
         })

@@ -1,5 +1,10 @@
-//! The requests that the verbs of [`ShardedTable`](crate::ShardedTable) return, one type for each
-//! verb. `.await` sends a request.
+//! The requests that the verbs of [`ShardedTable`] return, one type for each verb. `.await` sends a
+//! request.
+//!
+//! Each request has a span of `tracing`, at the level `INFO`: `sharding_request`, with the
+//! `operation`, which is the name of the verb, and the name of the main `table`. It has no key, and
+//! nothing of an item. Of a stream, each page has a span, and of `put_all` and `batch_get` each
+//! item.
 //!
 //! ```
 //! # mod in_process { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/mod.rs")); }
@@ -16,6 +21,7 @@
 
 mod delete;
 mod get;
+mod numbers;
 mod put;
 mod put_all;
 mod query;
@@ -26,6 +32,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Span;
 
 pub use crate::client::content::{FromValue, IntoValue};
 pub use delete::Delete;
@@ -36,14 +43,22 @@ pub use query::Query;
 pub use shards::{ReadKeyWidths, ReadShards, SetShards};
 pub use update::Update;
 
+use crate::client::ShardedTable;
+use crate::client::content::NotOfType;
 use crate::client::error::InvalidRequest;
 use crate::config::TableConfig;
 use crate::core::key::{KeyError, PartitionKey, SortKey, SortKeyType};
 use crate::core::value::{Attributes, Item, Value};
 use crate::table::names::RESERVED;
+use numbers::wrong_number;
 
 /// A request that was sent.
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The span of a request. It has no key, and nothing of an item.
+fn span(operation: &'static str, table: &ShardedTable) -> Span {
+    tracing::info_span!("sharding_request", operation, table = table.config().table_name.as_str())
+}
 
 /// The time limit of a request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -158,12 +173,29 @@ fn item_attributes(
 }
 
 fn map(item: impl IntoValue) -> Result<Attributes, InvalidRequest> {
-    let value = item.into_value()?;
+    let value = value("", item)?;
     let kind = value.type_name();
     let Value::M(attributes) = value else {
         return Err(InvalidRequest::of("item", format_args!("it is {kind}, and must be a map")));
     };
     Ok(attributes)
+}
+
+/// A value that can be stored, of the attribute with this name; of the whole item if it is empty.
+fn value(name: &str, value: impl IntoValue) -> Result<Value, InvalidRequest> {
+    let wrong = |NotOfType { attribute, why }| {
+        let path = format!("{name}{attribute}");
+        let what = match path.trim_start_matches('.') {
+            "" => "item".to_owned(),
+            path => format!("attribute {path}"),
+        };
+        InvalidRequest::new(what, why)
+    };
+    let value = value.into_value().map_err(wrong)?;
+    match wrong_number(&value) {
+        Some(number) => Err(wrong(number)),
+        None => Ok(value),
+    }
 }
 
 /// Rejects names that belong to the keys or to the product.

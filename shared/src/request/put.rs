@@ -1,6 +1,8 @@
 //! Storing one item.
 
-use super::{IntoValue, Sent, Within, item_attributes, partition_key, within};
+use tracing::Instrument;
+
+use super::{IntoValue, Sent, Within, item_attributes, partition_key, span, within};
 use crate::client::ShardedTable;
 use crate::client::entry::Written;
 use crate::client::error::{InvalidRequest, WriteError};
@@ -50,12 +52,14 @@ impl IntoFuture for Put {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("put", &self.table);
+        let sent = async move {
             let item = self.item?;
             let deadline = self.within.deadline(self.table.config());
             let written = self.table.engine().put_if(&item, &self.conditions, deadline).await;
             written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 
@@ -101,12 +105,14 @@ impl IntoFuture for Create {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("create", &self.table);
+        let sent = async move {
             let (item, key) = (self.item?, self.idempotency_key.transpose()?);
             let deadline = self.within.deadline(self.table.config());
             let written = self.table.engine().create(&item, key.as_ref(), deadline).await;
             written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 
@@ -162,7 +168,8 @@ impl IntoFuture for Append {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("append", &self.table);
+        let sent = async move {
             let ((partition_key, attributes), once) =
                 (self.item?, self.idempotency_key.transpose()?);
             if self.table.config().sort_key_type != SortKeyType::String {
@@ -183,7 +190,8 @@ impl IntoFuture for Append {
                 None => engine.put(&item, deadline).await,
             };
             written.map(|written| Written::of(written, item.sort_key)).map_err(WriteError::of)
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 

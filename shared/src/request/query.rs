@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use futures_util::stream::{self, Stream};
+use tracing::Instrument;
 
-use super::{FromValue, Sent, Within, own_sort_key, partition_key, within};
+use super::{FromValue, Sent, Within, own_sort_key, partition_key, span, within};
 use crate::client::ShardedTable;
 use crate::client::entry::{Entry, Page};
 use crate::client::error::{InvalidRequest, ReadError};
@@ -265,9 +266,10 @@ fn read_page<'a>(
     query: &'a PageQuery,
     within: Within,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<read::Page, ReadError>> + Send + 'a>> {
-    Box::pin(async move {
+    let page = async move {
         table.engine().query(query, within.deadline(table.config())).await.map_err(ReadError::of)
-    })
+    };
+    Box::pin(page.instrument(span("query", table)))
 }
 
 impl<T: FromValue + 'static> IntoFuture for Query<T> {

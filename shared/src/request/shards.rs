@@ -1,6 +1,8 @@
 //! The shards of a key, and raising their number.
 
-use super::{Sent, Within, partition_key, within};
+use tracing::Instrument;
+
+use super::{Sent, Within, partition_key, span, within};
 use crate::client::ShardedTable;
 use crate::client::error::{InvalidRequest, ReadError, WriteError, WriteErrorKind};
 use crate::core::key::{KeyError, PartitionKey, ShardCount};
@@ -35,10 +37,12 @@ impl IntoFuture for ReadShards {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("shards", &self.table);
+        let sent = async move {
             let deadline = self.within.deadline(self.table.config());
             Ok(width(&self.table, &self.key?, deadline).await?.get())
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 
@@ -90,7 +94,8 @@ impl IntoFuture for SetShards {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("set_shards", &self.table);
+        let sent = async move {
             let (key, to) = (self.key?, self.to?);
             let deadline = self.within.deadline(self.table.config());
             let wrong = |error: ScaleError| InvalidRequest::of("number of shards", error).into();
@@ -117,7 +122,8 @@ impl IntoFuture for SetShards {
                 }
                 Err(ScaleError::Table(error)) => Err(WriteError::of_table(error)),
             }
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 
@@ -147,11 +153,13 @@ impl IntoFuture for ReadKeyWidths {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("key_widths", &self.table);
+        let sent = async move {
             let config = self.table.config();
             let read_at = self.table.engine().epoch_seconds();
             let metadata = metadata(&self.table, &self.key?, self.within.deadline(config)).await?;
             Ok(KeyWidths::of(metadata.as_ref(), config, read_at))
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use tracing::Instrument;
+
 use super::put::idempotency_key;
-use super::{IntoValue, Sent, Target, Within, allowed, map, within};
+use super::{IntoValue, Sent, Target, Within, allowed, map, span, within};
 use crate::client::ShardedTable;
 use crate::client::entry::Updated;
 use crate::client::error::{InvalidRequest, WriteError};
@@ -66,7 +68,7 @@ impl Update {
     pub fn set(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            update.merge.insert(name.to_owned(), Merge::Set(value.into_value()?));
+            update.merge.insert(name.to_owned(), Merge::Set(super::value(name, value)?));
             Ok(())
         })
     }
@@ -142,7 +144,7 @@ impl Update {
     pub fn add(self, name: &str, value: impl IntoValue) -> Self {
         self.try_to(|update| {
             allowed(update.table.config(), name)?;
-            let value = value.into_value()?;
+            let value = super::value(name, value)?;
             if !matches!(value, Value::N(_) | Value::Ss(_) | Value::Ns(_) | Value::Bs(_)) {
                 let why = format!("it is {}; a number or a set can be added", value.type_name());
                 return Err(InvalidRequest::new(format!("attribute {name}"), why));
@@ -208,7 +210,8 @@ impl IntoFuture for Update {
     type IntoFuture = Sent<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let span = span("update", &self.table);
+        let sent = async move {
             let Target { partition_key, sort_key } = self.target?;
             if let Some(wrong) = self.wrong {
                 return Err(wrong.into());
@@ -230,7 +233,8 @@ impl IntoFuture for Update {
             let updated =
                 self.table.engine().update(target, &patch, &self.conditions, once, deadline).await;
             updated.map(Updated::of).map_err(WriteError::of)
-        })
+        };
+        Box::pin(sent.instrument(span))
     }
 }
 

@@ -1,9 +1,8 @@
-//! Storing items, one or many, and the background work after a write.
+//! Storing one item, and the background work after a write.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::keys::KeyJob;
@@ -25,8 +24,6 @@ use crate::protocol::write_id::WriteId;
 use crate::table::error::TableError;
 use crate::table::{ATTEMPT_TIMEOUT, Content, LeaseLasts};
 
-/// The largest number of concurrent writes of a batch.
-const BATCH_CONCURRENCY: usize = 64;
 /// In an adopted table, the number of random places to try: each may hold an item of another key.
 const OCCUPIED_PLACES: u32 = 8;
 
@@ -49,35 +46,6 @@ impl TableEngine {
     /// As [`put`](Self::put).
     pub async fn put_once(&self, item: &Item, deadline: Deadline) -> Result<Written, WriteError> {
         self.inner.store(item, true, deadline).await
-    }
-
-    /// Stores items in parallel, each as [`put`](Self::put) or as [`put_once`](Self::put_once). The
-    /// results are in the order of the items.
-    pub async fn put_all(
-        &self,
-        items: Vec<Item>,
-        once: bool,
-        deadline: Deadline,
-    ) -> Vec<Result<Written, WriteError>> {
-        let slots = Arc::new(Semaphore::new(BATCH_CONCURRENCY));
-        let mut tasks = tokio::task::JoinSet::new();
-        let mut results: Vec<Option<Result<Written, WriteError>>> =
-            items.iter().map(|_| None).collect();
-        for (index, item) in items.into_iter().enumerate() {
-            let (inner, slots) = (Arc::clone(&self.inner), Arc::clone(&slots));
-            tasks.spawn(async move {
-                let _slot = slots.acquire().await;
-                (index, inner.store(&item, once, deadline).await)
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            if let Ok((index, result)) = done {
-                results[index] = Some(result);
-            }
-        }
-        let lost =
-            || Err(WriteErrorKind::Unknown("the task that stored it died".into()).after(1, 0));
-        results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
     }
 
     /// Creates an item. Of any number of concurrent calls for one item, exactly one succeeds.
@@ -135,7 +103,7 @@ impl Inner {
         }
     }
 
-    async fn store(
+    pub(super) async fn store(
         self: &Arc<Self>,
         item: &Item,
         once: bool,

@@ -318,7 +318,7 @@ impl Inner {
         let table =
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         if pages == Pages::NotLost {
-            table.check_rebuilt()?;
+            self.tables.check_rebuilt(&table)?;
         }
         let copies = |page| (0..table.copies).map(move |copy| PageCopy { page, copy });
         let stored = self.stored_pages(&table, deadline).await?;

@@ -10,6 +10,7 @@ pub(crate) mod events;
 mod keys;
 mod mode;
 pub(crate) mod pace;
+pub(crate) mod put_all;
 pub(crate) mod read;
 mod record;
 mod replicas;

@@ -7,8 +7,8 @@ use super::{Deadline, Inner, TableEngine};
 use crate::config::Writes;
 use crate::protocol::directory::{MAX_COPIES, PAGES};
 use crate::protocol::version::Version;
-use crate::table::error::{Cause, TableError};
-use crate::table::{Mode, PageCopy, TABLE_KEY, TableItem};
+use crate::table::error::TableError;
+use crate::table::{Mode, PageCopy, TABLE_KEY, Table, TableItem};
 
 /// The version of the protocol in this release (docs/protocol.md). Processes with different
 /// protocols cannot use the same table.
@@ -40,7 +40,7 @@ impl TableEngine {
             retrying(&inner.environment, deadline, || inner.tables.get_table_item()).await?
         {
             inner.agree(&table)?;
-            table.check_rebuilt()?;
+            inner.tables.check_rebuilt(&table)?;
             inner.know(&table);
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Inner {
             table.ok_or_else(|| TableError::Lost(format!("the item {TABLE_KEY} is gone")))?;
         self.agree(&table)?;
         if is_new {
-            table.check_rebuilt()?;
+            self.tables.check_rebuilt(&table)?;
         }
         self.know(&table);
         if !table.directory_made && is_new {
@@ -136,12 +136,12 @@ impl Inner {
         let (keys, _) =
             retrying(&self.environment, deadline, || self.tables.list_metadata(None)).await?;
         if let Some((key, _)) = keys.first() {
-            return Err(TableError::Unusable(Cause::from(format!(
-                "{} has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
+            let why = format!(
+                "it has metadata of the key {:?} and no item {TABLE_KEY}: an earlier version wrote it, or that item is lost. \
                  Stop all writers and rebuild the metadata, or use a new table",
-                self.config.metadata_table_name,
                 key.as_str()
-            ))));
+            );
+            return Err(self.tables.unusable(Table::Metadata, why));
         }
         let page = retrying(&self.environment, deadline, || self.tables.scan(None)).await?;
         if page.items.iter().flatten().any(|item| item.version > Version::NONE) {
@@ -157,7 +157,7 @@ impl Inner {
     pub(super) fn agree(&self, table: &TableItem) -> Result<(), TableError> {
         let (stored, own) = (&table.mode, self.own_mode());
         if *stored != own {
-            return Err(TableError::Unusable(Cause::from(format!(
+            let why = format!(
                 "it takes {} by protocol {}, as the item {TABLE_KEY} of {} says; this process is for {} by protocol {} \
                  (WRITES, SHARD_PLACEMENT): see \"Changing WRITES\" in docs/operations.md",
                 stored.writes,
@@ -165,7 +165,8 @@ impl Inner {
                 self.config.metadata_table_name,
                 own.writes,
                 own.protocol
-            ))));
+            );
+            return Err(self.tables.unusable(Table::Main, why));
         }
         if table.pages == 0 || table.copies == 0 {
             return Err(TableError::Damaged(format!(

@@ -2,13 +2,13 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::Tables;
 use super::attributes::{self, SdkItem};
 use super::condition::{Claim, Expression};
 use super::error::TableError;
 use super::names::{LOGICAL_KEY, VERSION, WIDTH};
 use super::place::{At, Place};
 use super::writes::{LeaseLasts, Sent};
+use super::{Table, Tables};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::value::{value_size, write_units};
 use crate::protocol::copies::Copy;
@@ -73,7 +73,7 @@ impl Tables {
             .consistent_read(true)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .set_exclusive_start_key(after.map(|after| self.key(shard_key, after)));
-        let answer = query.send().await.map_err(TableError::from_sdk)?;
+        let answer = query.send().await.map_err(|error| self.failed(Table::Main, error))?;
         let next =
             answer.last_evaluated_key.as_ref().map(|item| self.sort_key(item)).transpose()?;
         let copies = self.ours(answer.items, key, shard).map(|stored| self.stored_copy(stored));

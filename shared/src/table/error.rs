@@ -22,6 +22,11 @@ impl Cause {
     pub(crate) fn by(why: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Self { why: why.into(), code: None, source: Some(Box::new(source)) }
     }
+
+    /// Adds what went wrong in front.
+    pub(super) fn about(self, what: &str) -> Self {
+        Self { why: format!("{what}: {}", self.why), ..self }
+    }
 }
 
 impl<T: Into<String>> From<T> for Cause {
@@ -66,8 +71,8 @@ pub enum TableError {
     Damaged(String),
     /// The server does not know the operation. It implements only a part of DynamoDB's protocol.
     Unsupported(Cause),
-    /// The table is missing, or this function may not use it. Repair the deployment; repeating does
-    /// not help.
+    /// One of the two tables is missing, or this process may not use it. The text names the table.
+    /// Repair the deployment; repeating does not help.
     Unusable(Cause),
 }
 
@@ -85,7 +90,7 @@ impl fmt::Display for TableError {
             Self::Rejected(cause) => write!(f, "DynamoDB refused the request: {cause}"),
             Self::Damaged(why) => write!(f, "stored data is damaged: {why}"),
             Self::Unsupported(cause) => write!(f, "the DynamoDB server does not know this operation: {cause}"),
-            Self::Unusable(cause) => write!(f, "the table cannot be used: {cause}"),
+            Self::Unusable(cause) => write!(f, "{cause}"),
         }
     }
 }
@@ -123,9 +128,9 @@ impl TableError {
             if code == "AccessDeniedException")
     }
 
-    /// Classifies an SDK error.
+    /// Classifies an SDK error. `Tables::failed` adds the table to it.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
-    pub(crate) fn from_sdk<E>(error: SdkError<E, HttpResponse>) -> Self
+    pub(super) fn from_sdk<E>(error: SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {

@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use sha2::{Digest, Sha256};
 
-use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
@@ -18,6 +17,7 @@ use super::names::{
     ACCEPTED, ADDED_ITEMS, ATTEMPTS, BEGUN, FIRST_WRITES, GENERATION, ITEMS, RATE,
     SHORT_GENERATION, SHORT_UNTIL, THROTTLED, THROTTLES,
 };
+use super::{Table, Tables};
 use crate::core::key::PartitionKey;
 use crate::core::pressure::{Pressure, few_items};
 
@@ -225,7 +225,8 @@ impl Tables {
             .set_expression_attribute_values(values)
             .return_values(ReturnValue::AllNew);
         // Boxed: the SDK's futures nest deeply.
-        let answer = Box::pin(request.send()).await.map_err(TableError::from_sdk)?;
+        let answer =
+            Box::pin(request.send()).await.map_err(|error| self.failed(Table::Metadata, error))?;
         Ok(together(&answer.attributes.unwrap_or_default(), generation))
     }
 }

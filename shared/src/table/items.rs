@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnConsumedCapacity};
 
-use super::Tables;
 use super::attributes::{self, SdkItem};
 use super::error::{Cause, TableError};
 use super::names::{DELETED, LOGICAL_KEY, VERSION, WIDTH};
+use super::{Table, Tables};
 use crate::core::key::{PartitionKey, ShardNumber, SortKey};
 use crate::core::merge::{ShardPage, ShardPageRequest, Stored};
 use crate::core::query::{Order, PageQuery};
@@ -104,7 +104,7 @@ impl Tables {
             }
             call = call.projection_expression(terms.join(", "));
         }
-        let answer = call.send().await.map_err(TableError::from_sdk)?;
+        let answer = call.send().await.map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| self.sort_key(key)).transpose()?;
         let ours = self.ours(answer.items, &query.partition_key, request.shard);
         let items =
@@ -202,7 +202,7 @@ impl Tables {
                 TableError::Rejected(Cause::by("the request could not be made", error))
             })?;
             let call = self.client.batch_get_item().request_items(&self.config.table_name, wanted);
-            let answer = call.send().await.map_err(TableError::from_sdk)?;
+            let answer = call.send().await.map_err(|error| self.failed(Table::Main, error))?;
             let shard_of = |item: &SdkItem| places.get(item.get(name)?.as_s().ok()?).copied();
             let left = answer.unprocessed_keys.unwrap_or_default();
             unprocessed
@@ -220,7 +220,7 @@ impl Tables {
         shard: ShardNumber,
     ) -> Result<Option<SdkItem>, TableError> {
         let key = self.key(self.shard_key(target.partition_key, shard)?, target.sort_key);
-        self.get_item(&self.config.table_name, key, target.consistent).await
+        self.get_item(Table::Main, key, target.consistent).await
     }
 
     /// The size in bytes of an item without its attributes and its sort key.

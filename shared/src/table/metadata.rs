@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 
-use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::TableError;
 use super::metadata_item::{OF_LOAD, RawMetadata, attributes, number};
 use super::names::{GENERATION, LOAD_MINUTE, LOAD_UNITS, NUMBER_OF_SHARDS};
+use super::{Table, Tables};
 use crate::core::key::{KeyError, PartitionKey};
 use crate::core::load::Load;
 use crate::protocol::metadata::ShardMetadata;
@@ -40,7 +40,7 @@ impl Tables {
     }
 
     pub(super) async fn get_metadata_item(&self, key: &str) -> Result<Option<SdkItem>, TableError> {
-        self.get_item(&self.config.metadata_table_name, self.metadata_key(key), true).await
+        self.get_item(Table::Metadata, self.metadata_key(key), true).await
     }
 
     pub(super) fn metadata_key(&self, key: &str) -> SdkItem {
@@ -61,8 +61,11 @@ impl Tables {
                 .table_name(&self.config.metadata_table_name)
                 .limit(LISTED_KEYS)
                 .consistent_read(true);
-            let answer =
-                scan.set_exclusive_start_key(start).send().await.map_err(TableError::from_sdk)?;
+            let answer = scan
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .map_err(|error| self.failed(Table::Metadata, error))?;
             for item in answer.items.unwrap_or_default() {
                 if let Some(key) = self.logical_key(&item)? {
                     keys.push((key, RawMetadata(item)));
@@ -197,6 +200,6 @@ impl Tables {
             }
             _ => None,
         };
-        stored.map(Err).ok_or_else(|| TableError::from_sdk(error))
+        stored.map(Err).ok_or_else(|| self.failed(Table::Metadata, error))
     }
 }

@@ -17,18 +17,21 @@ mod scan;
 mod table_item;
 mod writes;
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::config::TableConfig;
 use attributes::SdkItem;
-use error::TableError;
+use error::{Cause, TableError};
 
 pub(crate) use attributes::Content;
 pub(crate) use drain::StoredCopy;
@@ -43,6 +46,13 @@ pub(crate) use writes::{LeaseLasts, Sent};
 
 /// The longest time for one attempt of one request.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// One of the two tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Table {
+    Main,
+    Metadata,
+}
 
 /// The two tables of one sharded table.
 #[derive(Debug, Clone)]
@@ -76,14 +86,44 @@ impl Tables {
 
     async fn get_item(
         &self,
-        table: &str,
+        table: Table,
         key: SdkItem,
         consistent: bool,
     ) -> Result<Option<SdkItem>, TableError> {
-        let get =
-            self.client.get_item().table_name(table).set_key(Some(key)).consistent_read(consistent);
+        let get = self
+            .client
+            .get_item()
+            .table_name(self.name(table))
+            .set_key(Some(key))
+            .consistent_read(consistent);
         // Boxed: the SDK's futures nest deeply.
-        Ok(Box::pin(get.send()).await.map_err(TableError::from_sdk)?.item)
+        Ok(Box::pin(get.send()).await.map_err(|error| self.failed(table, error))?.item)
+    }
+
+    fn name(&self, table: Table) -> &str {
+        match table {
+            Table::Main => &self.config.table_name,
+            Table::Metadata => &self.config.metadata_table_name,
+        }
+    }
+
+    /// The error of a request to a table.
+    fn failed<E>(&self, table: Table, error: SdkError<E, HttpResponse>) -> TableError
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        let error = TableError::from_sdk(error);
+        if let TableError::Unusable(why) = error { self.unusable(table, why) } else { error }
+    }
+
+    /// The error of a table that cannot be used: which one, and why.
+    pub(crate) fn unusable(&self, table: Table, why: impl Into<Cause>) -> TableError {
+        let role = match table {
+            Table::Main => "main",
+            Table::Metadata => "metadata",
+        };
+        let what = format!("the {role} table {} cannot be used", self.name(table));
+        TableError::Unusable(why.into().about(&what))
     }
 
     /// A query of all items under one value of the partition-key attribute. The caller can add to

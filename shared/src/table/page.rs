@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::Tables;
 use super::attributes::SdkItem;
 use super::condition::Expression;
 use super::error::{Cause, TableError};
 use super::metadata_item::number;
 use super::names::{COPIES, ENTRY_PREFIX, WARM_THROUGHPUT};
+use super::{Table, Tables};
 use crate::core::key::PartitionKey;
 use crate::core::throughput::WarmThroughput;
 use crate::protocol::layout::Layout;
@@ -152,15 +152,15 @@ impl Tables {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(values);
         // Boxed: the SDK's futures nest deeply.
-        match Box::pin(request.send()).await.map_err(TableError::from_sdk) {
+        match Box::pin(request.send()).await.map_err(|error| self.failed(Table::Metadata, error)) {
             // The stored entry has the same or a higher generation.
             Ok(_) | Err(TableError::ConditionFailed) => Ok(()),
             // Neither the caller's request nor an item of the key is at fault: the page has reached
             // the largest size of an item.
-            Err(TableError::Rejected(why)) => Err(TableError::Unusable(Cause::by(
-                format!("{} takes no more: {why}", at.key()),
-                why,
-            ))),
+            Err(TableError::Rejected(why)) => {
+                let why = Cause::by(format!("{} takes no more: {why}", at.key()), why);
+                Err(self.unusable(Table::Metadata, why))
+            }
             Err(error) => Err(error),
         }
     }

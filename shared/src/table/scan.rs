@@ -2,10 +2,10 @@
 
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 
-use super::Tables;
 use super::attributes::{self, SdkItem};
 use super::error::TableError;
 use super::names::{LOGICAL_KEY, VERSION, WIDTH};
+use super::{Table, Tables};
 use crate::core::key::{PartitionKey, ShardCount, ShardNumber, SortKey};
 use crate::protocol::version::Version;
 
@@ -63,7 +63,7 @@ impl Tables {
             .set_exclusive_start_key(start)
             .send()
             .await
-            .map_err(TableError::from_sdk)?;
+            .map_err(|error| self.failed(Table::Main, error))?;
         let next = answer.last_evaluated_key.as_ref().map(|key| {
             Ok::<_, TableError>(ScanPosition {
                 stored_key: self.stored_key(key)?,
@@ -90,7 +90,7 @@ impl Tables {
             .projection_expression("#p, #k")
             .expression_attribute_names("#k", LOGICAL_KEY)
             .limit(if self.config.adopt_unsharded { PROBED_ITEMS } else { 1 });
-        let answer = probe.send().await.map_err(TableError::from_sdk)?;
+        let answer = probe.send().await.map_err(|error| self.failed(Table::Main, error))?;
         Ok(self.ours(answer.items, key, shard).next().is_some())
     }
 

@@ -3,11 +3,11 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::Tables;
 use super::condition::Expression;
 use super::error::TableError;
 use super::metadata_item::number;
 use super::names::{COPIES, DIRECTORY_MADE, PAGES, PROTOCOL, REBUILDING, WRITES};
+use super::{Table, Tables};
 
 /// The prefix is reserved: no [`PartitionKey`](crate::core::key::PartitionKey) has it.
 pub(crate) const TABLE_KEY: &str = "_sharding:table";
@@ -35,18 +35,16 @@ pub(crate) struct TableItem {
     pub(crate) rebuilding: bool,
 }
 
-impl TableItem {
+impl Tables {
     /// Fails while the metadata is being rebuilt.
-    pub(crate) fn check_rebuilt(&self) -> Result<(), TableError> {
-        if self.rebuilding {
-            let why = "its metadata is being rebuilt: start again when that has ended";
-            return Err(TableError::Unusable(why.into()));
+    pub(crate) fn check_rebuilt(&self, table: &TableItem) -> Result<(), TableError> {
+        if table.rebuilding {
+            let why = "it is being rebuilt: start again when that has ended";
+            return Err(self.unusable(Table::Metadata, why));
         }
         Ok(())
     }
-}
 
-impl Tables {
     /// Reads the table item, strongly consistent. `None` where there is none.
     pub(crate) async fn get_table_item(&self) -> Result<Option<TableItem>, TableError> {
         let Some(item) = self.get_metadata_item(TABLE_KEY).await? else { return Ok(None) };

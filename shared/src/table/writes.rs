@@ -12,12 +12,12 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use super::Tables;
 use super::attributes::{self, Content, SdkItem};
 use super::condition::Expression;
 use super::error::TableError;
 use super::items::GetTarget;
 use super::place::{At, Place};
+use super::{Table, Tables};
 use crate::core::capacity::CapacityScope;
 use crate::core::key::{PartitionKey, ShardNumber};
 use crate::core::merge::Stored;
@@ -80,7 +80,7 @@ impl Intercept for CheckLease {
 /// sent. Otherwise evaluates to the copy that refused it, if the server returns it, or to the
 /// error. This is a macro because the SDK's operations have no common trait.
 macro_rules! send {
-    ($request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
+    ($tables:expr, $request:expr, $error:ident, $condition:expr, $lasts:expr) => {{
         let (condition, names, values) = $condition.into_parts();
         let request = $request
             .condition_expression(condition)
@@ -102,7 +102,7 @@ macro_rules! send {
         let Err(error) = sent else { return Ok(Sent::Applied) };
         match error.as_service_error() {
             Some($error::ConditionalCheckFailedException(failed)) => Ok(failed.item().cloned()),
-            _ => Err(TableError::from_sdk(error)),
+            _ => Err($tables.failed(Table::Main, error)),
         }
     }};
 }
@@ -197,7 +197,7 @@ impl Tables {
                 Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
                     Ok(failed.item().cloned())
                 }
-                _ => Err(TableError::from_sdk(error)),
+                _ => Err(self.failed(Table::Main, error)),
             },
         };
         // If the server returns nothing, the caller reads all places of the item.
@@ -216,7 +216,7 @@ impl Tables {
         lasts: Option<LeaseLasts>,
     ) -> Result<Sent, TableError> {
         let put = self.client.put_item().table_name(&self.config.table_name).set_item(Some(stored));
-        let refused = send!(put, PutItemError, condition, lasts);
+        let refused = send!(self, put, PutItemError, condition, lasts);
         self.conclude(at, refused).await
     }
 
@@ -230,7 +230,7 @@ impl Tables {
         let key = self.key(self.shard_key(at.partition_key, at.shard)?, at.sort_key);
         let delete =
             self.client.delete_item().table_name(&self.config.table_name).set_key(Some(key));
-        let refused = send!(delete, DeleteItemError, condition, lasts);
+        let refused = send!(self, delete, DeleteItemError, condition, lasts);
         self.conclude(at, refused).await
     }
 

@@ -1,6 +1,8 @@
 //! The crate as a program uses it: typed requests, and the warning for a missing `close`. The
 //! examples of the documentation show each verb.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use embedded_dynamodb::{Engine, InProcess};
@@ -124,8 +126,56 @@ async fn what_cannot_be_stored_is_an_error_of_the_request_and_nothing_is_sent() 
             "number of shards: number_of_shards 201 is over MAX_SHARDS, 200",
         ),
     ];
-    for (result, expected) in rows {
-        let error = result.expect_err(expected);
+    let numbers =
+        "allowed: up to 38 significant digits, and 0 or a magnitude of 1E-130 to 9.99E+125";
+    let integers = "allowed: integers of up to 64 bits, or Value::N in an item of Attributes for up to 38 digits";
+    let huge = u128::MAX;
+    let numbers = [
+        (
+            table.put("day", "order-1", HashMap::from([("share", f64::NAN)])).await.map(drop),
+            format!("attribute share: it is not a decimal number: NaN; {numbers}"),
+        ),
+        (
+            table
+                .create("day", "order-1", HashMap::from([("shares", [f32::INFINITY])]))
+                .await
+                .map(drop),
+            format!("attribute shares[0]: it is not a decimal number: inf; {numbers}"),
+        ),
+        (
+            table
+                .update("day", "order-1")
+                .set("lines", [HashMap::from([("sum", 1e-200)])])
+                .await
+                .map(drop),
+            format!(
+                "attribute lines[0].sum: its magnitude is outside 1E-130 to 9.99E+125: 0.{}; {numbers}",
+                "0".repeat(58)
+            ),
+        ),
+        (
+            table
+                .update("day", "order-1")
+                .add("ids", Value::Ns(vec!["1".repeat(39)]))
+                .await
+                .map(drop),
+            format!(
+                "attribute ids: it has more than 38 significant digits: {}; {numbers}",
+                "1".repeat(39)
+            ),
+        ),
+        (
+            table.put("day", "order-1", HashMap::from([("lines", [Some(huge)])])).await.map(drop),
+            format!("attribute lines[0]: it is a 128-bit integer: {huge}; {integers}"),
+        ),
+        (
+            table.update("day", "order-1").add("total", -1_i128).await.map(drop),
+            format!("attribute total: it is a 128-bit integer: -1; {integers}"),
+        ),
+    ];
+    let rows = rows.into_iter().map(|(result, expected)| (result, expected.to_owned()));
+    for (result, expected) in rows.chain(numbers) {
+        let error = result.expect_err(&expected);
         assert!(
             matches!(error.kind, WriteErrorKind::Invalid(_)) && error.attempts == 0,
             "{error:?}"
@@ -175,7 +225,7 @@ async fn a_table_with_numbers_takes_text_and_integers() {
 async fn a_stream_goes_over_pages_and_a_growth() {
     let table = table().await;
     let items = (0..50).map(|n| ("day", format!("order-{n:02}"), order(n)));
-    assert!(table.put_all(items).await.iter().all(Result::is_ok));
+    assert_eq!(table.put_all(items).await.written, 50);
     let mut entries = table.query::<Order>("day").limit(7).consistent(true).stream();
     let mut totals = Vec::new();
     while let Some(entry) = entries.try_next().await.expect("read") {
@@ -204,6 +254,25 @@ async fn the_first_write_detects_another_configuration() {
     assert!(error.to_string().contains("it takes items by protocol 2"), "{error}");
     let error = appends.get::<Order>("day", "order-1").await.expect_err("another mode");
     assert!(matches!(error, ReadError::Table(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_names_the_table_that_is_missing() {
+    for (missing, name) in [("items", "main"), ("items-metadata", "metadata")] {
+        let engine = Engine::in_memory().expect("an engine");
+        let table = over(&engine, config()).await;
+        let client = in_process_clients(&InProcess::new(engine)).dynamodb;
+        client.delete_table().table_name(missing).send().await.expect("deleted");
+        let expected = format!(
+            "the {name} table {missing} cannot be used: ResourceNotFoundException: Requested resource not found"
+        );
+        let put = table.put("day", "order-1", order(1)).await.expect_err(missing);
+        assert_eq!(put.to_string(), expected);
+        let get = table.get::<Order>("day", "order-1").consistent(true).await.expect_err(missing);
+        assert_eq!(get.to_string(), expected);
+        let page = table.query::<Order>("day").consistent(true).await.expect_err(missing);
+        assert_eq!(page.to_string(), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,8 +324,8 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
                 engine.set_limits([("items".to_owned(), limits)]);
                 let table = over(&engine, config()).await;
                 let items = (0..400).map(|n| ("day", format!("order-{n:03}"), order(n)));
-                let results = table.put_all(items).timeout(Duration::from_millis(300)).await;
-                assert!(results.iter().any(Result::is_err), "it is hot");
+                let outcome = table.put_all(items).timeout(Duration::from_millis(300)).await;
+                assert!(!outcome.failed.is_empty(), "it is hot");
                 if closes {
                     table.close().await;
                 }
@@ -270,13 +339,57 @@ fn a_program_without_close_gets_a_warning_with_the_growing_keys() {
     }
 }
 
-/// The logged lines.
+#[test]
+fn each_request_has_a_span_without_keys_and_items() {
+    let log = Log::default();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.expect("a runtime").block_on(async {
+            let table = table().await;
+            table.put("secret", "order-1", order(1)).await.expect("stored");
+            table.create("secret", "order-2", order(2)).await.expect("created");
+            table.append("secret", order(3)).await.expect("appended");
+            table.update("secret", "order-1").add("total", 1).await.expect("updated");
+            table.delete("secret", "order-2").await.expect("deleted");
+            table.get::<Order>("secret", "order-1").await.expect("read");
+            let keys = [("secret", "order-1"), ("secret", "order-2")];
+            assert_eq!(table.batch_get::<Order>(keys).await.len(), 2);
+            table.query::<Order>("secret").await.expect("read");
+            let items = (4..6).map(|n| ("secret", format!("order-{n}"), order(n)));
+            assert_eq!(table.put_all(items).await.written, 2);
+            table.set_shards("secret", 2).await.expect("grown");
+            table.shards("secret").await.expect("read");
+            table.key_widths("secret").await.expect("read");
+        });
+    });
+    let operations = "put create append update delete get batch_get batch_get query put_all put_all set_shards shards key_widths";
+    let expected: Vec<String> = operations
+        .split(' ')
+        .map(|operation| format!("operation={operation:?} table=\"items\" "))
+        .collect();
+    assert_eq!(*log.spans.lock().expect("no panic"), expected);
+}
+
+/// The logged lines, and the fields of the spans of requests.
 #[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    spans: Arc<Mutex<Vec<String>>>,
+}
 
 impl Log {
     fn lines(&self) -> Vec<String> {
-        self.0.lock().expect("no panic").clone()
+        self.lines.lock().expect("no panic").clone()
+    }
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl tracing::field::Visit for Text {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{field}={value:?} ");
     }
 }
 
@@ -285,7 +398,12 @@ impl tracing::Subscriber for Log {
         true
     }
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        if span.metadata().name() == "sharding_request" {
+            let mut text = Text::default();
+            span.record(&mut text);
+            self.spans.lock().expect("no panic").push(text.0);
+        }
         tracing::span::Id::from_u64(1)
     }
 
@@ -294,16 +412,10 @@ impl tracing::Subscriber for Log {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-        }
         if *event.metadata().level() <= tracing::Level::WARN {
-            let mut text = Text(String::new());
+            let mut text = Text::default();
             event.record(&mut text);
-            self.0.lock().expect("no panic").push(text.0);
+            self.lines.lock().expect("no panic").push(text.0);
         }
     }
 

@@ -26,6 +26,7 @@ mod modes;
 mod paging;
 mod partition_limits;
 mod pause;
+mod put_all;
 mod read_replicas;
 mod scaling;
 mod schedule;

@@ -152,7 +152,7 @@ async fn the_fill_of_a_page_is_reported_long_before() {
         metadata::set(&fixture.client, &page_key(KEY, 0), [("key:filler", text(&filler))]).await;
         let mut expected = Expected::new();
         store(&fixture.instance(1), numbered(0..3), 1, &mut expected).await;
-        let fill = recorded.of("DirectoryFill");
+        let fill = recorded.of("ShardingDirectoryFill");
         assert_eq!(!fill.is_empty(), is_reported, "{percent} %: {fill:?}");
         let about = percent as f64..percent as f64 + 0.5;
         assert!(fill.iter().all(|fill| about.contains(fill)), "{percent} %: {fill:?}");

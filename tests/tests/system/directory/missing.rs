@@ -32,7 +32,7 @@ async fn a_missing_or_incomplete_page_does_not_mean_that_no_key_has_grown() {
         }
         // Every view has expired.
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(recorded.of("DirectoryIncomplete").len(), 0, "{about}");
+        assert_eq!(recorded.of("ShardingDirectoryIncomplete").len(), 0, "{about}");
         let (new, wire) = fixture.wired(2, |_| Fate::Pass);
         for (table, texts) in [(&old, numbered(35..50)), (&new, numbered(45..60))] {
             assert_finds(table, &expected, about).await;
@@ -40,7 +40,7 @@ async fn a_missing_or_incomplete_page_does_not_mean_that_no_key_has_grown() {
             assert_finds(table, &expected, about).await;
         }
         assert!(reads_of(&wire, KEY) > 0, "{about}: the metadata item shows where its items are");
-        assert!(!recorded.of("DirectoryIncomplete").is_empty(), "{about}");
+        assert!(!recorded.of("ShardingDirectoryIncomplete").is_empty(), "{about}");
 
         // The key can still grow. The page is not used before it was compared with all items.
         new.set_shards(&key(), count(16), soon()).await.expect("grown");
