@@ -7,7 +7,6 @@ use adviser::advise::{self, AdviseOptions, OutputFormat};
 use adviser::plan::{self, PlanOptions};
 use clap::{Parser, Subcommand};
 use cli::output::{exit_code, write_out};
-use sharding::internal::{Clock, SystemClock};
 
 /// Find hot keys, and plan their shards and costs, before you deploy anything
 #[derive(Parser)]
@@ -45,7 +44,7 @@ fn run_advice(options: &AdviseOptions) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn run_plan(options: &PlanOptions) -> Result<ExitCode, Box<dyn Error>> {
-    let report = plan::plan(options, SystemClock::default().now().wall.as_secs())?;
+    let report = plan::plan(options)?;
     write_out(&match options.format {
         plan::Format::Text => report.to_string(),
         plan::Format::Json => serde_json::to_string_pretty(&report)? + "\n",

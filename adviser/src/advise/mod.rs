@@ -37,7 +37,6 @@ pub use picture::render_svg;
 pub use report::{Advice, BreakingRate, HotKey, KeySpread, PartitionKeys, PlacementSpread};
 pub use rows::FileFormat;
 pub use text::text;
-pub(crate) use time::rfc3339;
 pub use verdict::{Uniformity, Verdict};
 
 use cli::records::RecordsError;

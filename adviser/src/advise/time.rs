@@ -35,7 +35,7 @@ pub(super) fn epoch_second(text: &str) -> Result<i64, String> {
 }
 
 /// Formats an epoch second in RFC 3339.
-pub(crate) fn rfc3339(second: i64) -> String {
+pub(super) fn rfc3339(second: i64) -> String {
     // Formatted by hand, because the feature `formatting` of `time` would be compiled for every
     // function.
     OffsetDateTime::from_unix_timestamp(second).map_or_else(

@@ -14,7 +14,7 @@ use super::usage::Usage;
 
 /// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
 /// template.yaml).
-pub(super) const TARGET_UTILISATION: f64 = 0.7;
+const TARGET_UTILISATION: f64 = 0.7;
 /// Memory of the writer and the reader (template.yaml).
 pub(super) const MEMORY_GB: f64 = 256.0 / 1_024.0;
 /// Bytes of log lines for one HTTP request. Assumed: API Gateway writes about 500, Lambda about
@@ -71,11 +71,11 @@ pub struct Line {
     pub service: Service,
     /// The billed item.
     pub what: &'static str,
-    /// The quantity in the billed time, mostly a month.
+    /// The quantity in a month.
     pub quantity: f64,
     /// The unit of the quantity.
     pub unit: String,
-    /// The cost in the billed time.
+    /// The cost of a month.
     pub usd: f64,
     /// The reliability of the price.
     pub evidence: Evidence,
@@ -116,25 +116,16 @@ pub struct MonthlyCost {
     pub storage_of_a_months_items: Line,
 }
 
-/// The costs of an hour, in dollars.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct HourlyCost {
-    /// With this product's crate in the user's own service.
-    pub own_service_usd: f64,
-    /// With this product's functions behind API Gateway.
-    pub functions_usd: f64,
-}
-
 /// Calculates the bills of a month.
 pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
-    let own_service = sharded(usage, prices, MONTH_HOURS);
-    let functions = own_service.iter().cloned().chain(around(usage, prices, MONTH_HOURS)).collect();
+    let own_service = sharded(usage, prices);
+    let functions = own_service.iter().cloned().chain(around(usage, prices)).collect();
     let items = usage.demand.writes_per_second * MONTH_HOURS * HOUR_SECONDS;
     let stored = items * (f64::from(usage.demand.item_bytes) + STORED_WITH_ITEM) / GB;
     MonthlyCost {
         unsharded: bill(
             "plain DynamoDB, one partition key",
-            table(usage, usage.page.units.unsharded, prices, MONTH_HOURS),
+            table(usage, usage.page.units.unsharded, prices),
         ),
         own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
@@ -147,42 +138,33 @@ pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
     }
 }
 
-/// Calculates the costs of an hour, if each write also goes to this number of indexes.
-pub(super) fn hour(usage: &Usage<'_>, indexes: u32, prices: &Prices) -> HourlyCost {
-    let usd = |lines: &[Line]| lines.iter().map(|line| line.usd).sum::<f64>();
-    let of_indexes = writes(usage, prices, 1.0).usd * f64::from(indexes);
-    let own_service_usd = usd(&sharded(usage, prices, 1.0)) + of_indexes;
-    HourlyCost {
-        own_service_usd,
-        functions_usd: own_service_usd + usd(&around(usage, prices, 1.0)),
-    }
-}
-
 /// The lines of the sharded table and the directory.
-fn sharded(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
-    let mut lines = table(usage, usage.page.units.uneven, prices, hours);
-    lines.push(directory_reads(usage, prices, hours));
+fn sharded(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
+    let mut lines = table(usage, usage.page.units.uneven, prices);
+    lines.push(directory_reads(usage, prices));
     lines
 }
 
 /// The lines of the table: writes, which cost the same sharded or not, and pages of these read
 /// units.
-fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices, hours: f64) -> Vec<Line> {
+fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
     let units = usage.pages_per_second * units_of_page;
     let (price, each) = match usage.capacity {
-        CapacityMode::OnDemand => (&prices.dynamodb_read_request_units, hours * HOUR_SECONDS),
+        CapacityMode::OnDemand => (&prices.dynamodb_read_request_units, MONTH_HOURS * HOUR_SECONDS),
         CapacityMode::Provisioned => {
-            (&prices.dynamodb_read_capacity_hours, hours / TARGET_UTILISATION)
+            (&prices.dynamodb_read_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
         }
     };
-    vec![writes(usage, prices, hours), line(Service::DynamoDB, "reads", units * each, price)]
+    vec![writes(usage, prices), line(Service::DynamoDB, "reads", units * each, price)]
 }
 
-fn writes(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
+fn writes(usage: &Usage<'_>, prices: &Prices) -> Line {
     let (price, each) = match usage.capacity {
-        CapacityMode::OnDemand => (&prices.dynamodb_write_request_units, hours * HOUR_SECONDS),
+        CapacityMode::OnDemand => {
+            (&prices.dynamodb_write_request_units, MONTH_HOURS * HOUR_SECONDS)
+        }
         CapacityMode::Provisioned => {
-            (&prices.dynamodb_write_capacity_hours, hours / TARGET_UTILISATION)
+            (&prices.dynamodb_write_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
         }
     };
     line(Service::DynamoDB, "writes", usage.demand.write_units_per_second * each, price)
@@ -190,14 +172,14 @@ fn writes(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
 
 /// The line of the metadata table, which is always on demand. Every busy instance renews its pages
 /// of the directory.
-fn directory_reads(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Line {
-    let units = directory::read_units(usage) * hours * HOUR_SECONDS;
+fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
+    let units = directory::read_units(usage) * MONTH_HOURS * HOUR_SECONDS;
     line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
 }
 
 /// The lines of the services around the table.
-fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
-    let seconds = hours * HOUR_SECONDS;
+fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
+    let seconds = MONTH_HOURS * HOUR_SECONDS;
     let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second);
     let gb_seconds = MEMORY_GB
         * (writes * billed(usage.seconds_of_writer()) + pages * billed(usage.seconds_of_reader()));
@@ -219,7 +201,7 @@ fn around(usage: &Usage<'_>, prices: &Prices, hours: f64) -> Vec<Line> {
         line(
             Service::CloudWatch,
             "Contributor Insights",
-            INSIGHT_RULES * hours / MONTH_HOURS,
+            INSIGHT_RULES,
             &prices.contributor_insights_rules,
         ),
         line(
@@ -377,31 +359,6 @@ mod tests {
         assert!(
             usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd
         );
-    }
-
-    #[test]
-    fn an_hour_has_its_part_of_a_month_and_each_index_takes_the_writes_once_more() {
-        for capacity in [CapacityMode::OnDemand, CapacityMode::Provisioned] {
-            let month = cost(capacity, 25, 16);
-            let hour = |indexes| {
-                with_usage(capacity, 25, 16, |usage, prices| hour(usage, indexes, prices))
-            };
-            let of_month = month.own_service.usd / MONTH_HOURS;
-            assert!(
-                (hour(0).own_service_usd - of_month).abs() < 1e-6,
-                "{capacity:?}: {:?}",
-                hour(0)
-            );
-            // An hour's use is too small for the cheaper tiers of a month.
-            assert!(
-                hour(0).functions_usd >= month.functions.usd / MONTH_HOURS - 1e-6,
-                "{capacity:?}: {:?}",
-                hour(0)
-            );
-            let writes = usd(&month.unsharded, Service::DynamoDB, "writes") / MONTH_HOURS;
-            let more = hour(2).own_service_usd - hour(0).own_service_usd;
-            assert!((more - 2.0 * writes).abs() < 1e-6, "{capacity:?}: {more}");
-        }
     }
 
     #[test]

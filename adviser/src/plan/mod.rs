@@ -1,6 +1,6 @@
 //! `plan`: calculates the needs of a hot key before a deployment. The plan has the number of
-//! shards, the throttled share, the costs of reads and of a month, the effect of DynamoDB's own
-//! split, and the settings before a launch.
+//! shards, the throttled share, the costs of reads and of a month, and the effect of DynamoDB's own
+//! split.
 //!
 //! The plan is calculated, not simulated. The expectation over all placements of shards on
 //! partitions has a closed form (see `throttling`), so it takes milliseconds and needs no seed.
@@ -15,17 +15,13 @@ mod at_rest;
 mod costs;
 mod demand;
 mod directory;
-mod error;
 mod heat;
-mod launch;
-mod launch_time;
 mod notes;
 mod options;
 mod partitions;
 mod policy;
 mod prices;
 mod reads;
-mod ready;
 mod report;
 mod tables;
 mod throttling;
@@ -33,15 +29,10 @@ mod usage;
 mod verdict;
 
 pub use at_rest::{AtRest, IdleLine, IdlePart, IdleStack};
-pub use costs::{Bill, HourlyCost, Line, MonthlyCost, Service, ServiceShare};
+pub use costs::{Bill, Line, MonthlyCost, Service, ServiceShare};
 pub use demand::Demand;
 pub use directory::DirectoryNeed;
-pub use error::PlanError;
 pub use heat::{SortKeyOrder, SplitForHeat};
-pub use launch::{
-    LaunchChoice, LaunchPlan, LaunchStep, StepKind, TemplateSetting, WarmUnits, Warming,
-};
-pub use launch_time::{LaunchTime, LaunchTimeError};
 pub use options::{Architecture, CapacityMode, Format, PlanOptions, ProfileName};
 pub use partitions::TablePartitions;
 pub(crate) use partitions::kept_partitions;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::costs::{Bill, MonthlyCost};
 use super::demand::{Demand, started_kbs};
-use super::launch::LaunchPlan;
 use super::options::PlanOptions;
 use super::partitions::{TABLE_QUOTA, TablePartitions};
 use super::prices::Evidence;
@@ -26,8 +25,6 @@ pub(super) struct Known<'a> {
     pub(super) cost: &'a MonthlyCost,
     /// The functions' bill for [`BATCH`] items in each request.
     pub(super) in_batches: &'a Bill,
-    /// The settings before the launch, if the table can be made ready for one.
-    pub(super) launch: Option<&'a LaunchPlan>,
 }
 
 /// Returns the notes, one for each topic.
@@ -79,7 +76,6 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
             dollars(known.cost.functions.usd),
         ));
     }
-    notes.extend(of_launch(known));
     let unsure: BTreeSet<String> = [&known.cost.unsharded, &known.cost.functions]
         .into_iter()
         .flat_map(|bill| &bill.lines)
@@ -91,28 +87,4 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
         notes.push(format!("Prices not verified, see adviser/prices.json: {}.", unsure.join(", ")));
     }
     notes
-}
-
-/// The note on options of the launch that cannot be fulfilled.
-fn of_launch(known: &Known<'_>) -> Option<String> {
-    known.options.launch?;
-    let Some(launch) = known.launch else {
-        let which = match known.options.warm_write_units {
-            Some(units) => format!(
-                "on a table that is warmed for {} write units a second",
-                whole(f64::from(units))
-            ),
-            None => "on four times the partitions for the demand".to_owned(),
-        };
-        return Some(format!(
-            "--launch: {which}, more than 2 % is throttled with any number of shards. Warm the table for more units \
-             (--warm-write-units), or divide the items of a key among several keys, and plan again."
-        ));
-    };
-    let asked = known.options.shards.filter(|asked| *asked != launch.chosen.shards_per_key)?;
-    Some(format!(
-        "--launch: with the requested {}, more than 2 % is throttled, so the plan uses {}.",
-        counted(asked, "shard"),
-        launch.chosen.shards_per_key,
-    ))
 }

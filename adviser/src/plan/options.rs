@@ -4,7 +4,6 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heat::SortKeyOrder;
-use super::launch_time::LaunchTime;
 
 /// The hot key to plan for.
 #[derive(Debug, Clone, Args)]
@@ -27,8 +26,7 @@ pub struct PlanOptions {
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub page_size: u32,
     /// Physical partitions of the table, about one for each 1,000 write units of its warm
-    /// throughput [default: those of an on-demand table that has served this demand before; a
-    /// launch starts from a new table]
+    /// throughput [default: those of an on-demand table that has served this demand before]
     #[arg(long, value_name = "P", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: Option<u32>,
@@ -67,38 +65,9 @@ pub struct PlanOptions {
     /// and X-Ray [default: without these parts]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileName>,
-    /// Time at which the demand starts, all at once: an RFC 3339 date (2027-03-01, from midnight
-    /// UTC) or date-time (2027-03-01T17:00:00Z). The plan then lists the settings before the
-    /// launch, with times and commands
-    #[arg(long, value_name = "WHEN")]
-    pub launch: Option<LaunchTime>,
-    /// Index that every write also goes to, such as a read replica. It is warmed like the table.
-    /// Repeat the option for each index
-    #[arg(long, value_name = "NAME", requires = "launch", value_parser = index_name)]
-    pub index: Vec<String>,
-    /// Write units per second that the table is warmed for before the launch [default: at least
-    /// twice the demand]
-    #[arg(
-        long,
-        value_name = "UNITS",
-        requires = "launch",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
-    )]
-    pub warm_write_units: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-}
-
-/// Parses the name of an index. (DynamoDB developer guide, "Supported data types and naming
-/// rules".)
-fn index_name(text: &str) -> Result<String, &'static str> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let is_name = (3..=255).contains(&text.len()) && text.bytes().all(is_allowed);
-    is_name
-        .then(|| text.to_owned())
-        .ok_or("3 to 255 of the characters A-Z, a-z, 0-9, '_', '-' and '.' are allowed")
 }
 
 /// The capacity mode of a table.
@@ -166,9 +135,6 @@ pub(super) mod tests {
             instances: None,
             architecture: Architecture::Arm64,
             profile: None,
-            launch: None,
-            index: Vec::new(),
-            warm_write_units: None,
             format: Format::Text,
         }
     }
@@ -216,30 +182,12 @@ pub(super) mod tests {
             ("--format", "xml", "text, json"),
             ("--sort-key-order", "falling", "rising, scattered"),
             ("--architecture", "mips", "arm64, x86_64"),
-            (
-                "--launch",
-                "tomorrow",
-                "RFC 3339 date (2027-03-01, from midnight UTC) or date-time (2027-03-01T17:00:00Z",
-            ),
-            ("--launch", "2027-02-29", "of the years 1970 to 2199"),
-            ("--index", "a b", "3 to 255 of the characters"),
-            ("--warm-write-units", "0", "1..=100000000"),
         ];
         for (option, value, allowed) in rows {
             let error = parse(&[(option, value)]).unwrap_err();
             for part in [option, &format!("'{value}'"), allowed] {
                 assert!(error.contains(part), "{option} {value}: {error}");
             }
-        }
-    }
-
-    #[test]
-    fn options_of_a_launch_are_refused_without_one() {
-        for (option, value) in [("--index", "read-replica-1"), ("--warm-write-units", "20000")] {
-            let error = parse(&[(option, value)]).unwrap_err();
-            assert!(error.contains("--launch <WHEN>"), "{option}: {error}");
-            let launch = parse(&[(option, value), ("--launch", "2027-03-01T17:00:00Z")]);
-            assert!(launch.is_ok_and(|options| options.launch.is_some()), "{option}");
         }
     }
 

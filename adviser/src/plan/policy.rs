@@ -9,7 +9,12 @@ use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount, Sizin
 
 use super::admission::Admission;
 use super::demand::Demand;
-use super::throttling::{NEGLIGIBLE, fewest_shards, throttled};
+use super::partitions::{MOST_PARTITIONS, kept_partitions};
+use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
+
+/// The compared numbers of partitions, as multiples of those of a table that has served the demand
+/// before.
+const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
 
 /// The result of the policy for a demand on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -51,6 +56,34 @@ pub(super) fn shards(
     let has = u64::from(partitions) * PARTITION_WRITE_UNITS;
     let needed = is_short.then(|| policy.needed_write_units(units)).filter(|needed| *needed > has);
     PolicyShards { shards, throttled, is_short, needed_write_units: needed }
+}
+
+/// Partitions of a table, and shards of each key, that are enough for the demand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Enough {
+    pub(super) partitions: u32,
+    pub(super) shards: u32,
+}
+
+/// Returns the partitions to warm a table for, which has `now`; `None` if no number of shards is
+/// enough.
+///
+/// More partitions are better than more shards: partitions are paid for once, and shards with each
+/// page that is read. So the table gets twice the demand, and up to four times the demand if a key
+/// would need more shards than the default maximum.
+pub(super) fn enough(demand: &Demand, admission: &Admission, now: u32) -> Option<Enough> {
+    let kept = f64::from(kept_partitions(demand.write_units_per_second));
+    let tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now));
+    let (short, reserved): (Vec<_>, Vec<_>) = tables
+        .into_iter()
+        .map(|partitions| (partitions, shards(demand, admission, partitions, MOST_SHARDS)))
+        .filter(|(_, policy)| policy.throttled < NEGLIGIBLE)
+        .partition(|(_, policy)| policy.is_short);
+    let by_default = ScalingPolicy::default().max_shards.get();
+    // If no table leaves a reserve for unlucky placements, the most partitions are best.
+    let best = reserved.iter().find(|(_, policy)| policy.shards <= by_default);
+    let (partitions, policy) = best.or(reserved.last()).or(short.last())?;
+    Some(Enough { partitions: *partitions, shards: policy.shards })
 }
 
 #[cfg(test)]
@@ -101,6 +134,26 @@ mod tests {
                 "{partitions}: {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn enough_is_twice_the_demand_or_more() {
+        // The demand, the partitions before and after, and a range of shards.
+        let rows = [
+            (5_000, 4, 10, 36..=200),
+            (5_000, 100, 100, 8..=20),
+            (20_000, 4, 80, 100..=200),
+            // More shards than the default maximum, even on partitions for four times the demand.
+            (100_000, 4, 400, 400..=1_000),
+        ];
+        for (rate, now, partitions, shards) in rows {
+            let found = enough(&Demand::new(rate, 1_000, 1), &Admission::new(1_000.0, 1), now);
+            let found = found.unwrap();
+            assert_eq!(found.partitions, partitions, "{rate}: {found:?}");
+            assert!(shards.contains(&found.shards), "{rate}: {found:?}");
+        }
+        let too_much = Demand::new(1_000_000, 2_000, 1);
+        assert_eq!(enough(&too_much, &Admission::new(1_000.0, 2), 4), None);
     }
 
     proptest! {

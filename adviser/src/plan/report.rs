@@ -9,16 +9,13 @@ use super::at_rest::{self, AtRest};
 use super::costs::{self, MonthlyCost};
 use super::demand::Demand;
 use super::directory::{self, DirectoryNeed};
-use super::error::PlanError;
 use super::heat::{SplitForHeat, split_for_heat};
-use super::launch::{self, LaunchPlan};
 use super::notes;
 use super::options::PlanOptions;
 use super::partitions::{TablePartitions, partitions};
 use super::policy::{self, PolicyShards};
-use super::prices::Prices;
+use super::prices::{Prices, PricesError};
 use super::reads::{self, PageCost};
-use super::ready;
 use super::throttling::{MOST_SHARDS, ThrottlingRow, fewest_partitions, fewest_shards, throttled};
 use super::usage::Usage;
 use super::verdict::{Case, Reads, Verdict, judge};
@@ -46,9 +43,6 @@ pub struct Report {
     pub monthly_cost: MonthlyCost,
     /// The costs of a month of an idle stack.
     pub at_rest: AtRest,
-    /// The settings before the launch; absent if none was named, or if no number of shards serves
-    /// the demand.
-    pub launch: Option<LaunchPlan>,
     /// The region of the prices, and the day on which they were collected.
     pub prices: String,
     /// Further notes.
@@ -76,13 +70,11 @@ pub struct ShardChoice {
     pub throttled: f64,
 }
 
-/// Calculates the plan for a demand. `now_seconds` is the current epoch second; a launch must be
-/// after it.
+/// Calculates the plan for a demand.
 ///
 /// # Errors
-/// [`PlanError::Prices`] if the price file is invalid, [`PlanError::Past`] if the launch is not in
-/// the future.
-pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError> {
+/// The price file is invalid.
+pub fn plan(options: &PlanOptions) -> Result<Report, PricesError> {
     let prices = Prices::published()?;
     let demand = Demand::new(options.write_rate, options.item_size, options.keys);
     let partitions = partitions(options, &demand);
@@ -104,8 +96,6 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         profile: options.profile.map(at_rest::Profile::of),
         instances: options.instances,
     };
-    let ready = ready::ready(options, &demand, &admission);
-    let launch = launch::plan(options, &usage, &ready, &prices, now_seconds)?;
     let directory = directory::need(&usage, &prices);
     let monthly_cost = costs::month(&usage, &prices);
     let in_batches = costs::month(&Usage { items_per_request: notes::BATCH, ..usage }, &prices);
@@ -117,7 +107,8 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         shards: shards.judged,
         throttled: shards.throttled,
         fewest_shards: shards.fewest,
-        enough: ready::chosen(&ready),
+        enough: policy::enough(&demand, &admission, partitions.count),
+        usd_per_warm_unit: prices.dynamodb_warm_write_units.of(1.0),
         heat: &split_for_heat,
         reads: &reads,
     };
@@ -130,7 +121,6 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
             page: &page,
             cost: &monthly_cost,
             in_batches: &in_batches.functions,
-            launch: launch.as_ref(),
         }),
         prices: format!(
             "{}, {}, collected on {}",
@@ -145,7 +135,6 @@ pub fn plan(options: &PlanOptions, now_seconds: u64) -> Result<Report, PlanError
         split_for_heat,
         monthly_cost,
         at_rest: at_rest::at_rest(options.architecture, &prices),
-        launch,
     })
 }
 
@@ -237,10 +226,8 @@ mod tests {
     use crate::plan::options::tests::options;
     use crate::plan::{SortKeyOrder, VerdictKind};
 
-    const NOW: u64 = 1_800_000_000;
-
     fn plan_now(options: &PlanOptions) -> Report {
-        plan(options, NOW).unwrap()
+        plan(options).unwrap()
     }
 
     #[test]
@@ -285,7 +272,7 @@ mod tests {
             (
                 PlanOptions { shards: Some(5), ..options(10_000, Some(8)) },
                 VerdictKind::ShortOfPartitions,
-                "on 30 partitions would be enough: before the peak, raise the table's warm throughput to 30,000 write units",
+                "on 30 partitions would be enough: before the peak, raise the table's warm throughput to 30,000 write units a second (about $14.30, charged once)",
             ),
             (
                 PlanOptions { keys: 8, ..options(2_400, None) },
@@ -427,9 +414,7 @@ mod tests {
 
     #[test]
     fn the_json_has_every_part() {
-        let launch = Some("2027-03-01T17:00:00Z".parse().unwrap());
-        let json = serde_json::to_value(plan_now(&PlanOptions { launch, ..options(5_000, None) }))
-            .unwrap();
+        let json = serde_json::to_value(plan_now(&options(5_000, None))).unwrap();
         for path in [
             "/verdict/kind",
             "/demand/write_units_per_second",
@@ -445,17 +430,9 @@ mod tests {
             "/at_rest/profiles/0/usd",
             "/at_rest/profiles/0/lines/0/evidence",
             "/at_rest/usd_per_stored_gb",
-            "/launch/ready_by",
-            "/launch/chosen/warm/write_units",
-            "/launch/choices/0/hour/functions_usd",
-            "/launch/warming/0/to/read_units",
-            "/launch/steps/0/commands/0",
         ] {
             assert!(json.pointer(path).is_some(), "{path}: {json}");
         }
         assert_eq!(json["verdict"]["kind"], "shard");
-        assert_eq!(json["launch"]["steps"][0]["kind"], "warm");
-        let without = serde_json::to_value(plan_now(&options(5_000, None))).unwrap();
-        assert!(without["launch"].is_null());
     }
 }

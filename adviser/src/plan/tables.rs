@@ -23,9 +23,6 @@ impl fmt::Display for Report {
         self.write_throttling(f)?;
         self.write_page(f)?;
         self.write_costs(f)?;
-        if let Some(launch) = &self.launch {
-            write!(f, "\n{launch}")?;
-        }
         writeln!(f, "\nDynamoDB by itself: {}", self.verdict.split_for_heat)?;
         for note in &self.notes {
             writeln!(f, "{note}")?;
@@ -286,7 +283,7 @@ fn of_service(bill: &Bill, service: Service) -> String {
 }
 
 /// A table whose first column has names, and whose other columns have numbers.
-pub(super) fn table(names: &[&str]) -> Table {
+fn table(names: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header(names);

@@ -5,9 +5,9 @@ use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
 
 use super::demand::Demand;
 use super::heat::{SortKeyOrder, SplitForHeat};
-use super::ready::Ready;
+use super::policy::Enough;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
-use cli::numbers::{counted, percent, whole};
+use cli::numbers::{counted, dollars, percent, whole};
 
 /// The most read replicas of a deployment (`ReadReplicas` of template.yaml).
 const READ_REPLICAS: u32 = 3;
@@ -57,7 +57,9 @@ pub(super) struct Case<'a> {
     pub(super) throttled: f64,
     pub(super) fewest_shards: Option<u32>,
     /// Partitions and shards that would be enough, on a table with more partitions.
-    pub(super) enough: Option<Ready>,
+    pub(super) enough: Option<Enough>,
+    /// The one-time price of a write unit of warm throughput in dollars.
+    pub(super) usd_per_warm_unit: f64,
     pub(super) heat: &'a SplitForHeat,
     pub(super) reads: &'a Reads,
 }
@@ -200,15 +202,18 @@ fn too_much(case: &Case<'_>) -> String {
 }
 
 fn short_of_partitions(case: &Case<'_>) -> String {
-    let enough = case.enough.map_or_else(String::new, |Ready { shards, partitions, .. }| {
+    let enough = case.enough.map_or_else(String::new, |Enough { shards, partitions }| {
         let units = u64::from(partitions) * PARTITION_WRITE_UNITS;
+        let added = partitions.saturating_sub(case.partitions);
+        let usd = f64::from(added) * PARTITION_WRITE_UNITS as f64 * case.usd_per_warm_unit;
         format!(
             " {} on {} would be enough{}: before the peak, raise the table's warm throughput to {} write units a \
-             second (--launch lists the steps).",
+             second (about {}, charged once).",
             counted(shards, "shard"),
             counted(partitions, "partition"),
             raised(shards),
             whole(units as f64),
+            dollars(usd),
         )
     });
     format!(
