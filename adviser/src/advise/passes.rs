@@ -13,8 +13,8 @@ use super::source::Source;
 use super::write::{Roles, Write};
 use cli::records::{RecordsError, refused};
 
-/// The number of keys whose spread is measured. It is more than are reported, because an estimated
-/// ranking is only roughly in order.
+/// The number of keys whose spread is measured. It is more than are reported, because a ranking that
+/// is not exact is only roughly in order.
 const SPREAD_KEYS: usize = 20;
 /// The number of series: one for all keys together, and one for each of the 200 hottest keys. The
 /// report has those with the highest peaks.
@@ -32,11 +32,7 @@ pub(super) struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            keys: Room { exact_keys: 500_000, exact_bytes: 32 << 20, heavy_keys: 1 << 16 },
-            followed: 10_000,
-            seconds: 900_000,
-        }
+        Self { keys: Room { keys: 500_000, bytes: 32 << 20 }, followed: 10_000, seconds: 900_000 }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Reads the wanted fields of each line of a JSON Lines or CSV file.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -18,7 +17,7 @@ use cli::records::{self, RecordsError, refused};
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FileFormat {
+pub(crate) enum FileFormat {
     /// A JSON object on each line.
     JsonLines,
     /// Comma-separated values under a header that names the fields.
@@ -85,8 +84,8 @@ impl Rows {
 }
 
 fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, String> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let found = Fields(wanted).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    // The last of several fields with one name counts.
+    let found = serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(text);
     let found = found.map_err(|error| match error.classify() {
         Category::Data => "it is not a JSON object".to_owned(),
         Category::Io | Category::Syntax | Category::Eof => {
@@ -97,12 +96,12 @@ fn json_values<'a>(text: &'a str, wanted: &[String]) -> Result<Vec<Scalar<'a>>, 
             format!("it is not JSON: {reason}, column {}", error.column())
         }
     })?;
-    let each = wanted.iter().zip(found);
-    each.map(|(name, raw)| {
-        let raw = raw.ok_or_else(|| format!("it has no field {name:?}"))?.get();
+    let value = |name: &String| {
+        let raw =
+            found.get(name.as_str()).ok_or_else(|| format!("it has no field {name:?}"))?.get();
         scalar(raw).map_err(|why| format!("its field {name:?} is {}{why}", shortened(raw)))
-    })
-    .collect()
+    };
+    wanted.iter().map(value).collect()
 }
 
 /// Reads a JSON string or number. A number gets the text that `load` writes into keys.
@@ -125,60 +124,6 @@ fn scalar(raw: &str) -> Result<Scalar<'_>, &'static str> {
     let number: serde_json::Number =
         serde_json::from_str(raw).map_err(|_| ", too large a number")?;
     Ok(Scalar { text: Cow::Owned(number.to_string()), is_number: true })
-}
-
-/// Deserializes the wanted fields of an object and skips the others. The last of several fields
-/// with one name counts.
-struct Fields<'w>(&'w [String]);
-
-impl<'de> DeserializeSeed<'de> for Fields<'_> {
-    type Value = Vec<Option<&'de RawValue>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = Vec<Option<&'de RawValue>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = vec![None; self.0.len()];
-        while let Some(position) = map.next_key_seed(Position(self.0))? {
-            match position.and_then(|position| found.get_mut(position)) {
-                Some(place) => *place = Some(map.next_value()?),
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Deserializes a field's name to its index among the wanted fields.
-struct Position<'w>(&'w [String]);
-
-impl<'de> DeserializeSeed<'de> for Position<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Position<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a field's name")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|wanted| wanted == name))
-    }
 }
 
 #[cfg(test)]

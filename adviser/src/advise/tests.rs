@@ -8,6 +8,8 @@ use rand::{RngExt, SeedableRng};
 use sharding::internal::Placement;
 
 use super::counts::Room;
+use super::rows::FileFormat;
+use super::verdict::Uniformity;
 use super::*;
 
 fn file(content: &str) -> tempfile::NamedTempFile {
@@ -44,7 +46,7 @@ fn assert_is_the_audit_log(advice: &Advice) {
     let time = advice.over_time.as_ref().unwrap();
     assert_eq!((time.from, time.to), (1_403_710_614, 1_787_345_599));
     assert_eq!((time.peak.write_units_per_second, time.peak.at), (504, 1_777_901_349));
-    assert_eq!(time.peaks_at_most_more, 0);
+    assert!(time.peaks_are_exact);
     assert!(time.overloads.is_empty());
 }
 
@@ -81,27 +83,22 @@ fn the_audit_log_is_counted_exactly() {
     );
     for placement in &spread.placements {
         let uneven = placement.placement == "code-points";
-        assert_eq!(placement.evenness.chi_squared_per_degree > 2.0, uneven, "{placement:?}");
+        assert_eq!(placement.evenness.worth_shards < 2.0, uneven, "{placement:?}");
     }
 }
 
 #[test]
 fn in_little_memory_the_audit_logs_hottest_keys_stay_exact() {
-    let bounds = Bounds {
-        keys: Room { exact_keys: 100, exact_bytes: 10_000, heavy_keys: 1 << 9 },
-        followed: 50,
-        seconds: 1_000,
-    };
+    let bounds = Bounds { keys: Room { keys: 200, bytes: 10_000 }, followed: 50, seconds: 1_000 };
     let advice = advise_within(&audit_log(), &bounds).unwrap();
     let again = advise_within(&audit_log(), &bounds).unwrap();
     assert_eq!(serde_json::to_string(&advice).unwrap(), serde_json::to_string(&again).unwrap());
     assert!(!advice.partition_keys.is_exact);
     let keys = &advice.partition_keys;
-    assert!((keys.distinct_at_least..=keys.distinct_at_most).contains(&5_301), "{keys:?}");
+    assert!((200..=5_301).contains(&keys.distinct), "{keys:?}");
     let time = advice.over_time.as_ref().unwrap();
-    let reported = time.peak.write_units_per_second
-        ..=time.peak.write_units_per_second + time.peaks_at_most_more;
-    assert!(reported.contains(&504), "{reported:?}");
+    let peak = time.peak.write_units_per_second;
+    assert!(peak == 504 || !time.peaks_are_exact && peak < 504, "{peak}");
     assert_eq!(advice.hottest_keys[0].items, 3_952);
 }
 
@@ -133,14 +130,11 @@ fn a_key_that_exceeds_its_partition_is_reported_with_its_shards() {
         (overload.partition_key.as_str(), overload.peak.write_units_per_second),
         ("hot", 2_400)
     );
-    assert_eq!(
-        (overload.first_at, overload.seconds, overload.longest_run_seconds),
-        (1_767_225_600, 4, 4)
-    );
+    assert_eq!(overload.seconds, 4);
     let by_policy = capacity::shards_by_policy(2_400);
     assert_eq!((overload.fewest_shards, overload.shards_by_policy), (3, by_policy));
     assert_eq!(advice.verdict.uniformity, Uniformity::Bad);
-    let text = text(&advice);
+    let text = advice.report().unwrap().to_string();
     let given = format!("would get {by_policy} on a table that has served as much before");
     for part in ["\"hot\" took 2,400 write units in a second", &given, "4 shards"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -231,7 +225,7 @@ fn a_count_of_one_is_singular() {
         sort_key: vec!["s".into()],
         ..AdviseOptions::of(one.path().into(), "k".into())
     };
-    let text = text(&advise(&options).unwrap());
+    let text = report(&options).unwrap().to_string();
     for part in [": 1 item, 1 write unit\n", "1 item is too few", "| 1 write of \"a\" on "] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -36,7 +36,7 @@ const FEW_ITEMS: u64 = 1_000;
 /// The evenness of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Uniformity {
+pub(crate) enum Uniformity {
     /// Many values, evenly written.
     Good,
     /// Between good and bad.
@@ -47,9 +47,7 @@ pub enum Uniformity {
 }
 
 impl Uniformity {
-    /// Returns the word in the text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Uneven => "uneven",
@@ -60,13 +58,11 @@ impl Uniformity {
 
 /// The verdict in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// The verdict in one word.
-    pub uniformity: Uniformity,
-    /// The reason.
-    pub reason: String,
+pub(crate) struct Verdict {
+    pub(crate) uniformity: Uniformity,
+    pub(crate) reason: String,
     /// The advice, most important first.
-    pub advice: Vec<String>,
+    pub(crate) advice: Vec<String>,
 }
 
 /// The facts that the verdict depends on.
@@ -337,14 +333,11 @@ mod tests {
     }
 
     fn overload(units: u64) -> Overload {
-        let peak = crate::advise::Peak { write_units_per_second: units, at: 7 };
+        let peak = crate::advise::over_time::Peak { write_units_per_second: units, at: 7 };
         Overload {
             partition_key: "k".into(),
             peak,
-            first_at: 7,
             seconds: 1,
-            longest_run_seconds: 1,
-            longest_run_at: 7,
             fewest_shards: crate::advise::capacity::fewest_shards(units),
             shards_by_policy: crate::advise::capacity::shards_by_policy(units),
         }

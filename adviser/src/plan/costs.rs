@@ -7,9 +7,8 @@
 use serde::Serialize;
 
 use super::at_rest::MONTH_DAYS;
-use super::directory;
-use super::options::{Architecture, CapacityMode};
-use super::prices::{Evidence, HOUR_SECONDS, MONTH_HOURS, Price, Prices};
+use super::options::CapacityMode;
+use super::prices::{HOUR_SECONDS, MONTH_HOURS, Price, Prices};
 use super::usage::Usage;
 
 /// The share of provisioned capacity that auto scaling aims for (`TargetUtilization` of
@@ -36,10 +35,8 @@ pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, function
 
 /// A billed service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Service {
-    /// Tables.
+pub(crate) enum Service {
     DynamoDB,
-    /// Functions.
     Lambda,
     /// The HTTP API.
     #[serde(rename = "API Gateway")]
@@ -50,11 +47,10 @@ pub enum Service {
 
 impl Service {
     /// Every service, in the order of the table.
-    pub const ALL: [Self; 4] = [Self::DynamoDB, Self::Lambda, Self::ApiGateway, Self::CloudWatch];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::DynamoDB, Self::Lambda, Self::ApiGateway, Self::CloudWatch];
 
-    /// Returns the service's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::DynamoDB => "DynamoDB",
             Self::Lambda => "Lambda",
@@ -66,54 +62,36 @@ impl Service {
 
 /// One line of a bill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
-    /// The service.
-    pub service: Service,
-    /// The billed item.
-    pub what: &'static str,
+pub(crate) struct Line {
+    pub(crate) service: Service,
+    pub(crate) what: &'static str,
     /// The quantity in a month.
-    pub quantity: f64,
+    pub(crate) quantity: f64,
     /// The unit of the quantity.
-    pub unit: String,
+    pub(crate) unit: String,
     /// The cost of a month.
-    pub usd: f64,
-    /// The reliability of the price.
-    pub evidence: Evidence,
-}
-
-/// One service's share of a bill.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct ServiceShare {
-    /// The service.
-    pub service: Service,
-    /// Its share of the bill, 0 to 1.
-    pub share: f64,
+    pub(crate) usd: f64,
 }
 
 /// The bill of a month for one alternative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Bill {
-    /// The name of the alternative.
-    pub name: &'static str,
-    /// The lines.
-    pub lines: Vec<Line>,
-    /// The sum.
-    pub usd: f64,
-    /// The shares of the services.
-    pub shares: Vec<ServiceShare>,
+pub(crate) struct Bill {
+    pub(crate) name: &'static str,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) usd: f64,
 }
 
 /// The bills of a month for all three alternatives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MonthlyCost {
+pub(crate) struct MonthlyCost {
     /// One partition key, if DynamoDB served the whole demand.
-    pub unsharded: Bill,
+    pub(crate) unsharded: Bill,
     /// This product's crate in the user's own service.
-    pub own_service: Bill,
+    pub(crate) own_service: Bill,
     /// This product's functions behind API Gateway.
-    pub functions: Bill,
+    pub(crate) functions: Bill,
     /// The cost of storing one month's items for a month, sharded or not.
-    pub storage_of_a_months_items: Line,
+    pub(crate) storage_of_a_months_items: Line,
 }
 
 /// Calculates the bills of a month.
@@ -173,7 +151,7 @@ fn writes(usage: &Usage<'_>, prices: &Prices) -> Line {
 /// The line of the metadata table, which is always on demand. Every busy instance renews its pages
 /// of the directory.
 fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
-    let units = directory::read_units(usage) * MONTH_HOURS * HOUR_SECONDS;
+    let units = usage.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
     line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
 }
 
@@ -187,10 +165,7 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
         (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
     };
     let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
-    let per_gb_second = match usage.architecture {
-        Architecture::Arm64 => &prices.lambda_gb_seconds_arm64,
-        Architecture::X86 => &prices.lambda_gb_seconds_x86_64,
-    };
+    let per_gb_second = prices.lambda_gb_seconds(usage.architecture);
     let throttles = usage.demand.writes_per_second * usage.throttled;
     let logs = (writes + pages) * LOG_BYTES * seconds / GB;
     let mut lines = vec![
@@ -228,29 +203,11 @@ fn billed(seconds: f64) -> f64 {
 }
 
 fn line(service: Service, what: &'static str, quantity: f64, price: &Price) -> Line {
-    Line {
-        service,
-        what,
-        quantity,
-        unit: price.unit.clone(),
-        usd: price.of(quantity),
-        evidence: price.evidence,
-    }
+    Line { service, what, quantity, unit: price.unit.clone(), usd: price.of(quantity) }
 }
 
 fn bill(name: &'static str, lines: Vec<Line>) -> Bill {
-    let usd: f64 = lines.iter().map(|line| line.usd).sum();
-    let shares = Service::ALL.map(|service| {
-        let own: f64 =
-            lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
-        ServiceShare { service, share: if usd > 0.0 { own / usd } else { 0.0 } }
-    });
-    Bill {
-        name,
-        lines,
-        usd,
-        shares: shares.into_iter().filter(|share| share.share > 0.0).collect(),
-    }
+    Bill { name, usd: lines.iter().map(|line| line.usd).sum(), lines }
 }
 
 #[cfg(test)]
@@ -258,7 +215,7 @@ mod tests {
     use super::*;
     use crate::plan::at_rest::Profile;
     use crate::plan::demand::Demand;
-    use crate::plan::options::ProfileName;
+    use crate::plan::options::{Architecture, ProfileName};
     use crate::plan::reads::page;
 
     fn with_usage<T>(
@@ -278,7 +235,6 @@ mod tests {
             items_per_request: items,
             architecture: Architecture::Arm64,
             profile: None,
-            instances: None,
         };
         calculate(&usage, &Prices::published().unwrap())
     }
@@ -348,12 +304,6 @@ mod tests {
             assert!(
                 usd(bill, Service::DynamoDB, "reads")
                     > usd(&month.unsharded, Service::DynamoDB, "reads")
-            );
-            let shares: f64 = bill.shares.iter().map(|share| share.share).sum();
-            assert!(
-                (shares - 1.0).abs() < 1e-9
-                    && (bill.lines.iter().map(|line| line.usd).sum::<f64>() - bill.usd).abs()
-                        < 1e-6
             );
         }
         assert!(

@@ -7,23 +7,19 @@ const WRITE_UNIT_BYTES: u32 = 1_024;
 
 /// The writes of all hot keys together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Demand {
-    /// Writes per second.
-    pub writes_per_second: f64,
-    /// Bytes of a stored item.
-    pub item_bytes: u32,
+pub(crate) struct Demand {
+    pub(crate) writes_per_second: f64,
+    pub(crate) item_bytes: u32,
     /// Write units of one write: the started KBs of an item.
-    pub units_per_write: u32,
-    /// Write units per second.
-    pub write_units_per_second: f64,
+    pub(crate) units_per_write: u32,
+    pub(crate) write_units_per_second: f64,
     /// The number of hot keys that share the demand evenly.
-    pub keys: u32,
+    pub(crate) keys: u32,
 }
 
 impl Demand {
     /// Creates the demand of this many writes per second of items of this size, shared by the keys.
-    #[must_use]
-    pub fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
+    pub(crate) fn new(write_rate: u32, item_bytes: u32, keys: u32) -> Self {
         let units_per_write = started_kbs(item_bytes);
         let writes_per_second = f64::from(write_rate);
         Self {
@@ -36,15 +32,13 @@ impl Demand {
     }
 
     /// Returns the write units per second of one key.
-    #[must_use]
-    pub fn units_per_key(&self) -> f64 {
+    pub(crate) fn units_per_key(&self) -> f64 {
         self.write_units_per_second / f64::from(self.keys)
     }
 
     /// Returns the write units per second of one shard, if each key has this many. A hash spreads
     /// the items evenly.
-    #[must_use]
-    pub fn units_per_shard(&self, shards: u32) -> f64 {
+    pub(crate) fn units_per_shard(&self, shards: u32) -> f64 {
         self.units_per_key() / f64::from(shards.max(1))
     }
 }

@@ -1,18 +1,17 @@
 //! The notes of a plan.
 
-use std::collections::BTreeSet;
-
 use super::costs::{Bill, MonthlyCost};
 use super::demand::{Demand, started_kbs};
 use super::options::PlanOptions;
-use super::partitions::{TABLE_QUOTA, TablePartitions};
-use super::prices::Evidence;
+use super::partitions::TABLE_QUOTA;
 use super::reads::PageCost;
-use cli::numbers::{counted, decimal, dollars, whole};
+use cli::numbers::{counted, dollars, whole};
 
 /// The bytes that this product adds to an item: names, version and suffix, and the partition key
 /// again, here of 20 bytes.
 const OWN_BYTES: u32 = 38 + 20;
+/// From this number of units on, a few writes that coincide exceed a partition.
+const LARGE_WRITE: u32 = 100;
 /// The items of a request for which a note gives the price.
 pub(super) const BATCH: u32 = 25;
 
@@ -20,7 +19,6 @@ pub(super) const BATCH: u32 = 25;
 pub(super) struct Known<'a> {
     pub(super) options: &'a PlanOptions,
     pub(super) demand: &'a Demand,
-    pub(super) partitions: &'a TablePartitions,
     pub(super) page: &'a PageCost,
     pub(super) cost: &'a MonthlyCost,
     /// The functions' bill for [`BATCH`] items in each request.
@@ -46,21 +44,11 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
             whole(TABLE_QUOTA)
         ));
     }
-    let reads = f64::from(known.options.read_rate) / f64::from(known.demand.keys);
-    let (alone, of_shard) = (
-        reads * known.page.units.unsharded,
-        reads * known.page.units.uneven / f64::from(known.page.shards),
-    );
-    // With one shard, the verdict reports it.
-    if alone > known.partitions.read_units && known.page.shards > 1 {
+    if known.demand.units_per_write >= LARGE_WRITE {
         notes.push(format!(
-            "Unsharded, the pages of {} take {} read units a second from one partition, which serves {}; over {}, they \
-             take {} from each.",
-            if known.demand.keys == 1 { "the key" } else { "each key" },
-            whole(alone),
-            whole(known.partitions.read_units),
-            counted(known.page.shards, "shard"),
-            decimal(of_shard),
+            "A partition takes writes of {} units only until it has spent the units of a second. Writes that coincide are \
+             throttled below its rate, which this plan does not count.",
+            known.demand.units_per_write,
         ));
     }
     if known.page.ends_early {
@@ -75,16 +63,6 @@ pub(super) fn notes(known: &Known<'_>) -> Vec<String> {
             dollars(known.in_batches.usd),
             dollars(known.cost.functions.usd),
         ));
-    }
-    let unsure: BTreeSet<String> = [&known.cost.unsharded, &known.cost.functions]
-        .into_iter()
-        .flat_map(|bill| &bill.lines)
-        .filter(|line| line.evidence == Evidence::ThirdParty && line.usd > 0.0)
-        .map(|line| format!("{} {} ({})", line.service.name(), line.what, line.unit))
-        .collect();
-    if !unsure.is_empty() {
-        let unsure: Vec<String> = unsure.into_iter().collect();
-        notes.push(format!("Prices not verified, see adviser/prices.json: {}.", unsure.join(", ")));
     }
     notes
 }

@@ -3,77 +3,63 @@
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::heat::SortKeyOrder;
-
 /// The hot key to plan for.
 #[derive(Debug, Clone, Args)]
-pub struct PlanOptions {
+pub(crate) struct PlanOptions {
     /// Writes per second of all hot keys together
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub write_rate: u32,
+    pub(crate) write_rate: u32,
     /// Bytes of a stored item: names and values, the sharded key, and this product's own attributes
     /// (about 40 bytes and the partition key again)
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=409_600))]
-    pub item_size: u32,
+    pub(crate) item_size: u32,
     /// Pages read per second from all hot keys together; 0 if they are not read
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub read_rate: u32,
+    pub(crate) read_rate: u32,
     /// Items of a page
     #[arg(long, value_name = "ITEMS", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub page_size: u32,
+    pub(crate) page_size: u32,
     /// Physical partitions of the table, about one for each 1,000 write units of its warm
     /// throughput [default: those of an on-demand table that has served this demand before]
     #[arg(long, value_name = "P", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub partitions: Option<u32>,
+    pub(crate) partitions: Option<u32>,
     /// Hot keys that share the rates evenly
     #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub keys: u32,
+    pub(crate) keys: u32,
     /// Read pages with strong consistency, which doubles the units
     #[arg(long)]
-    pub consistent: bool,
+    pub(crate) consistent: bool,
     /// Judge this number of shards for each key [default: the number that this product's policy
     /// gives it]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub shards: Option<u32>,
+    pub(crate) shards: Option<u32>,
     /// Capacity mode of the table
     #[arg(long, value_enum, default_value_t = CapacityMode::OnDemand)]
-    pub capacity: CapacityMode,
-    /// Order of the sort keys of new items. If they only rise, as times and counters do, DynamoDB
-    /// never splits the key for heat
-    #[arg(long, value_enum, default_value_t = SortKeyOrder::Rising)]
-    pub sort_key_order: SortKeyOrder,
+    pub(crate) capacity: CapacityMode,
     /// Items stored by one HTTP request (POST /items/batch)
     #[arg(long, value_name = "ITEMS", default_value_t = 1, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=500))]
-    pub items_per_request: u32,
-    /// Instances of all functions and services that use the table at once [default: as many as the
-    /// demand keeps busy]
-    #[arg(long, value_name = "N", allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub instances: Option<u32>,
+    pub(crate) items_per_request: u32,
     /// Processor of the functions
     #[arg(long, value_enum, default_value_t = Architecture::Arm64)]
-    pub architecture: Architecture,
+    pub(crate) architecture: Architecture,
     /// Profile of the template, for the parts of the functions' bill that follow from it: stored logs
     /// and X-Ray [default: without these parts]
     #[arg(long, value_enum)]
-    pub profile: Option<ProfileName>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    pub(crate) profile: Option<ProfileName>,
 }
 
 /// The capacity mode of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CapacityMode {
+pub(crate) enum CapacityMode {
     /// Pay for each request.
     OnDemand,
     /// Pay by the hour for provisioned units per second, used or not.
@@ -82,7 +68,7 @@ pub enum CapacityMode {
 
 /// The processor that the functions run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-pub enum Architecture {
+pub(crate) enum Architecture {
     /// Graviton.
     #[value(name = "arm64")]
     #[serde(rename = "arm64")]
@@ -95,22 +81,13 @@ pub enum Architecture {
 
 /// A profile of the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProfileName {
+pub(crate) enum ProfileName {
     /// Cheap, for tests.
     Development,
     /// The default of the template.
     Standard,
     /// Traced, with a canary and long logs.
     Production,
-}
-
-/// The output format of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Tables and sentences.
-    Text,
-    /// All figures, as JSON.
-    Json,
 }
 
 #[cfg(test)]
@@ -130,12 +107,9 @@ pub(super) mod tests {
             consistent: false,
             shards: None,
             capacity: CapacityMode::OnDemand,
-            sort_key_order: SortKeyOrder::Rising,
             items_per_request: 1,
-            instances: None,
             architecture: Architecture::Arm64,
             profile: None,
-            format: Format::Text,
         }
     }
 
@@ -176,11 +150,7 @@ pub(super) mod tests {
             ("--shards", "0", "1..=1000"),
             ("--shards", "1001", "1..=1000"),
             ("--items-per-request", "501", "1..=500"),
-            ("--instances", "0", "1..=100000"),
-            ("--instances", "100001", "1..=100000"),
             ("--capacity", "free", "on-demand, provisioned"),
-            ("--format", "xml", "text, json"),
-            ("--sort-key-order", "falling", "rising, scattered"),
             ("--architecture", "mips", "arm64, x86_64"),
         ];
         for (option, value, allowed) in rows {

@@ -1,13 +1,11 @@
 //! The number of shards that this product's policy gives a key.
 //!
 //! The policy's formula takes the demand for a flow of one key. Several keys share partitions as
-//! the shards of one key do, so they count as one key with the shards of all. Large writes
-//! coincide, so the policy, which observes throttles, grows a key until few writes are throttled.
+//! the shards of one key do, so they count as one key with the shards of all.
 
 use serde::Serialize;
 use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy, ShardCount, Sizing};
 
-use super::admission::Admission;
 use super::demand::Demand;
 use super::partitions::{MOST_PARTITIONS, kept_partitions};
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE, fewest_shards, throttled};
@@ -18,27 +16,21 @@ const ROOMS: [f64; 3] = [1.0, 1.5, 2.0];
 
 /// The result of the policy for a demand on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PolicyShards {
-    /// Shards of each key.
-    pub shards: u32,
+pub(crate) struct PolicyShards {
+    pub(crate) shards: u32,
     /// The expected share of the first attempts that is throttled.
-    pub throttled: f64,
+    pub(crate) throttled: f64,
     /// Whether the table has too few partitions: more shards hardly help, and unlucky placements
     /// are throttled.
-    pub is_short: bool,
+    pub(crate) is_short: bool,
     /// The warm throughput that the policy asks for if the key is throttled all the same, in write
     /// units per second; absent if the table is not short, or has as much.
-    pub needed_write_units: Option<u64>,
+    pub(crate) needed_write_units: Option<u64>,
 }
 
 /// The shards of each key, at most `most`, on a table with this many partitions.
-pub(super) fn shards(
-    demand: &Demand,
-    admission: &Admission,
-    partitions: u32,
-    most: u32,
-) -> PolicyShards {
-    let throttled_with = |shards| throttled(demand, admission, shards, partitions);
+pub(super) fn shards(demand: &Demand, partitions: u32, most: u32) -> PolicyShards {
+    let throttled_with = |shards| throttled(demand, shards, partitions);
     if throttled_with(1) < NEGLIGIBLE {
         let throttled = throttled_with(1);
         return PolicyShards { shards: 1, throttled, is_short: false, needed_write_units: None };
@@ -49,7 +41,7 @@ pub(super) fn shards(
     };
     let units = demand.write_units_per_second;
     let sizing = policy.shards_for(units, Some(partitions));
-    let fewest = fewest_shards(demand, admission, partitions).unwrap_or(1);
+    let fewest = fewest_shards(demand, partitions).unwrap_or(1);
     let shards = sizing.shards().get().div_ceil(demand.keys).max(fewest).min(most);
     let throttled = throttled_with(shards);
     let is_short = matches!(sizing, Sizing::Short(_)) || throttled >= NEGLIGIBLE;
@@ -71,12 +63,12 @@ pub(super) struct Enough {
 /// More partitions are better than more shards: partitions are paid for once, and shards with each
 /// page that is read. So the table gets twice the demand, and up to four times the demand if a key
 /// would need more shards than the default maximum.
-pub(super) fn enough(demand: &Demand, admission: &Admission, now: u32) -> Option<Enough> {
+pub(super) fn enough(demand: &Demand, now: u32) -> Option<Enough> {
     let kept = f64::from(kept_partitions(demand.write_units_per_second));
     let tables = ROOMS.map(|room| ((kept * room).ceil() as u32).min(MOST_PARTITIONS).max(now));
     let (short, reserved): (Vec<_>, Vec<_>) = tables
         .into_iter()
-        .map(|partitions| (partitions, shards(demand, admission, partitions, MOST_SHARDS)))
+        .map(|partitions| (partitions, shards(demand, partitions, MOST_SHARDS)))
         .filter(|(_, policy)| policy.throttled < NEGLIGIBLE)
         .partition(|(_, policy)| policy.is_short);
     let by_default = ScalingPolicy::default().max_shards.get();
@@ -93,8 +85,7 @@ mod tests {
 
     fn of(rate: u32, item_bytes: u32, keys: u32, partitions: u32) -> PolicyShards {
         let demand = Demand::new(rate, item_bytes, keys);
-        let admission = Admission::new(1_000.0, demand.units_per_write);
-        shards(&demand, &admission, partitions, 200)
+        shards(&demand, partitions, 200)
     }
 
     #[test]
@@ -107,8 +98,6 @@ mod tests {
             (5_000, 1_000, 1, 1_000, 7..=10),
             (5_000, 1_000, 1, 64, 14..=24),
             (5_000, 1_000, 1, 10, 40..=200),
-            // Writes of 400 units coincide.
-            (2, 409_600, 1, 4, 3..=20),
             // Keys share partitions.
             (2_400, 1_000, 8, 5, 2..=20),
             (5_000, 1_000, 1_000, 10, 1..=1),
@@ -147,13 +136,13 @@ mod tests {
             (100_000, 4, 400, 400..=1_000),
         ];
         for (rate, now, partitions, shards) in rows {
-            let found = enough(&Demand::new(rate, 1_000, 1), &Admission::new(1_000.0, 1), now);
+            let found = enough(&Demand::new(rate, 1_000, 1), now);
             let found = found.unwrap();
             assert_eq!(found.partitions, partitions, "{rate}: {found:?}");
             assert!(shards.contains(&found.shards), "{rate}: {found:?}");
         }
         let too_much = Demand::new(1_000_000, 2_000, 1);
-        assert_eq!(enough(&too_much, &Admission::new(1_000.0, 2), 4), None);
+        assert_eq!(enough(&too_much, 4), None);
     }
 
     proptest! {

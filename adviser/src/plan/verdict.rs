@@ -4,23 +4,16 @@ use serde::Serialize;
 use sharding::internal::{PARTITION_WRITE_UNITS, ScalingPolicy};
 
 use super::demand::Demand;
-use super::heat::{SortKeyOrder, SplitForHeat};
 use super::policy::Enough;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use cli::numbers::{counted, dollars, percent, whole};
 
-/// The most read replicas of a deployment (`ReadReplicas` of template.yaml).
-const READ_REPLICAS: u32 = 3;
-
 /// The kind of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum VerdictKind {
+pub(crate) enum VerdictKind {
     /// One partition serves the demand. Leave the key as it is.
     Leave,
-    /// DynamoDB's own split serves the demand after some minutes. Decide whether that is soon
-    /// enough.
-    SplitForHeat,
     /// Shard the key.
     Shard,
     /// The table has too few partitions for any number of shards. Add partitions first, and then
@@ -34,13 +27,9 @@ pub enum VerdictKind {
 
 /// The verdict, with its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// The kind of the verdict.
-    pub kind: VerdictKind,
-    /// The verdict in sentences.
-    pub text: String,
-    /// The effect of DynamoDB's split for heat, in sentences.
-    pub split_for_heat: String,
+pub(crate) struct Verdict {
+    pub(crate) kind: VerdictKind,
+    pub(crate) text: String,
 }
 
 /// The facts that the verdict depends on.
@@ -60,23 +49,17 @@ pub(super) struct Case<'a> {
     pub(super) enough: Option<Enough>,
     /// The one-time price of a write unit of warm throughput in dollars.
     pub(super) usd_per_warm_unit: f64,
-    pub(super) heat: &'a SplitForHeat,
     pub(super) reads: &'a Reads,
 }
 
 /// The read units that pages take from one partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
-    /// Read units per second of one unsharded key.
-    pub(super) of_key: f64,
     /// Read units per second of one of the judged shards.
     pub(super) of_shard: f64,
     /// Read units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) consistent: bool,
-    /// The fewest shards that each take no more than a partition serves, and the read units per
-    /// second of all of them.
-    pub(super) fewest_shards: Option<(u32, f64)>,
 }
 
 impl Reads {
@@ -87,36 +70,17 @@ impl Reads {
             return None;
         }
         let rate = whole(self.rate);
-        let mut help = Vec::new();
-        let eventual = if self.consistent { units / 2.0 } else { units };
-        if self.consistent {
-            help.push(format!(
-                "pages without strong consistency (half the units: {})",
-                whole(eventual)
-            ));
-        }
-        let replicas = self.rate * f64::from(READ_REPLICAS + 1);
-        help.push(format!(
-            "read replicas (ReadReplicas; for pages without strong consistency; at most {READ_REPLICAS}, which together \
-             with the table serve {}{})",
-            whole(replicas),
-            if eventual > replicas { ", which is not enough" } else { "" },
-        ));
-        help.push("a cache in front of the reader".to_owned());
-        if let Some((shards, of_all)) = self.fewest_shards {
-            help.push(format!(
-                "{} on their own partitions (the shard-scaler's action \"set\"), although pages then take {} read units",
-                counted(shards, "shard"),
-                whole(of_all),
-            ));
-        }
-        let last = help.pop().unwrap_or_default();
+        let eventually = if self.consistent {
+            format!(" Without strong consistency, they take {}.", whole(units / 2.0))
+        } else {
+            String::new()
+        };
         Some(format!(
-            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled. \
-             This product does not shard for reads by itself. The options are {}, or {last}.",
+            "the pages of {whose} take {} read units a second, and one partition serves {rate}, so {} are throttled.\
+             {eventually} This product does not shard for reads by itself; docs/operations.md has what helps (\"A hot \
+             read key\").",
             whole(units),
             percent(1.0 - self.rate / units),
-            help.join(", "),
         ))
     }
 }
@@ -129,24 +93,16 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         (VerdictKind::TooMuch, too_much(case))
     } else if case.fewest_shards.is_none() {
         (VerdictKind::ShortOfPartitions, short_of_partitions(case))
-    } else if let (SortKeyOrder::Scattered, Some(after)) =
-        (case.heat.sort_key_order, case.heat.relieved_after_seconds)
-    {
-        (VerdictKind::SplitForHeat, split_for_heat(case, after))
     } else {
         (VerdictKind::Shard, shard(case))
     };
     let text = match kind {
         VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
-        // The key stays at one shard.
-        VerdictKind::SplitForHeat => {
-            and_reads(text, case.reads.overrun(case.reads.of_key, "one key"))
-        }
         VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
             and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
         }
     };
-    Verdict { kind, text, split_for_heat: heat(case) }
+    Verdict { kind, text }
 }
 
 impl Case<'_> {
@@ -227,25 +183,10 @@ fn short_of_partitions(case: &Case<'_>) -> String {
     )
 }
 
-fn split_for_heat(case: &Case<'_>, after: u32) -> String {
-    format!(
-        "DynamoDB's own split is enough after about {}; until then, {} of the writes are throttled. Shard the key if \
-         that is too late, if the peak is shorter than that, or if the table has a local secondary index, which \
-         prevents the split.",
-        minutes(after),
-        percent(case.unsharded),
-    )
-}
-
 fn shard(case: &Case<'_>) -> String {
     let (rate, whose, of_key) = (whole(case.rate), case.key_needs(), case.units_of_key());
     let why = if case.demand.units_per_key() > case.rate {
         ", so".to_owned()
-    } else if case.demand.keys == 1 {
-        format!(
-            ", but a single write takes {} of them: when writes coincide,",
-            case.demand.units_per_write
-        )
     } else {
         ", but keys share partitions:".to_owned()
     };
@@ -273,56 +214,4 @@ fn and_reads(text: String, reads: Option<String>) -> String {
 fn raised(shards: u32) -> String {
     let most = ScalingPolicy::default().max_shards.get();
     if shards > most { format!(" (if MAX_SHARDS is raised: it is {most})") } else { String::new() }
-}
-
-fn heat(case: &Case<'_>) -> String {
-    let heat = case.heat;
-    if case.unsharded < NEGLIGIBLE {
-        return "Nothing is hot enough to split.".to_owned();
-    }
-    if !heat.overdrawn {
-        return format!(
-            "A partition splits after minutes of heat, and this one is not overdrawn on average: single writes of {} \
-             coincide, and {} are throttled. DynamoDB is not known to split for that, and this plan does not assume it.",
-            counted(case.demand.units_per_write, "unit"),
-            percent(heat.throttled_before),
-        );
-    }
-    let begins = format!(
-        "A partition splits only after minutes of heat ({} are assumed; AWS documents no number). Until then, {} are \
-         throttled.",
-        heat.splits_after_seconds.div_ceil(60),
-        percent(heat.throttled_before),
-    );
-    let ends = match (heat.sort_key_order, heat.relieved_after_seconds) {
-        (SortKeyOrder::Rising, None) => format!(
-            "The split does not help a key whose sort keys only rise: all new items go to the same end, and {} are \
-             throttled as long as the demand lasts.",
-            percent(heat.throttled_in_the_end),
-        ),
-        (SortKeyOrder::Rising, Some(after)) => {
-            format!(
-                "The split separates the hot keys of a partition. Under 2 % are throttled after {}.",
-                minutes(after)
-            )
-        }
-        (SortKeyOrder::Scattered, Some(after)) => format!(
-            "With scattered sort keys, the splits continue. Under 2 % are throttled after {} ({} partitions, {} before).",
-            minutes(after),
-            heat.partitions_after,
-            heat.partitions_before,
-        ),
-        (SortKeyOrder::Scattered, None) => format!(
-            "With scattered sort keys, the splits continue, but after half an hour {} are still throttled ({} partitions, \
-             {} before).",
-            percent(heat.throttled_in_the_end),
-            heat.partitions_after,
-            heat.partitions_before,
-        ),
-    };
-    format!("{begins} {ends}")
-}
-
-fn minutes(seconds: u32) -> String {
-    counted(seconds.div_ceil(60), "minute")
 }
