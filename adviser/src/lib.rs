@@ -49,7 +49,7 @@ pub fn run() -> ExitCode {
 fn run_command(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     let (report, format) = match command {
         Command::Advise(of) => (advise::report(&of.options)?, of.format),
-        Command::Plan(of) => (plan::report(&of.options)?, of.format),
+        Command::Plan(of) => (plan::plan(&of.options).report(), of.format),
     };
     write_out(&report.formatted(format))?;
     Ok(ExitCode::SUCCESS)

@@ -11,10 +11,8 @@ use super::rows::FileFormat;
 use super::source::Source;
 use super::verdict::{Facts, Verdict, verdict};
 
-/// The number of hottest keys that are reported.
 const REPORTED_KEYS: usize = 10;
 
-/// The advice for a file, with all results.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Advice {
     pub(crate) file: String,
@@ -25,10 +23,8 @@ pub(crate) struct Advice {
     pub(crate) write_units: u64,
     pub(crate) verdict: Verdict,
     pub(crate) partition_keys: PartitionKeys,
-    /// The rate at which a key first exceeds its partition.
     pub(crate) breaking_rate: BreakingRate,
     pub(crate) hottest_keys: Vec<HotKey>,
-    /// The results over time; absent without times.
     pub(crate) over_time: Option<OverTime>,
     /// The spreads of the hottest keys, hottest first; empty without sort keys.
     pub(crate) spreads: Vec<KeySpread>,
@@ -61,7 +57,6 @@ pub(crate) struct BreakingRate {
     pub(crate) partition_key: Option<String>,
 }
 
-/// A hot key.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct HotKey {
     pub(crate) partition_key: String,
@@ -78,7 +73,6 @@ pub(crate) struct HotKey {
 pub(crate) struct KeySpread {
     pub(crate) partition_key: String,
     pub(crate) writes: u64,
-    /// The spreads by number of shards and placement.
     pub(crate) placements: Vec<PlacementSpread>,
 }
 
@@ -88,12 +82,10 @@ pub(crate) struct PlacementSpread {
     pub(crate) shards: u32,
     /// The placement's name, as in SHARD_PLACEMENT.
     pub(crate) placement: &'static str,
-    /// The evenness of the spread.
     #[serde(flatten)]
     pub(crate) evenness: Evenness,
 }
 
-/// Combines the results of both passes.
 pub(super) fn advice(source: &Source, totals: &Totals, hottest: HottestKeys) -> Advice {
     let HottestKeys { keys, rates, spreads } = hottest;
     let mut ranked = keys.clone();

@@ -40,8 +40,7 @@ use picture::render_svg;
 use source::Source;
 use write::Roles;
 
-/// The options of `advise`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AdviseOptions {
     /// File of writes: JSON Lines, or CSV with a header; plain or gzip; '-' for standard input
     pub(crate) file: PathBuf,
@@ -68,22 +67,14 @@ pub(crate) struct AdviseOptions {
     pub(crate) shards: Vec<u32>,
 }
 
+#[cfg(test)]
 impl AdviseOptions {
     /// Creates the options of a command line with only a file and the field of its partition key.
-    pub(crate) fn of(file: PathBuf, partition_key: String) -> Self {
-        Self {
-            file,
-            partition_key,
-            sort_key: Vec::new(),
-            time: None,
-            size: None,
-            svg: None,
-            shards: vec![10, 200],
-        }
+    fn of(file: PathBuf, partition_key: String) -> Self {
+        Self { file, partition_key, shards: vec![10, 200], ..Self::default() }
     }
 }
 
-/// The file cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdviseError {
     /// The file cannot be read, or it has an invalid line.
@@ -98,13 +89,13 @@ pub(crate) enum AdviseError {
 /// asked for.
 ///
 /// # Errors
-/// As [`advise`]; the picture cannot be written; or a figure has no form in JSON.
+/// As [`advise`]; or the picture cannot be written.
 pub(crate) fn report(options: &AdviseOptions) -> Result<Report, Box<dyn Error>> {
     let advice = advise(options)?;
     if let Some(path) = &options.svg {
         render_svg(&advice, path)?;
     }
-    Ok(advice.report()?)
+    Ok(advice.report())
 }
 
 /// Reads the file and judges its partition key.

@@ -7,36 +7,27 @@ use super::counts::Count;
 use super::seconds::{KeyRate, Rates};
 use super::time::rfc3339;
 
-/// The number of keys whose rates over time are reported.
 const REPORTED_SERIES: usize = 5;
 
-/// The busiest second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Peak {
     pub(crate) write_units_per_second: u64,
-    /// The time in epoch seconds.
     pub(crate) at: i64,
 }
 
-/// The results over time.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct OverTime {
-    /// The first second, in epoch seconds.
     pub(crate) from: i64,
-    /// The last second, in epoch seconds.
     pub(crate) to: i64,
     /// Write units per second, on average from the first to the last second.
     pub(crate) mean_write_units_per_second: f64,
-    /// The busiest second of all keys together.
     pub(crate) peak: Peak,
     /// Whether the peaks are exact. They may be higher if the file is long and its lines are not in
     /// the order of time.
     pub(crate) peaks_are_exact: bool,
-    /// The number of hottest keys that were analyzed.
     pub(crate) followed_keys: u64,
-    /// Keys that took more write units in a second than a partition serves, highest peak first.
+    /// Highest peak first.
     pub(crate) overloads: Vec<Overload>,
-    /// The number of seconds that each number of a series covers.
     pub(crate) bucket_seconds: u64,
     /// The series of all keys together, then those of the five keys with the highest peaks among
     /// the 200 hottest.
@@ -72,14 +63,12 @@ impl Peak {
         Self { write_units_per_second: rate.peak_units, at: rate.peak_at }
     }
 
-    /// Returns the time in RFC 3339.
     pub(crate) fn at_rfc3339(&self) -> String {
         rfc3339(self.at)
     }
 }
 
 impl RateSeries {
-    /// Returns the highest peak.
     pub(crate) fn highest(&self) -> u64 {
         self.peaks.iter().map(|(_, units)| *units).max().unwrap_or(0)
     }
@@ -120,7 +109,7 @@ pub(super) fn over_time(
         peaks_are_exact: rates.are_exact,
         followed_keys: keys.len() as u64,
         overloads,
-        bucket_seconds: rates.series.bucket_seconds(),
+        bucket_seconds: rates.series.bucket_seconds,
         series,
     }
 }

@@ -9,6 +9,7 @@ use super::counts::{Count, KeyCounts, Ranking, Room};
 use super::evenness::Spread;
 use super::moments::{Momentary, Moments};
 use super::seconds::{KeyNumber, Rates, SecondCounts};
+use super::series::Series;
 use super::source::Source;
 use super::write::{Roles, Write};
 use cli::records::{RecordsError, refused};
@@ -24,9 +25,7 @@ const SERIES: usize = 201;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) keys: Room,
-    /// The number of hottest keys that the second pass analyzes.
     pub(super) followed: usize,
-    /// The number of counts, each for one key and second.
     pub(super) seconds: usize,
 }
 
@@ -36,7 +35,6 @@ impl Default for Bounds {
     }
 }
 
-/// The result of the first pass.
 pub(super) struct Totals {
     pub(super) items: u64,
     pub(super) units: u64,
@@ -102,7 +100,8 @@ pub(super) fn analyze_hottest(
     let numbers: HashMap<&str, KeyNumber> =
         ranking.heaviest.iter().map(|(key, _)| key.as_str()).zip(0..).collect();
     let mut counts = vec![Count::default(); numbers.len()];
-    let mut seconds = SecondCounts::new(numbers.len() + 1, SERIES, bounds.seconds);
+    let series = Series::new(SERIES.min(numbers.len() + 1), totals.span.unwrap_or((0, 0)));
+    let mut seconds = SecondCounts::new(numbers.len() + 1, series, bounds.seconds);
     let widths: Vec<ShardCount> =
         options.shards.iter().filter_map(|width| ShardCount::new(*width)).collect();
     let mut spreads: Vec<Spread> = match options.sort_key.is_empty() {

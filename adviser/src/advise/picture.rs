@@ -19,9 +19,7 @@ const WIDTH: u32 = 960;
 const SHARES_HEIGHT: u32 = 380;
 const TOTAL_HEIGHT: u32 = 190;
 const KEYS_HEIGHT: u32 = 300;
-/// The width left of the bars.
 const NAMES_WIDTH: i32 = 320;
-/// The width right of the lines.
 const LEGEND_WIDTH: i32 = 240;
 const LEGEND_CHARACTERS: usize = 30;
 const GREY: RGBColor = RGBColor(120, 120, 120);

@@ -16,12 +16,8 @@ use crate::report::{Line, Report, table};
 const SHOWN_OVERLOADS: usize = 20;
 
 impl Advice {
-    /// Reports the advice.
-    ///
-    /// # Errors
-    /// A figure has no form in JSON.
-    pub(crate) fn report(&self) -> serde_json::Result<Report> {
-        let mut report = Report::of(self)?;
+    pub(crate) fn report(&self) -> Report {
+        let mut report = Report::of(self);
         let time = self.over_time.iter().flat_map(|time| self.time_lines(time));
         report.lines(self.verdict_lines().into_iter().chain(self.key_lines()).chain(time));
         self.report_hottest(&mut report);
@@ -29,7 +25,7 @@ impl Advice {
             self.report_overloads(time, &mut report);
         }
         self.report_spread(&mut report);
-        Ok(report)
+        report
     }
 
     fn verdict_lines(&self) -> Vec<Line> {

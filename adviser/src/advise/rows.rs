@@ -14,7 +14,6 @@ use super::row::{Row, Scalar};
 use super::shown::shortened;
 use cli::records::{self, RecordsError, refused};
 
-/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileFormat {
@@ -186,50 +185,26 @@ mod tests {
 
     #[test]
     fn an_error_names_its_line_and_its_reason() {
-        let good = "{\"a\":1,\"b\":2}\n";
+        let json = |line: &str| format!("{{\"a\":1,\"b\":2}}\n{line}").into_bytes();
+        let b = |value: &str| json(&format!("{{\"a\":1,\"b\":{value}}}"));
         let unclosed = format!("a,b\n1,\"{}", "x\n".repeat(5_000_000));
-        let long = format!("{good}{{\"a\":\"{}\"}}", "x".repeat(9_000_000));
+        let long = json(&format!("{{\"a\":\"{}\"}}", "x".repeat(9_000_000)));
         let rows: &[(&str, Vec<u8>, u64, &str)] = &[
-            ("j", format!("{good}\n{good}nonsense{{").into(), 4, "it is not JSON: expected"),
-            ("f.json", format!("{good}{{\"a\":1}}").into(), 2, "it has no field \"b\""),
-            (
-                "j",
-                format!("{good}{{\"a\":1,\"b\":null}}").into(),
-                2,
-                "its field \"b\" is null; a string or a number",
-            ),
-            (
-                "j",
-                format!("{good}{{\"a\":1,\"b\":-1e400}}").into(),
-                2,
-                "its field \"b\" is -1e400, too large a number",
-            ),
-            (
-                "j",
-                format!("{good}{{\"a\":1,\"b\":\"\\ud800\"}}").into(),
-                2,
-                "\"\\ud800\", which has a lone surrogate",
-            ),
-            ("j", format!("{good}[1]").into(), 2, "it is not a JSON object"),
-            (
-                "j",
-                format!("{good}{good} {{}} x").replacen("\n ", " ", 1).into(),
-                2,
-                "it is not JSON: trailing",
-            ),
-            ("j", [good.as_bytes(), b"{\"a\":\"\xff\"}"].concat(), 2, "it is not UTF-8"),
-            ("j", long.into(), 2, "longer than"),
+            ("j", json("\nnonsense{"), 3, "it is not JSON: expected"),
+            ("f.json", json("{\"a\":1}"), 2, "it has no field \"b\""),
+            ("j", b("null"), 2, "its field \"b\" is null; a string or a number"),
+            ("j", b("-1e400"), 2, "its field \"b\" is -1e400, too large a number"),
+            ("j", b("\"\\ud800\""), 2, "\"\\ud800\", which has a lone surrogate"),
+            ("j", json("[1]"), 2, "it is not a JSON object"),
+            ("j", json("{} x"), 2, "it is not JSON: trailing"),
+            ("j", [json("{\"a\":\""), b"\xff\"}".to_vec()].concat(), 2, "it is not UTF-8"),
+            ("j", long, 2, "longer than"),
             ("c", "a,c\n1,2\n".into(), 1, "the header has no field \"b\"; its fields are a, c"),
             ("c", "a,b,a\n1,2,3\n".into(), 1, "the header repeats the field \"a\""),
             ("c", "a,b\n1,2\n\n3\n".into(), 4, "it has 1 field, the header has 2"),
             ("c", b"a,b\n1,\xff\n".to_vec(), 2, "it is not UTF-8"),
             ("c", unclosed.into(), 2, "a quote may be unclosed"),
-            (
-                "c",
-                "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(),
-                4,
-                "it has 3 fields, the header has 2",
-            ),
+            ("c", "a,b\r\n1,2\r\n\r\n\"3\r\n\",4,5\r\n".into(), 4, "it has 3 fields"),
             ("c", "a,b\n1,2\n3,\"4\n5\n".into(), 3, "its last quote is not closed"),
         ];
         for (name, content, line, why) in rows {

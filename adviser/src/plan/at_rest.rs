@@ -8,7 +8,7 @@ use serde::Serialize;
 use sharding::internal::PAGES;
 
 use super::costs::{GB, INSIGHT_RULES, LOG_BYTES, MEMORY_GB};
-use super::options::{Architecture, ProfileName};
+use super::options::ProfileName;
 use super::prices::{MONTH_HOURS, Prices};
 
 /// The metrics of the alarms of every stack. AWS bills an alarm on a metric-math expression once
@@ -29,13 +29,9 @@ pub(super) const MONTH_DAYS: f64 = MONTH_HOURS / 24.0;
 /// The settings of a template profile that cause costs.
 #[derive(Debug)]
 pub(super) struct Profile {
-    /// The profile's name in the template.
     name: &'static str,
-    /// `CanaryDeployment`
     canary: bool,
-    /// `Dashboard`
     dashboard: bool,
-    /// `LogRetentionDays`
     pub(super) log_days: u32,
     /// `XRayTracing` is Active. At rest the runs are so few that X-Ray samples all of them.
     pub(super) traced: bool,
@@ -45,34 +41,16 @@ pub(super) struct Profile {
 
 /// The columns of `Settings` in template.yaml.
 static PROFILES: [Profile; 3] = [
-    Profile {
-        name: "development",
-        canary: false,
-        dashboard: false,
-        log_days: 7,
-        traced: false,
-        encrypted_by_kms: false,
-    },
-    Profile {
-        name: "standard",
-        canary: false,
-        dashboard: true,
-        log_days: 30,
-        traced: false,
-        encrypted_by_kms: false,
-    },
-    Profile {
-        name: "production",
-        canary: true,
-        dashboard: true,
-        log_days: 365,
-        traced: true,
-        encrypted_by_kms: true,
-    },
+    profile("development", false, false, 7),
+    profile("standard", false, true, 30),
+    Profile { traced: true, encrypted_by_kms: true, ..profile("production", true, true, 365) },
 ];
 
+const fn profile(name: &'static str, canary: bool, dashboard: bool, log_days: u32) -> Profile {
+    Profile { name, canary, dashboard, log_days, traced: false, encrypted_by_kms: false }
+}
+
 impl Profile {
-    /// Returns the profile of this name.
     pub(super) fn of(name: ProfileName) -> &'static Self {
         let [development, standard, production] = &PROFILES;
         match name {
@@ -92,7 +70,6 @@ pub(crate) struct AtRest {
     pub(crate) usd_per_stored_gb: f64,
 }
 
-/// An idle stack of one profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct IdleStack {
     pub(crate) profile: &'static str,
@@ -101,29 +78,28 @@ pub(crate) struct IdleStack {
     pub(crate) usd: f64,
 }
 
-/// Calculates the costs of a month of every profile.
-pub(super) fn at_rest(architecture: Architecture, prices: &Prices) -> AtRest {
+pub(super) fn at_rest(prices: &Prices) -> AtRest {
     AtRest {
-        profiles: PROFILES.iter().map(|profile| idle(profile, architecture, prices)).collect(),
+        profiles: PROFILES.iter().map(|profile| idle(profile, prices)).collect(),
         usd_per_stored_gb: prices.dynamodb_storage.of(1.0)
             + prices.dynamodb_point_in_time_recovery.of(1.0),
     }
 }
 
-fn idle(profile: &Profile, architecture: Architecture, prices: &Prices) -> IdleStack {
+fn idle(profile: &Profile, prices: &Prices) -> IdleStack {
     let alarm_metrics = ALARM_METRICS + if profile.canary { CANARY_ALARM_METRICS } else { 0 };
     let dashboards = if profile.dashboard { 1.0 } else { 0.0 };
     let parts = [
         ("alarms", prices.cloudwatch_alarm_metrics.of(f64::from(alarm_metrics))),
         ("dashboard", prices.cloudwatch_dashboards.of(dashboards)),
         ("Contributor Insights", prices.contributor_insights_rules.of(INSIGHT_RULES)),
-        ("schedule that re-arms the alarms", schedule(profile, architecture, prices)),
+        ("schedule that re-arms the alarms", schedule(profile, prices)),
     ];
     IdleStack { profile: profile.name, usd: parts.iter().map(|(_, usd)| usd).sum(), parts }
 }
 
 /// The runs of the schedule, and their use of the function and the tables.
-fn schedule(profile: &Profile, architecture: Architecture, prices: &Prices) -> f64 {
+fn schedule(profile: &Profile, prices: &Prices) -> f64 {
     let runs = MONTH_HOURS * 60.0 / REARM_MINUTES;
     // Each run reads the table's item and every page of the directory. A new table has one copy of
     // each page.
@@ -133,7 +109,7 @@ fn schedule(profile: &Profile, architecture: Architecture, prices: &Prices) -> f
     let if_encrypted = if profile.encrypted_by_kms { runs * KMS_REQUESTS } else { 0.0 };
     prices.scheduler_invocations.of(runs)
         + prices.lambda_requests.of(runs)
-        + prices.lambda_gb_seconds(architecture).of(runs * REARM_SECONDS * MEMORY_GB)
+        + prices.lambda_gb_seconds_arm64.of(runs * REARM_SECONDS * MEMORY_GB)
         + prices.dynamodb_read_request_units.of(read_units)
         + prices.log_ingestion.of(logs)
         + prices.log_storage.of(logs * f64::from(profile.log_days) / MONTH_DAYS)
@@ -147,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_profile_costs_what_its_parts_do() {
-        let at_rest = at_rest(Architecture::Arm64, &Prices::published().unwrap());
+        let at_rest = at_rest(&Prices::published());
         // 8,760 runs a month at 1.00 a million, their requests at 0.20 and 2,190 GB-seconds; five
         // read units and 1,600 bytes of logs each.
         let runs = 0.008_76 + 0.001_752 + 0.029_2 + 0.005_475 + 0.007_008;

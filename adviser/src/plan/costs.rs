@@ -33,47 +33,24 @@ pub(super) const STORED_LOGS: &str = "stored logs";
 /// The assumptions in words.
 pub(super) const ASSUMED: &str = "Assumed: 5 ms for a DynamoDB request, functions of 256 MB, 1,600 bytes of logs for an HTTP request.";
 
-/// A billed service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) enum Service {
-    DynamoDB,
-    Lambda,
-    /// The HTTP API.
-    #[serde(rename = "API Gateway")]
-    ApiGateway,
-    /// Logs, Contributor Insights and X-Ray.
-    CloudWatch,
-}
+/// The billed services, in the order of the table: tables; functions; the HTTP API; logs, Contributor
+/// Insights and X-Ray.
+pub(super) const SERVICES: [&str; 4] = [DYNAMODB, LAMBDA, API_GATEWAY, CLOUDWATCH];
+const DYNAMODB: &str = "DynamoDB";
+const LAMBDA: &str = "Lambda";
+const API_GATEWAY: &str = "API Gateway";
+const CLOUDWATCH: &str = "CloudWatch";
 
-impl Service {
-    /// Every service, in the order of the table.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::DynamoDB, Self::Lambda, Self::ApiGateway, Self::CloudWatch];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::DynamoDB => "DynamoDB",
-            Self::Lambda => "Lambda",
-            Self::ApiGateway => "API Gateway",
-            Self::CloudWatch => "CloudWatch",
-        }
-    }
-}
-
-/// One line of a bill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
-    pub(crate) service: Service,
+    pub(crate) service: &'static str,
     pub(crate) what: &'static str,
-    /// The quantity in a month.
     pub(crate) quantity: f64,
-    /// The unit of the quantity.
     pub(crate) unit: String,
     /// The cost of a month.
     pub(crate) usd: f64,
 }
 
-/// The bill of a month for one alternative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Bill {
     pub(crate) name: &'static str,
@@ -81,7 +58,6 @@ pub(crate) struct Bill {
     pub(crate) usd: f64,
 }
 
-/// The bills of a month for all three alternatives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MonthlyCost {
     /// One partition key, if DynamoDB served the whole demand.
@@ -94,7 +70,6 @@ pub(crate) struct MonthlyCost {
     pub(crate) storage_of_a_months_items: Line,
 }
 
-/// Calculates the bills of a month.
 pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
     let own_service = sharded(usage, prices);
     let functions = own_service.iter().cloned().chain(around(usage, prices)).collect();
@@ -107,16 +82,10 @@ pub(super) fn month(usage: &Usage<'_>, prices: &Prices) -> MonthlyCost {
         ),
         own_service: bill("the crate in a service of one's own", own_service),
         functions: bill("the functions behind API Gateway", functions),
-        storage_of_a_months_items: line(
-            Service::DynamoDB,
-            "storage",
-            stored,
-            &prices.dynamodb_storage,
-        ),
+        storage_of_a_months_items: line(DYNAMODB, "storage", stored, &prices.dynamodb_storage),
     }
 }
 
-/// The lines of the sharded table and the directory.
 fn sharded(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
     let mut lines = table(usage, usage.page.units.uneven, prices);
     lines.push(directory_reads(usage, prices));
@@ -133,7 +102,7 @@ fn table(usage: &Usage<'_>, units_of_page: f64, prices: &Prices) -> Vec<Line> {
             (&prices.dynamodb_read_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
         }
     };
-    vec![writes(usage, prices), line(Service::DynamoDB, "reads", units * each, price)]
+    vec![writes(usage, prices), line(DYNAMODB, "reads", units * each, price)]
 }
 
 fn writes(usage: &Usage<'_>, prices: &Prices) -> Line {
@@ -145,17 +114,16 @@ fn writes(usage: &Usage<'_>, prices: &Prices) -> Line {
             (&prices.dynamodb_write_capacity_hours, MONTH_HOURS / TARGET_UTILISATION)
         }
     };
-    line(Service::DynamoDB, "writes", usage.demand.write_units_per_second * each, price)
+    line(DYNAMODB, "writes", usage.demand.write_units_per_second * each, price)
 }
 
 /// The line of the metadata table, which is always on demand. Every busy instance renews its pages
 /// of the directory.
 fn directory_reads(usage: &Usage<'_>, prices: &Prices) -> Line {
     let units = usage.directory_read_units() * MONTH_HOURS * HOUR_SECONDS;
-    line(Service::DynamoDB, "directory", units, &prices.dynamodb_read_request_units)
+    line(DYNAMODB, "directory", units, &prices.dynamodb_read_request_units)
 }
 
-/// The lines of the services around the table.
 fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
     let seconds = MONTH_HOURS * HOUR_SECONDS;
     let (writes, pages) = (usage.requests_of_writer(), usage.pages_per_second);
@@ -165,22 +133,16 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
         (f64::from(items) * f64::from(usage.demand.item_bytes) / METERED_BYTES).ceil().max(1.0)
     };
     let metered = writes * steps(usage.items_per_request) + pages * steps(usage.page.items);
-    let per_gb_second = prices.lambda_gb_seconds(usage.architecture);
     let throttles = usage.demand.writes_per_second * usage.throttled;
     let logs = (writes + pages) * LOG_BYTES * seconds / GB;
     let mut lines = vec![
-        line(Service::Lambda, "requests", (writes + pages) * seconds, &prices.lambda_requests),
-        line(Service::Lambda, "compute", gb_seconds * seconds, per_gb_second),
-        line(Service::ApiGateway, "requests", metered * seconds, &prices.http_api_requests),
-        line(Service::CloudWatch, "logs", logs, &prices.log_ingestion),
+        line(LAMBDA, "requests", (writes + pages) * seconds, &prices.lambda_requests),
+        line(LAMBDA, "compute", gb_seconds * seconds, &prices.lambda_gb_seconds_arm64),
+        line(API_GATEWAY, "requests", metered * seconds, &prices.http_api_requests),
+        line(CLOUDWATCH, "logs", logs, &prices.log_ingestion),
+        line(CLOUDWATCH, "Contributor Insights", INSIGHT_RULES, &prices.contributor_insights_rules),
         line(
-            Service::CloudWatch,
-            "Contributor Insights",
-            INSIGHT_RULES,
-            &prices.contributor_insights_rules,
-        ),
-        line(
-            Service::CloudWatch,
+            CLOUDWATCH,
             "throttles counted",
             throttles * seconds,
             &prices.contributor_insights_events,
@@ -188,10 +150,10 @@ fn around(usage: &Usage<'_>, prices: &Prices) -> Vec<Line> {
     ];
     if let Some(profile) = usage.profile {
         let stored = logs * f64::from(profile.log_days) / MONTH_DAYS;
-        lines.push(line(Service::CloudWatch, STORED_LOGS, stored, &prices.log_storage));
+        lines.push(line(CLOUDWATCH, STORED_LOGS, stored, &prices.log_storage));
         if profile.traced {
             let traces = usage.traces() * seconds;
-            lines.push(line(Service::CloudWatch, "X-Ray", traces, &prices.xray_traces));
+            lines.push(line(CLOUDWATCH, "X-Ray", traces, &prices.xray_traces));
         }
     }
     lines
@@ -202,7 +164,7 @@ fn billed(seconds: f64) -> f64 {
     (seconds * 1_000.0).ceil() / 1_000.0
 }
 
-fn line(service: Service, what: &'static str, quantity: f64, price: &Price) -> Line {
+fn line(service: &'static str, what: &'static str, quantity: f64, price: &Price) -> Line {
     Line { service, what, quantity, unit: price.unit.clone(), usd: price.of(quantity) }
 }
 
@@ -215,50 +177,30 @@ mod tests {
     use super::*;
     use crate::plan::at_rest::Profile;
     use crate::plan::demand::Demand;
-    use crate::plan::options::{Architecture, ProfileName};
+    use crate::plan::options::ProfileName;
     use crate::plan::reads::page;
 
-    fn with_usage<T>(
-        capacity: CapacityMode,
-        items: u32,
-        shards: u32,
-        calculate: impl Fn(&Usage<'_>, &Prices) -> T,
-    ) -> T {
-        let demand = Demand::new(5_000, 1_024, 1);
-        let page = page(100, 1_024, shards, false);
+    fn cost(capacity: CapacityMode, items: u32, profile: Option<ProfileName>) -> MonthlyCost {
         let usage = Usage {
-            demand: &demand,
+            demand: &Demand::new(5_000, 1_024, 1),
             pages_per_second: 20.0,
-            page: &page,
+            page: &page(100, 1_024, 16, false),
             throttled: 0.01,
             capacity,
             items_per_request: items,
-            architecture: Architecture::Arm64,
-            profile: None,
+            profile: profile.map(Profile::of),
         };
-        calculate(&usage, &Prices::published().unwrap())
+        month(&usage, &Prices::published())
     }
 
-    fn cost(capacity: CapacityMode, items_per_request: u32, shards: u32) -> MonthlyCost {
-        with_usage(capacity, items_per_request, shards, month)
-    }
-
-    fn usd(bill: &Bill, service: Service, what: &str) -> f64 {
-        bill.lines
-            .iter()
-            .filter(|line| line.service == service && line.what == what)
-            .map(|line| line.usd)
-            .sum()
+    fn usd(bill: &Bill, service: &'static str, what: &str) -> f64 {
+        let own = |line: &&Line| line.service == service && line.what == what;
+        bill.lines.iter().filter(own).map(|line| line.usd).sum()
     }
 
     #[test]
     fn a_profile_adds_its_logs_and_traces_to_the_functions() {
-        let of = |profile: Option<ProfileName>| {
-            with_usage(CapacityMode::OnDemand, 1, 16, |usage, prices| {
-                let usage = Usage { profile: profile.map(Profile::of), ..*usage };
-                month(&usage, prices)
-            })
-        };
+        let of = |profile| cost(CapacityMode::OnDemand, 1, profile);
         let without = of(None);
         // 5,020 requests a second with 1,600 bytes of logs are 21,108 GB a month, at 0.03 for each
         // 30.4 days. Of 5,000 and 20 requests a second, 250.95 and 1.95 are traced, at 5.00 a
@@ -283,41 +225,34 @@ mod tests {
 
     #[test]
     fn a_month_is_the_rate_times_the_price() {
-        let month = cost(CapacityMode::OnDemand, 1, 16);
+        let month = cost(CapacityMode::OnDemand, 1, None);
         // 5,000 units for 2,628,000 seconds at 0.625 a million; 20 pages of 12.5 units at 0.125 a
         // million.
-        assert!((usd(&month.unsharded, Service::DynamoDB, "writes") - 8_212.5).abs() < 0.01);
-        assert!((usd(&month.unsharded, Service::DynamoDB, "reads") - 82.125).abs() < 0.01);
+        assert!((usd(&month.unsharded, DYNAMODB, "writes") - 8_212.5).abs() < 0.01);
+        assert!((usd(&month.unsharded, DYNAMODB, "reads") - 82.125).abs() < 0.01);
         // 13,192.56 million requests, 300 million of them at 1.00 and the others at 0.90 a million.
-        assert!((usd(&month.functions, Service::ApiGateway, "requests") - 11_903.3).abs() < 0.1);
+        assert!((usd(&month.functions, API_GATEWAY, "requests") - 11_903.3).abs() < 0.1);
         assert!((month.storage_of_a_months_items.usd - 3_692.34).abs() < 0.01);
     }
 
     #[test]
     fn sharding_leaves_the_writes_and_makes_reads_dearer() {
-        let month = cost(CapacityMode::OnDemand, 1, 16);
+        let month = cost(CapacityMode::OnDemand, 1, None);
+        let of = |bill: &Bill, what: &str| usd(bill, DYNAMODB, what);
         for bill in [&month.own_service, &month.functions] {
-            assert_eq!(
-                usd(bill, Service::DynamoDB, "writes"),
-                usd(&month.unsharded, Service::DynamoDB, "writes")
-            );
-            assert!(
-                usd(bill, Service::DynamoDB, "reads")
-                    > usd(&month.unsharded, Service::DynamoDB, "reads")
-            );
+            assert_eq!(of(bill, "writes"), of(&month.unsharded, "writes"));
+            assert!(of(bill, "reads") > of(&month.unsharded, "reads"));
         }
-        assert!(
-            usd(&month.own_service, Service::DynamoDB, "directory") < 0.01 * month.own_service.usd
-        );
+        assert!(of(&month.own_service, "directory") < 0.01 * month.own_service.usd);
     }
 
     #[test]
     fn batches_make_the_functions_cheaper_and_a_steady_load_is_cheaper_provisioned() {
-        let single = cost(CapacityMode::OnDemand, 1, 16);
-        assert!(cost(CapacityMode::OnDemand, 25, 16).functions.usd < 0.6 * single.functions.usd);
-        let provisioned = cost(CapacityMode::Provisioned, 1, 16);
+        let single = cost(CapacityMode::OnDemand, 1, None);
+        assert!(cost(CapacityMode::OnDemand, 25, None).functions.usd < 0.6 * single.functions.usd);
+        let provisioned = cost(CapacityMode::Provisioned, 1, None);
         // 5,000 / 0.7 capacity units for 730 hours at 0.00065.
-        assert!((usd(&provisioned.unsharded, Service::DynamoDB, "writes") - 3_389.29).abs() < 0.01);
+        assert!((usd(&provisioned.unsharded, DYNAMODB, "writes") - 3_389.29).abs() < 0.01);
         assert!(provisioned.unsharded.usd < single.unsharded.usd);
     }
 }

@@ -8,7 +8,6 @@ mod at_rest;
 mod costs;
 mod demand;
 mod figures;
-mod notes;
 mod options;
 mod partitions;
 mod policy;
@@ -19,18 +18,8 @@ mod throttling;
 mod usage;
 mod verdict;
 
-use std::error::Error;
-
+pub(crate) use demand::started_kbs;
+pub(crate) use figures::plan;
 pub(crate) use options::PlanOptions;
 pub(crate) use partitions::kept_partitions;
 pub(crate) use throttling::NEGLIGIBLE;
-
-use crate::report::Report;
-
-/// Calculates the plan for a demand, and reports it.
-///
-/// # Errors
-/// As [`figures::plan`]; or a figure has no form in JSON.
-pub(crate) fn report(options: &PlanOptions) -> Result<Report, Box<dyn Error>> {
-    Ok(figures::plan(options)?.report()?)
-}

@@ -17,15 +17,12 @@ pub(super) const TABLE_QUOTA: f64 = 40_000.0;
 /// The most partitions that a plan assumes, and that the command line accepts.
 pub(super) const MOST_PARTITIONS: u32 = 100_000;
 
-/// The physical partitions of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct TablePartitions {
     pub(crate) count: u32,
     /// Whether the number is calculated from the demand. Otherwise the user gave it.
     pub(crate) assumed: bool,
-    /// Write units per second of each.
     pub(crate) write_units: f64,
-    /// Read units per second of each.
     pub(crate) read_units: f64,
 }
 

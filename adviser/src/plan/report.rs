@@ -3,19 +3,15 @@
 use cli::numbers::{counted, decimal, dollars, percent, whole};
 use sharding::internal::ScalingPolicy;
 
-use super::costs::{self, Bill, Service};
+use super::costs::{self, Bill, SERVICES};
 use super::figures::Plan;
 use super::partitions::NEW_TABLE;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use crate::report::{Report, table};
 
 impl Plan {
-    /// Reports the plan.
-    ///
-    /// # Errors
-    /// A figure has no form in JSON.
-    pub(crate) fn report(&self) -> serde_json::Result<Report> {
-        let mut report = Report::of(self)?;
+    pub(crate) fn report(&self) -> Report {
+        let mut report = Report::of(self);
         report.text(&self.verdict.text);
         report.lines([
             ("demand", self.demand_line()),
@@ -30,7 +26,7 @@ impl Plan {
         if !self.notes.is_empty() {
             report.text(self.notes.join("\n"));
         }
-        Ok(report)
+        report
     }
 
     fn demand_line(&self) -> String {
@@ -166,10 +162,9 @@ impl Plan {
 
     fn report_costs(&self, report: &mut Report) {
         let cost = &self.monthly_cost;
-        let services = Service::ALL.map(Service::name);
-        let mut table = table(&[&["a month"], &services[..], &["together"]].concat());
+        let mut table = table(&[&["a month"], &SERVICES[..], &["together"]].concat());
         for bill in [&cost.unsharded, &cost.own_service, &cost.functions] {
-            let each = Service::ALL.map(|service| of_service(bill, service));
+            let each = SERVICES.map(|service| of_service(bill, service));
             let name = std::iter::once(bill.name.to_owned());
             table.add_row(name.chain(each).chain([dollars(bill.usd)]));
         }
@@ -211,7 +206,7 @@ impl Plan {
     }
 }
 
-fn of_service(bill: &Bill, service: Service) -> String {
+fn of_service(bill: &Bill, service: &str) -> String {
     let usd: f64 =
         bill.lines.iter().filter(|line| line.service == service).map(|line| line.usd).sum();
     if usd > 0.0 {

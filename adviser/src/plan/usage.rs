@@ -4,7 +4,7 @@ use sharding::internal::{MAX_LEASE, PAGES};
 
 use super::at_rest::Profile;
 use super::demand::Demand;
-use super::options::{Architecture, CapacityMode};
+use super::options::CapacityMode;
 use super::reads::PageCost;
 
 /// The time that a function waits for one DynamoDB request. Assumed: "single-digit milliseconds".
@@ -21,7 +21,6 @@ const RENEW_AT: f64 = 0.8;
 /// The most keys on a page that costs one read unit. ([`PAGES`])
 const KEYS_PER_UNIT: u32 = 25;
 
-/// The use of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage<'a> {
     pub(super) demand: &'a Demand,
@@ -30,7 +29,6 @@ pub(super) struct Usage<'a> {
     pub(super) throttled: f64,
     pub(super) capacity: CapacityMode,
     pub(super) items_per_request: u32,
-    pub(super) architecture: Architecture,
     /// The profile of the functions' stack, if its own costs are wanted.
     pub(super) profile: Option<&'static Profile>,
 }
@@ -49,7 +47,7 @@ impl Usage<'_> {
         let pages = self.demand.keys.clamp(1, PAGES);
         let units = self.demand.keys.div_ceil(pages).div_ceil(KEYS_PER_UNIT).max(1);
         let renewed_after = MAX_LEASE.as_secs_f64() * RENEW_AT;
-        let renewals = self.busy_instances().ceil().max(1.0) * f64::from(pages) / renewed_after;
+        let renewals = self.busy_instances() * f64::from(pages) / renewed_after;
         renewals.min(self.requests_of_writer() + self.pages_per_second) * f64::from(units)
     }
 
@@ -61,17 +59,14 @@ impl Usage<'_> {
         sampled(self.requests_of_writer()) + sampled(self.pages_per_second)
     }
 
-    /// HTTP requests to the writer per second.
     pub(super) fn requests_of_writer(&self) -> f64 {
         self.demand.writes_per_second / f64::from(self.items_per_request.max(1))
     }
 
-    /// The duration of a request to the writer.
     pub(super) fn seconds_of_writer(&self) -> f64 {
         REQUEST_SECONDS * f64::from(self.items_per_request.div_ceil(AT_ONCE)) + OWN_SECONDS
     }
 
-    /// The duration of a request to the reader.
     pub(super) fn seconds_of_reader(&self) -> f64 {
         REQUEST_SECONDS * f64::from(self.page.unsharded_requests) * self.page.latency.uneven
             + OWN_SECONDS
@@ -96,7 +91,6 @@ mod tests {
                 throttled: 0.0,
                 capacity: CapacityMode::OnDemand,
                 items_per_request: 1,
-                architecture: Architecture::Arm64,
                 profile: None,
             };
             let found = usage.directory_read_units();

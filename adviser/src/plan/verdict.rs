@@ -8,7 +8,6 @@ use super::policy::Enough;
 use super::throttling::{MOST_SHARDS, NEGLIGIBLE};
 use cli::numbers::{counted, dollars, percent, whole};
 
-/// The kind of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum VerdictKind {
@@ -25,22 +24,18 @@ pub(crate) enum VerdictKind {
     ReadsOverrun,
 }
 
-/// The verdict, with its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) kind: VerdictKind,
     pub(crate) text: String,
 }
 
-/// The facts that the verdict depends on.
 pub(super) struct Case<'a> {
     pub(super) demand: &'a Demand,
-    /// Write units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) partitions: u32,
     /// The throttled share of the first attempts with one shard.
     pub(super) unsharded: f64,
-    /// The judged number of shards.
     pub(super) shards: u32,
     /// The throttled share of the first attempts with these shards.
     pub(super) throttled: f64,
@@ -57,15 +52,14 @@ pub(super) struct Case<'a> {
 pub(super) struct Reads {
     /// Read units per second of one of the judged shards.
     pub(super) of_shard: f64,
-    /// Read units per second that one partition serves.
     pub(super) rate: f64,
     pub(super) consistent: bool,
 }
 
 impl Reads {
-    /// The sentences about reads if one partition has this many read units; `None` if it serves
-    /// them.
-    fn overrun(&self, units: f64, whose: &str) -> Option<String> {
+    /// The sentences about reads; `None` if a partition serves them.
+    fn overrun(&self, whose: &str) -> Option<String> {
+        let units = self.of_shard;
         if units <= self.rate {
             return None;
         }
@@ -85,7 +79,6 @@ impl Reads {
     }
 }
 
-/// Judges whether to shard the key.
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let (kind, text) = if case.unsharded < NEGLIGIBLE {
         unthrottled(case)
@@ -96,61 +89,59 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     } else {
         (VerdictKind::Shard, shard(case))
     };
-    let text = match kind {
-        VerdictKind::Leave | VerdictKind::ReadsOverrun => text,
+    let also = match kind {
+        VerdictKind::Leave | VerdictKind::ReadsOverrun => None,
         VerdictKind::Shard | VerdictKind::ShortOfPartitions | VerdictKind::TooMuch => {
-            and_reads(text, case.reads.overrun(case.reads.of_shard, "each shard"))
+            case.reads.overrun("each shard")
         }
     };
+    let also = also.map(|reads| format!(" Reads also exceed a partition: {reads}"));
+    let text = text + &also.unwrap_or_default();
     Verdict { kind, text }
 }
 
 impl Case<'_> {
-    /// "this key needs", or the same for several keys.
-    fn key_needs(&self) -> &'static str {
-        if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" }
-    }
-
-    /// The write units of one key, in words.
-    fn units_of_key(&self) -> String {
-        format!("{} write units a second", whole(self.demand.units_per_key()))
+    /// What a key needs, in words.
+    fn need(&self) -> String {
+        let whose =
+            if self.demand.keys == 1 { "this key needs" } else { "each of these keys needs" };
+        format!("{whose} {}", whole(self.demand.units_per_key()))
     }
 }
 
-/// The verdict if one partition serves the writes.
 fn unthrottled(case: &Case<'_>) -> (VerdictKind, String) {
-    let (rate, whose) = (whole(case.rate), case.key_needs());
     let over = if case.demand.units_per_key() > case.rate {
         " Retries absorb the small excess."
     } else {
         ""
     };
-    let needs = whole(case.demand.units_per_key());
-    let one = if case.demand.keys == 1 { "the key" } else { "each key" };
-    // If the user requested shards, they share the reads.
-    match case.reads.overrun(case.reads.of_shard, if case.shards == 1 { one } else { "each shard" })
-    {
-        Some(reads) => {
-            let text = format!(
-                "Reads exceed a partition: {reads} Writes need no change: one partition takes {rate} write units a \
-                 second, and {whose} {needs}.{over}",
-            );
-            (VerdictKind::ReadsOverrun, text)
-        }
-        None => {
-            let text = format!(
-                "Leave it: one partition takes {rate} write units a second, and {whose} {needs}.{over} This product \
-                 would keep it at one shard.",
-            );
-            (VerdictKind::Leave, text)
-        }
+    let writes = format!(
+        "one partition takes {} write units a second, and {}.{over}",
+        whole(case.rate),
+        case.need()
+    );
+    let whose = match (case.shards, case.demand.keys) {
+        // If the user requested shards, they share the reads.
+        (2.., _) => "each shard",
+        (_, 1) => "the key",
+        (_, _) => "each key",
+    };
+    match case.reads.overrun(whose) {
+        Some(reads) => (
+            VerdictKind::ReadsOverrun,
+            format!("Reads exceed a partition: {reads} Writes need no change: {writes}"),
+        ),
+        None => (
+            VerdictKind::Leave,
+            format!("Leave it: {writes} This product would keep it at one shard."),
+        ),
     }
 }
 
 fn too_much(case: &Case<'_>) -> String {
-    let (whose, of_key) = (case.key_needs(), case.units_of_key());
+    let need = case.need();
     format!(
-        "Too much for one key: {whose} {of_key}. This product gives a key at most {}, which take {}. Divide the items \
+        "Too much for one key: {need} write units a second. This product gives a key at most {}, which take {}. Divide the items \
          among several keys.",
         counted(MOST_SHARDS, "shard"),
         whole(f64::from(MOST_SHARDS) * case.rate),
@@ -184,14 +175,14 @@ fn short_of_partitions(case: &Case<'_>) -> String {
 }
 
 fn shard(case: &Case<'_>) -> String {
-    let (rate, whose, of_key) = (whole(case.rate), case.key_needs(), case.units_of_key());
+    let (rate, need) = (whole(case.rate), case.need());
     let why = if case.demand.units_per_key() > case.rate {
-        ", so".to_owned()
+        ", so"
     } else {
-        ", but keys share partitions:".to_owned()
+        ", but keys share partitions:"
     };
     format!(
-        "Shard it: {whose} {of_key}, one partition takes {rate}{why} {} of the writes are throttled. \
+        "Shard it: {need} write units a second, one partition takes {rate}{why} {} of the writes are throttled. \
          With {} it is {}{}.",
         percent(case.unsharded),
         counted(case.shards, "shard"),
@@ -200,13 +191,6 @@ fn shard(case: &Case<'_>) -> String {
             String::new,
             |fewest| format!(", and under 2 % with {fewest}{}", raised(fewest))
         ),
-    )
-}
-
-fn and_reads(text: String, reads: Option<String>) -> String {
-    reads.map_or_else(
-        || text.clone(),
-        |reads| format!("{text} Reads also exceed a partition: {reads}"),
     )
 }
 

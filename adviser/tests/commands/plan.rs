@@ -1,46 +1,38 @@
-//! `plan` as a process: its output and exit code.
+//! `plan` as a process.
 
-use std::process::{Command, Output};
+use crate::{run, text_of};
 
-fn run(changed: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adviser"));
-    command
-        .args(["plan", "--item-size", "1024", "--read-rate", "10", "--page-size", "100"])
-        .args(changed);
-    command.output().expect("the command runs")
-}
-
-fn text_of(output: &[u8]) -> String {
-    String::from_utf8_lossy(output).into_owned()
-}
+pub(crate) const SMALL: [&str; 9] = [
+    "plan",
+    "--write-rate",
+    "300",
+    "--item-size",
+    "1024",
+    "--read-rate",
+    "10",
+    "--page-size",
+    "100",
+];
 
 #[test]
 fn text_begins_with_the_verdict_and_has_every_part() {
-    let output = run(&["--write-rate", "5000"]);
-    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let mut arguments = SMALL;
+    arguments[2] = "5000";
+    let output = run(&arguments, "");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text_of(&output.stderr));
     let text = text_of(&output.stdout);
-    assert!(
-        text.starts_with(
-            "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,"
-        ),
-        "{text}"
-    );
-    for part in [
-        "\ndemand ",
-        "\npartitions ",
-        "\nshards ",
-        "\n| a page ",
-        "\n| a month ",
-        "\n| at rest, a month ",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
+    let verdict = "Shard it: this key needs 5,000 write units a second, one partition takes 1,000,";
+    assert!(text.starts_with(verdict) && text.ends_with('\n'), "{text}");
+    for part in
+        ["demand ", "partitions ", "shards ", "| a page ", "| a month ", "| at rest, a month "]
+    {
+        assert!(text.contains(&format!("\n{part}")), "{part}: {text}");
     }
-    assert!(text.ends_with('\n') && output.stderr.is_empty());
 }
 
 #[test]
 fn json_is_one_object() {
-    let output = run(&["--write-rate", "300", "--format", "json"]);
+    let output = run(&[&SMALL[..], &["--format", "json"]].concat(), "");
     assert!(output.status.success(), "{}", text_of(&output.stderr));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["verdict"]["kind"], "leave");
@@ -50,11 +42,13 @@ fn json_is_one_object() {
 
 #[test]
 fn a_wrong_value_is_refused_with_what_is_allowed() {
-    let output = run(&["--write-rate", "0"]);
+    let mut arguments = SMALL;
+    arguments[2] = "0";
+    let output = run(&arguments, "");
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     let error = text_of(&output.stderr);
     let expected = "error: invalid value '0' for '--write-rate <N>': 0 is not in 1..=1000000";
     assert!(error.starts_with(expected), "{error}");
-    assert_eq!(run(&[]).status.code(), Some(2), "no rate at all");
+    assert_eq!(run(&["plan"], "").status.code(), Some(2), "no rate at all");
 }
