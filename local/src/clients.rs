@@ -1,7 +1,7 @@
 //! The SDK's clients, for the embedded engine or for another server.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, SharedHttpClient};
-use cli::endpoint::{LOCAL_REGION, configuration_for, placeholder_credentials};
+use connection::endpoint::{LOCAL_REGION, configuration_for, placeholder_credentials};
 use embedded_dynamodb::InProcess;
 
 /// The clients that the functions use.
